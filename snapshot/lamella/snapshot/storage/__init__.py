@@ -1,4 +1,4 @@
-"""Where objects are, and the port to the storage that holds them."""
+"""Locations of objects, and the interface of the storage that holds them."""
 
 from lamella.snapshot.storage.fsspec_store import FsspecStore
 from lamella.snapshot.storage.location import normal

@@ -1,7 +1,4 @@
-"""A store that fails as stores do, by a script or by chance: for tests of whatever stands on one.
-
-It wraps any :class:`~lamella.snapshot.storage.store.Store` (local files do not go through fsspec, so a wrapper of
-one of its file systems would miss them). The same script, or the same seed and the same calls, give the same faults.
+"""A store that fails in the way that stores fail, by a script or by chance, for tests.
 
 It wraps any :class:`~lamella.snapshot.storage.store.Store` (local files do not go through fsspec, so a wrapper of one
 of its file systems would miss them). The same script, or the same seed and the same calls, give the same faults.
@@ -24,19 +21,20 @@ _T = TypeVar("_T")
 
 Operation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
 
-#: ``before``: fails and has done nothing. ``after``: is done, but the answer is lost. ``partial``: a read gives half of
-#: the bytes as if they were all; a put leaves half of its bytes behind under the name and fails; of many deletions half
-#: are done. ``stale``: a listing is that of the last time, or empty. ``full``: no space left, only for puts.
-#: ``denied``: permission denied. ``slow``: takes ``delay_s`` longer. One that an operation does not know is ``before``.
+#: ``before``: fails without any effect. ``after``: takes effect, but the answer is lost. ``partial``: a read returns
+#: half of the bytes as if they were all; a put leaves half of its bytes under the name and fails; half of many
+#: deletions are done. ``stale``: a listing is that of the last time, or empty. ``full``: no space left, only for puts.
+#: ``denied``: permission denied. ``slow``: takes ``delay_s`` longer. A fault that an operation does not support acts as
+#: ``before``.
 How = Literal["before", "after", "partial", "stale", "full", "denied", "slow"]
 
 _REASONS: Mapping[How, str] = {"full": "No space left on device", "denied": "Permission denied"}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes wrong with calls number ``nth`` (from 1) to ``nth + times - 1`` of those that it fits.
+    """A fault of the matching calls number ``nth`` (from 1) to ``nth + times - 1``.
 
-    ``operation``: None fits all. ``within``: only locations that hold this text.
+    ``operation``: None matches all. ``within``: only locations that contain this text.
     """
 
     how: How
@@ -48,10 +46,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Faults(Protocol):
-    """Decides about each call; called by one thread at a time."""
+    """Decides on the fault of each call; called by one thread at a time."""
 
     def next(self, operation: Operation, location: str, /) -> Fault | None:
-        """The fault of this call."""
+        """Returns the fault of this call."""
 
 
 class Script:
@@ -62,7 +60,7 @@ class Script:
         self._seen = [0] * len(self._faults)
 
     def next(self, operation: Operation, location: str, /) -> Fault | None:
-        """The first of the script's faults that fits and whose turn it is."""
+        """Returns the first fault of the script that matches and is due."""
         found = None
         for position, fault in enumerate(self._faults):
             if fault.operation not in (None, operation) or fault.within not in location:
@@ -90,7 +88,7 @@ class Chance:
         self._delay_s = delay_s
 
     def next(self, operation: Operation, _location: str, /) -> Fault | None:
-        """A fault by the dice."""
+        """Returns a random fault."""
         if self._operations is not None and operation not in self._operations:
             return None
         dice = self._random.random()
@@ -102,9 +100,9 @@ class Chance:
 
 
 class FaultyStore:
-    """``store`` with ``faults``, which may be exchanged at any time; ``happened`` lists those that there were.
+    """``store`` with ``faults``, which may be replaced at any time; ``happened`` lists the faults so far.
 
-    Thread-safe. ``sleep`` is what a slow call waits with.
+    Thread-safe. ``sleep`` delays slow calls.
     """
 
     def __init__(
@@ -118,17 +116,17 @@ class FaultyStore:
         self._listed: dict[str, list[ListedObject]] = {}
 
     def read(self, location: str) -> bytes:
-        """All bytes of an object, or half of them."""
+        """Returns all bytes of an object, or half of them."""
         how = self._at("read", location)
         return _cut(self._done(how, location, lambda: self._store.read(location)), how)
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes of an object, or half of them."""
+        """Returns some bytes of an object, or half of them."""
         how = self._at("read_range", location)
         return _cut(self._done(how, location, lambda: self._store.read_range(location, start, length)), how)
 
     def stat(self, location: str) -> ObjectStat:
-        """Size and content id of an object."""
+        """Returns size and content id of an object."""
         return self._done(self._at("stat", location), location, lambda: self._store.stat(location))
 
     def put(self, location: str, data: bytes) -> ObjectStat:
@@ -142,11 +140,11 @@ class FaultyStore:
         return self._done(how, location, lambda: self._store.put(location, data))
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
-        """The data files that a URL names."""
+        """Returns the data files that a URL names."""
         return self._done(self._at("expand", url), url, lambda: self._store.expand(url, plain=plain))
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder, or those that were there last time."""
+        """Yields every object below a folder, or those of the last listing."""
         how = self._at("list", prefix)
         if how == "stale":
             with self._lock:

@@ -1,4 +1,4 @@
-"""The shipped store: local files, memory and S3 behind one port, chosen by the scheme of each location."""
+"""The default store: local files, memory and S3 behind one interface, selected by the scheme of each location."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lamella.snapshot.storage.store import ListedObject, ObjectStat, SignedUrls
 
 
 class _Files(Protocol):
-    """What one scheme's files can do, by path."""
+    """The operations on the files of one scheme, by path."""
 
     def read(self, path: str) -> bytes: ...
     def read_range(self, path: str, start: int, length: int) -> bytes: ...
@@ -44,8 +44,8 @@ class _SigningFiles(Protocol):
 class FsspecStore:
     """A :class:`~lamella.snapshot.storage.store.Store` over ``file``, ``memory`` and ``s3``.
 
-    ``options`` are fsspec storage options by scheme, e.g. ``{"s3": {"endpoint_url": "http://127.0.0.1:9000"}}``.
-    S3 needs the extra ``lamella[s3]``. One instance serves any number of threads; make it after a fork, not before.
+    ``options`` are fsspec storage options by scheme, for example ``{"s3": {"endpoint_url": "http://127.0.0.1:9000"}}``.
+    S3 needs the extra ``lamella[s3]``. One instance serves any number of threads; create it after a fork, not before.
     """
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -55,23 +55,23 @@ class FsspecStore:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[FsspecStore], tuple[dict[str, dict[str, Any]]]]:
-        """A store is sent to another process as its options, and opens its connections there."""
+        """A store is pickled as its options, and opens its connections in the other process."""
         return FsspecStore, (self._options,)
 
     def read(self, location: str) -> bytes:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         at = parse(location)
         return self._of(at).read(at.path)
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
+        """Returns some bytes of an object."""
         if start < 0 or length < 0:
             raise InvalidRequest(f"not a range: {start}, {length}", location=location)
         at = parse(location)
         return self._of(at).read_range(at.path, start, length)
 
     def stat(self, location: str) -> ObjectStat:
-        """Size and content id of an object."""
+        """Returns size and content id of an object."""
         at = parse(location)
         return self._of(at).stat(at.path)
 
@@ -86,12 +86,13 @@ class FsspecStore:
         self._of(at).replace(at.path, data)
 
     def local_path(self, location: str) -> str | None:
-        """The path of an object that can be mapped, see :class:`~lamella.snapshot.storage.store.MappableStore`."""
+        """Returns the path of an object that can be mapped, see
+        :class:`~lamella.snapshot.storage.store.MappableStore`."""
         at = parse(location)
         return self._local.local_path(at.path) if at.scheme == "file" else None
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
-        """The data files that a URL names."""
+        """Returns the data files that a URL names."""
         at = parse(url)
         files = self._of(at)
         if files.exists(at.path):
@@ -117,7 +118,7 @@ class FsspecStore:
         return sorted(found)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder."""
+        """Yields every object below a folder."""
         at = parse(prefix)
         behind = None if start_after is None else parse(start_after)
         if behind is not None and behind.scheme != at.scheme:
@@ -142,14 +143,14 @@ class FsspecStore:
         return failed
 
     def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
-        """URLs of objects, see :class:`~lamella.snapshot.storage.store.SigningStore`."""
+        """Returns URLs of objects, see :class:`~lamella.snapshot.storage.store.SigningStore`."""
         places = [parse(location) for location in locations]
         signing: _SigningFiles | None = None
         for at in {at.scheme: at for at in reversed(places)}.values():
             files = self._of(at)
             if not isinstance(files, _SigningFiles):
                 raise NotSignable(f"no URL can be signed for {at}: only for what is on S3", location=str(at))
-            signing = files  # one protocol has such URLs
+            signing = files  # only one scheme has such URLs
         if signing is None:
             return SignedUrls(urls=(), expires_ms=0)
         return signing.sign([at.path for at in places], expires_s)

@@ -23,12 +23,12 @@ class LocalFiles:
     """The store of scheme ``file``; paths are absolute."""
 
     def read(self, path: str) -> bytes:
-        """All bytes of a file."""
+        """Returns all bytes of a file."""
         with _errors(path), open(path, "rb") as file:
             return file.read()
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of a file."""
+        """Returns some bytes of a file."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -39,7 +39,7 @@ class LocalFiles:
             raise _as_ours(error, path) from error
 
     def stat(self, path: str) -> ObjectStat:
-        """Size, and ``size-mtime_ns`` as the content id."""
+        """Returns the size, and ``size-mtime_ns`` as the content id."""
         try:
             found = os.stat(path)
         except OSError as error:
@@ -49,23 +49,23 @@ class LocalFiles:
         return _stat(path, found)
 
     def put(self, path: str, data: bytes) -> ObjectStat:
-        """Write beside the final name, sync, then link: linking is atomic and never replaces."""
+        """Write next to the final name, sync, then link: linking is atomic and never replaces."""
         return _stat(path, _written(path, data, os.link))
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write beside the final name, sync, then rename, which is atomic too."""
+        """Write next to the final name, sync, then rename, which is atomic too."""
         _written(path, data, os.replace)
 
     def local_path(self, path: str) -> str | None:
-        """The path itself, None where it must not be mapped."""
+        """Returns the path itself, None if it must not be mapped."""
         return path if is_mappable(os.path.dirname(path)) else None
 
     def exists(self, path: str) -> bool:
-        """True for a file."""
+        """Returns whether the file exists."""
         return os.path.isfile(path)
 
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every file below a folder; links to folders are followed, each folder once."""
+        """Yields every file below a folder; links to folders are followed, each folder once."""
         found = sorted(_walk(folder, set()), key=lambda found: found.location)
         behind = None if start_after is None else f"file://{start_after}"
         return (each for each in found if behind is None or each.location > behind)
@@ -90,7 +90,7 @@ class LocalFiles:
 
 
 def _written(path: str, data: bytes, place: Callable[[str, str], None]) -> os.stat_result:
-    """Write a file beside ``path``, and have ``place`` put it there."""
+    """Write a file next to ``path``, and call ``place`` to move it there."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
     with _errors(path, writing=True):
@@ -112,7 +112,7 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
     first = os.pread(descriptor, length, start)
     if len(first) == length or not first:
         return first
-    parts = [first]  # one call gives at most 2 GiB
+    parts = [first]  # one call returns at most 2 GiB
     got = len(first)
     while got < length:
         more = os.pread(descriptor, length - got, start + got)
@@ -165,7 +165,7 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ListedObject]:
 
 
 def _make_folders(folder: str) -> None:
-    """Create missing folders so that they survive a crash: each one's parent is synced."""
+    """Create missing folders durably: the parent of each one is synced."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -196,7 +196,7 @@ def _unlink(path: str) -> None:
 
 @contextmanager
 def _errors(path: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn what the system says into the errors of :mod:`lamella.snapshot.storage.store`."""
+    """Converts system errors to the errors of :mod:`lamella.snapshot.storage.store`."""
     try:
         yield
     except OSError as error:
@@ -212,7 +212,7 @@ def _as_ours(error: OSError, path: str, *, writing: bool = False) -> LamellaErro
     return StoreError(f"{location}: {error.strerror or error}", location=location)
 
 
-#: fsspec keeps one set of objects for the whole process, so one lock guards it.
+#: fsspec has one set of objects for the whole process, so one lock guards it.
 _LOCK = threading.Lock()
 
 
@@ -223,17 +223,17 @@ class MemoryFiles:
         self._files = MemoryFileSystem(**options)
 
     def read(self, path: str) -> bytes:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         with _LOCK:
             data: bytes = self._file(path).getvalue()
             return data
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
+        """Returns some bytes of an object."""
         return self.read(path)[start : start + length]
 
     def stat(self, path: str) -> ObjectStat:
-        """Size, and ``size-modified`` as the content id."""
+        """Returns the size, and ``size-modified`` as the content id."""
         with _LOCK:
             return self._stat(path)
 
@@ -251,11 +251,11 @@ class MemoryFiles:
             self._files.pipe_file(path, data)
 
     def exists(self, path: str) -> bool:
-        """True for an object."""
+        """Returns whether the object exists."""
         return path in self._files.store
 
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder."""
+        """Yields every object below a folder."""
         prefix = folder.rstrip("/") + "/"
         with _LOCK:
             paths = sorted(path for path in self._files.store if path.startswith(prefix))

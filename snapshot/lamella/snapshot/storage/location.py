@@ -1,4 +1,4 @@
-"""Locations of objects, and which files below a folder a URL or glob stands for."""
+"""Locations of objects, and the files that a URL or glob stands for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, OtherTableFormat
 
-#: URL schemes by the store that serves them; Hadoop's names for S3 are read too.
+#: URL schemes by the store that serves them; Hadoop's names for S3 are accepted too.
 SCHEMES: Final = {"file": "file", "memory": "memory", "s3": "s3", "s3a": "s3", "s3n": "s3"}
 
 
@@ -31,7 +31,8 @@ class Location(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Location:
-    """Read a location. Local paths lose ``.``, ``..``, doubled and trailing slashes; S3 keys are taken as they are.
+    """Parses a location. Local paths are normalized (``.``, ``..``, repeated and trailing slashes); S3 keys stay as
+    they are.
 
     Raises:
         InvalidRequest: relative path, unknown scheme, a host in a file URL, no bucket, a NUL byte.
@@ -58,20 +59,20 @@ def parse(text: str) -> Location:
 
 
 def normal(text: str) -> str:
-    """The one spelling of a location; raises as :func:`parse` does."""
+    """Returns the normalized spelling of a location; raises as :func:`parse`."""
     return str(parse(text))
 
 
 def _normal(path: str) -> str:
     if path.startswith("/") and "//" not in path and "/." not in path and (not path.endswith("/") or path == "/"):
-        return path  # nothing that normpath would change
+        return path  # normpath would change nothing
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-#: What a data file below a folder is called.
+#: The suffix of data files below a folder.
 SUFFIX: Final = ".parquet"
 
-#: Folders that say that not every file beside them is part of the table, and whose they are.
+#: Folders that mark a table of another format, in which not every file counts, by format.
 _LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table", "_ducklake": "a DuckLake table"}
 _METADATA: Final = ".metadata.json"
 _ICEBERG: Final = "an Iceberg table"
@@ -82,22 +83,23 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def has_magic(path: str) -> bool:
-    """True when the path holds a glob character."""
+    """Returns whether the path contains a glob character."""
     return _MAGIC.search(path) is not None
 
 
 def is_hidden(name: str) -> bool:
-    """Spark's rule for one part of a path; ``_part=1`` is a partition folder and therefore not hidden."""
+    """Returns whether one part of a path is hidden by Spark's rule; ``_part=1`` is a partition folder and therefore not
+    hidden."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def is_data_file(below: str) -> bool:
-    """True for a path, relative to the folder that was named, of a file that belongs to its data."""
+    """Returns whether a path, relative to the named folder, is a data file."""
     return below.endswith(SUFFIX) and not any(is_hidden(part) for part in below.split("/") if part)
 
 
 def glob_root(path: str) -> str:
-    """The longest folder of a glob without glob characters; it ends with a slash, or is empty."""
+    """Returns the longest folder of a glob without glob characters; it ends with a slash, or is empty."""
     parts = path.split("/")
     plain = next(i for i, part in enumerate(parts) if has_magic(part))
     return "/".join(parts[:plain]) + "/" if plain else ""
@@ -106,8 +108,8 @@ def glob_root(path: str) -> str:
 def refuse_other_formats(listed: Iterable[str], chosen: Iterable[str], otherwise: str = "") -> None:
     """Raise OtherTableFormat if a chosen location is part of another format's table.
 
-    Only the table's log tells which files count, and ``listed`` has it: a file that was deleted, or rewritten into
-    others, may still be there. ``otherwise``: what else can be done than to follow the table.
+    Only the table's log, which ``listed`` contains, tells which files count: a file that was deleted or rewritten may
+    still exist. ``otherwise``: an alternative to following the table, for the message.
     """
     logs = {log[0]: (location, log[1]) for location in listed if (log := _log_of(location)) is not None}
     for location in chosen if logs else ():
@@ -124,7 +126,7 @@ def refuse_other_formats(listed: Iterable[str], chosen: Iterable[str], otherwise
 
 
 def _log_of(location: str) -> tuple[str, str] | None:
-    """The folder of the table that the location is a log or a piece of metadata of, and whose it is."""
+    """Returns the folder of the table whose log or metadata contains the location, and its format."""
     parts = location.split("/")[:-1]
     if location.endswith(_METADATA) and parts[-1:] == ["metadata"]:
         return "/".join(parts[:-1]), _ICEBERG
@@ -141,12 +143,12 @@ class Glob:
         self._may_hide = [part[0] in "._" for part in parts]
 
     def selects(self, path: str) -> bool:
-        """True when the file matches, or is a data file below a folder that matches."""
+        """Returns whether the file matches, or is a data file below a folder that matches."""
         parts = [part for part in path.split("/") if part]
         return any(end == len(parts) or is_data_file("/".join(parts[end:])) for end in self._ends(parts))
 
     def _ends(self, parts: list[str]) -> set[int]:
-        """How many leading parts the whole pattern can take up."""
+        """Returns how many leading parts the whole pattern can match."""
         at = {0}
         for matcher, may_hide in zip(self._matchers, self._may_hide, strict=True):
             after: set[int] = set()
@@ -164,8 +166,8 @@ class Glob:
 
 
 def _regex(part: str) -> str:
-    """One part of a glob as a pattern that is never tried again: what stands between two stars is taken at its first
-    place, which leaves the most behind it."""
+    """Converts one part of a glob to a pattern without backtracking: the text between two stars is matched at its first
+    position, which leaves most for the rest."""
     pieces: list[str] = [""]
     at = 0
     while at < len(part):

@@ -1,6 +1,6 @@
-"""A store whose calls are told of: what was done, how it ended, how long it took, how many bytes. Never where.
+"""A store that reports its calls: the operation, its outcome, its duration and its bytes, but never the location.
 
-Locations stay out of it on purpose: those of data files can hold values (``day=2026-01-31/customer=...``), and there
+Locations are left out on purpose: those of data files can contain values (``day=2026-01-31/customer=...``), and there
 are as many of them as files.
 """
 
@@ -15,14 +15,13 @@ from lamella.snapshot.storage.store import ListedObject, MappableStore, ObjectSt
 
 StoreOperation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
 
-#: ``absent``: nothing is there. ``exists``: a put found something there. ``refused``: no location that can be asked
-#: for. ``failed``: all else that goes wrong, and deletions of many of which not all were done. ``left``: a listing that
-#: nobody wanted to its end.
+#: ``absent``: nothing is there. ``exists``: a put found an object. ``refused``: an invalid location. ``failed``: any
+#: other error, and multiple deletions of which some failed. ``left``: a listing that was not read to its end.
 StoreOutcome = Literal["ok", "absent", "exists", "refused", "failed", "left"]
 
 
 class StoreListener(Protocol):
-    """Is told of calls when they are over; called from any thread, and must not raise."""
+    """Receives finished calls; called from any thread, and must not raise."""
 
     def store_called(
         self,
@@ -34,27 +33,28 @@ class StoreListener(Protocol):
         read_bytes: int = 0,
         written_bytes: int = 0,
     ) -> None:
-        """It took so long, of a listing only what the store took and not who goes through it."""
+        """Called after a call. The duration of a listing counts only the time in the store, not that of its
+        consumer."""
 
 
 class ObservedStore:
-    """``store``, whose calls ``listener`` is told of. Files that are mapped are not read through a store."""
+    """``store`` whose calls are reported to ``listener``. Mapped files are not read through a store."""
 
     def __init__(self, store: Store, listener: StoreListener) -> None:
         self._store = store
         self._tell = listener.store_called
-        # What only some stores can do is there when this one can, and asks nothing of object storage.
+        # Optional operations exist if the wrapped store has them; they do not call object storage.
         if isinstance(store, MappableStore):
             self.local_path = store.local_path
         if isinstance(store, SigningStore):
             self.sign = store.sign
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets the store, without who listens here."""
+        """Another process gets the store without the listener."""
         return _itself, (self._store,)
 
     def read(self, location: str) -> bytes:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         started_s = perf_counter()
         try:
             data = self._store.read(location)
@@ -65,7 +65,7 @@ class ObservedStore:
         return data
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
+        """Returns some bytes of an object."""
         started_s = perf_counter()
         try:
             data = self._store.read_range(location, start, length)
@@ -76,7 +76,7 @@ class ObservedStore:
         return data
 
     def stat(self, location: str) -> ObjectStat:
-        """Size and content id of an object."""
+        """Returns size and content id of an object."""
         started_s = perf_counter()
         try:
             found = self._store.stat(location)
@@ -98,7 +98,7 @@ class ObservedStore:
         return made
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
-        """The data files that a URL names."""
+        """Returns the data files that a URL names."""
         started_s = perf_counter()
         try:
             found = self._store.expand(url, plain=plain)
@@ -109,7 +109,7 @@ class ObservedStore:
         return found
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder."""
+        """Yields every object below a folder."""
         started_s = perf_counter()
         try:
             found = self._store.list(prefix, start_after=start_after)

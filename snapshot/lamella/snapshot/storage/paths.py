@@ -1,4 +1,4 @@
-"""Where the objects of a table are, and which parts of the store a table may use."""
+"""The locations of a table's objects, and which parts of the store a table may use."""
 
 from __future__ import annotations
 
@@ -31,103 +31,106 @@ from lamella.snapshot.storage.location import Location, glob_root, has_magic, no
 
 
 def table_root(warehouse: str, table_id: str | UUID) -> str:
-    """The folder of a table, as a location without a trailing slash; raises InvalidRequest for a bad warehouse."""
+    """Returns the folder of a table, as a location without a trailing slash; raises InvalidRequest for an invalid
+    warehouse."""
     return f"{normal(warehouse).rstrip('/')}/{table_id}"
 
 
 class TableLayout(msgspec.Struct, frozen=True):
-    """The objects below one table's folder (``root``, see :func:`table_root`). Ids are v7 UUIDs."""
+    """The locations of objects below one table's folder (``root``, see :func:`table_root`). Ids are v7 UUIDs."""
 
     root: str
 
     def snapshot(self, snapshot_id: str | UUID) -> str:
-        """A snapshot's manifest, as it is named today; a version 1 snapshot's ends in ``_v1.json``."""
+        """Returns the location of a snapshot's manifest in the current version; that of a version 1 snapshot ends in
+        ``_v1.json``."""
         return f"{self.root}/_ss/{snapshot_id}_v2.json"
 
     def snapshot_sidecar(self, snapshot_id: str | UUID) -> str:
-        """A snapshot's sidecar: one row a segment."""
+        """Returns the location of a snapshot's sidecar: one row per segment."""
         return f"{self.root}/_ss/{snapshot_id}_v2.arrow"
 
     def group(self, group_id: str | UUID) -> str:
-        """A segment group's manifest."""
+        """Returns the location of a segment group's manifest."""
         return f"{self.root}/_sl/{group_id}_v2.json"
 
     def group_sidecar(self, group_id: str | UUID) -> str:
-        """A group's sidecar: one row a segment."""
+        """Returns the location of a group's sidecar: one row per segment."""
         return f"{self.root}/_sl/{group_id}_v2.arrow"
 
     def group_locations(self, group_id: str | UUID) -> str:
-        """A group's location index: which blocks there are, by hash."""
+        """Returns the location of a group's location index, which finds blocks by hash."""
         return f"{self.root}/_sl/{group_id}_v2.loc"
 
     def segment(self, segment_id: str | UUID) -> str:
-        """A segment's manifest."""
+        """Returns the location of a segment's manifest."""
         return f"{self.root}/_sg/{segment_id}_v1.json"
 
     def segment_sidecar(self, segment_id: str | UUID) -> str:
-        """A segment's sidecar: one row a block."""
+        """Returns the location of a segment's sidecar: one row per block."""
         return f"{self.root}/_sg/{segment_id}_v1.arrow"
 
     def sketches(self, owner_id: str | UUID) -> str:
-        """The sketches of a segment and its blocks, or of a group or snapshot."""
+        """Returns the location of the sketches of a segment and its blocks, or of a group or snapshot."""
         return f"{self.root}/_ts/{owner_id}_v1.hll"
 
     def index_part(self, part_id: str | UUID) -> str:
-        """A part of a skip index."""
+        """Returns the location of a part of a skip index."""
         return f"{self.root}/_ix/{part_id}_v1.part"
 
     def index_directory(self, directory_id: str | UUID) -> str:
-        """A directory of a skip index."""
+        """Returns the location of a directory of a skip index."""
         return f"{self.root}/_ix/{directory_id}_v1.dir"
 
     def replaced_files(self, set_id: str | UUID) -> str:
-        """Files that were registered and left the table."""
+        """Returns the location of a set of registered files that left the table."""
         return f"{self.root}/_rf/{set_id}_v1.set"
 
     def block(self, block_id: str | UUID) -> str:
-        """A block that a job of Lamella's writes."""
+        """Returns the location of a block that a Lamella job writes."""
         return f"{self.root}/_b/{block_id}_v1.parquet"
 
     @property
     def scratch(self) -> str:
-        """The folder of what is needed only while a job runs."""
+        """Returns the folder of objects that are needed only while a job runs."""
         return f"{self.root}/_tmp"
 
     def block_list(self, list_id: str | UUID) -> str:
-        """Blocks on their way to a commit."""
+        """Returns the location of a block list of a commit."""
         return f"{self.scratch}/{list_id}_v1.blocks"
 
     @property
     def iceberg(self) -> str:
-        """The folder of the table's export as an Iceberg table."""
+        """Returns the folder of the table's export as an Iceberg table."""
         return f"{self.root}/_iceberg"
 
     @property
     def blocks(self) -> str:
-        """The folder of such blocks."""
+        """Returns the folder of blocks that Lamella jobs write."""
         return f"{self.root}/_b"
 
 
-# Which places of the store a table may use: its own folder, and what lies below the prefixes that it is given.
+# Allowed locations: a table may use its own folder, and everything below its prefixes.
 #
-# A prefix ends at a slash, given or not, so ``s3://b/sales`` never covers ``s3://b/sales-secret``. What a location
-# means must not depend on who reads it: stores that are folders underneath take ``..`` for the folder above, some
-# programs take ``%2e`` for a dot, some file systems take ``A`` for ``a``. So a location is allowed only if every such
-# reading of it is, while a prefix is compared letter by letter. Everything is decided by the text; nothing here asks
-# the store.
+# A prefix ends at a slash, whether written or not, so ``s3://b/sales`` never covers ``s3://b/sales-secret``. The
+# meaning of a location must not depend on its reader: stores that are folders underneath resolve ``..`` to the parent
+# folder, some programs decode ``%2e`` to a dot, some file systems treat ``A`` as ``a``. So a location is allowed only
+# if every such reading of it is, while a prefix is compared character by character. All decisions use the text alone;
+# nothing here calls the store.
 #
-# A link of a file system is followed by it, not here: who can make links in a place can give away what they lead to.
+# Links are followed by the file system, not checked here: anyone who can create links in an allowed folder can expose
+# their targets.
 
-#: How often a name may be percent-encoded; one that is so more often is nobody's honest name.
+#: Maximum levels of percent-encoding in a name; no legitimate name has more.
 _MAX_ENCODED: Final = 3
 _SLASHES: Final = re.compile("/+")
 
 
 class Places(Protocol):
-    """Says of locations whether a table may use them."""
+    """Decides whether a table may use locations."""
 
     def allows(self, location: str) -> bool:
-        """True for an object that may be used; raises InvalidRequest for what is no location."""
+        """Returns whether an object may be used; raises InvalidRequest for an invalid location."""
         ...
 
     def require(self, location: str) -> None:
@@ -135,28 +138,29 @@ class Places(Protocol):
         ...
 
     def require_all_below(self, url: str) -> None:
-        """Raise LocationRefused unless whatever a URL can stand for (see ``Store.expand``) lies in allowed places."""
+        """Raise LocationRefused unless everything that a URL can stand for (see ``Store.expand``) is in allowed
+        locations."""
         ...
 
 
 class Anywhere:
-    """No rules."""
+    """Allows every location."""
 
     def allows(self, location: str) -> bool:  # noqa: ARG002  # the port's signature
-        """True."""
+        """Returns True."""
         return True
 
     def require(self, location: str) -> None:
-        """Return."""
+        """Accept every location."""
 
     def require_all_below(self, url: str) -> None:
-        """Return."""
+        """Accept every URL."""
 
 
 class AllowedPlaces:
-    """The rules of one table. ``own`` is its folder, None when it has none yet.
+    """The rules of one table. ``own`` is its folder, None if it has none yet.
 
-    ``warehouse`` is the folder of all tables: but for ``own`` nothing in it is allowed, whatever the prefixes say.
+    ``warehouse`` is the folder of all tables: except for ``own`` nothing in it is allowed, whatever the prefixes are.
     """
 
     def __init__(self, warehouse: str, own: str | None, prefixes: Iterable[str] = ()) -> None:
@@ -165,7 +169,7 @@ class AllowedPlaces:
         self._prefixes = tuple(str(_folder(prefix)) for prefix in prefixes)
 
     def allows(self, location: str) -> bool:
-        """True for an object that may be used; raises InvalidRequest for what is no location."""
+        """Returns whether an object may be used; raises InvalidRequest for an invalid location."""
         at = parse(location)
         if self._own is not None and _is_below(self._own, str(at)):
             return True
@@ -177,7 +181,8 @@ class AllowedPlaces:
             raise _refused(location)
 
     def require_all_below(self, url: str) -> None:
-        """Raise LocationRefused unless whatever a URL can stand for (see ``Store.expand``) lies in allowed places."""
+        """Raise LocationRefused unless everything that a URL can stand for (see ``Store.expand``) is in allowed
+        locations."""
         at = parse(url)
         if not self._allows_folder(at):
             raise _refused(url)
@@ -193,14 +198,14 @@ class AllowedPlaces:
             return True
         if not any(text == prefix or _is_below(prefix, text) for prefix in self._prefixes):
             return False
-        # A folder around the warehouse has all tables in it.
+        # A folder above the warehouse contains all tables.
         scheme, root = self._warehouse
         around = any(scheme == of and root.startswith(path) for of, path in _loose(folder))
         return not around and not _is_inside(self._warehouse, folder)
 
 
 def check_prefix(prefix: str, warehouse: str) -> None:
-    """Raise InvalidRequest for a text that makes no prefix of allowed places."""
+    """Raise InvalidRequest for a text that is not a valid prefix of allowed locations."""
     at = parse(prefix)
     if has_magic(at.path):
         raise InvalidRequest(f"{prefix!r} is a glob; an allowed place is a folder with all below", place=prefix)
@@ -226,12 +231,13 @@ def _folder_of(at: Location) -> Location:
 
 
 def _is_inside(root: tuple[str, str], at: Location) -> bool:
-    """Whether a place is in a folder, or is it, in any reading."""
+    """Returns whether a location is a folder or in it, in any reading."""
     return any(scheme == root[0] and path.startswith(root[1]) for scheme, path in _loose(_folder_of(at)))
 
 
 def _is_below(folder: str, location: str) -> bool:
-    """Whether a location is in a folder, letter by letter, and stays in there however the rest of it is read."""
+    """Returns whether a location is in a folder, character by character, and stays there in every reading of the
+    rest."""
     if not location.startswith(folder):
         return False
     readings = _readings(location[len(folder) :])
@@ -243,7 +249,8 @@ def _climbs(path: str) -> bool:
 
 
 def _readings(text: str) -> list[str]:
-    """The text as it stands, and as programs read it that decode percent signs; empty: there is no end to it."""
+    """Returns the text itself, and its readings by programs that decode percent signs; empty if there are too many
+    levels."""
     found = [text]
     while "%" in found[-1]:
         decoded = unquote(found[-1])
@@ -256,7 +263,7 @@ def _readings(text: str) -> list[str]:
 
 
 def _loose(at: Location) -> Iterator[tuple[str, str]]:
-    """The scheme and path in every reading, so that what may be the same place is the same text."""
+    """Yields the scheme and path in every reading, so that locations that may be the same give the same text."""
     for path in _readings(at.path):
         yield _loosely(Location(at.scheme, path))
 

@@ -25,31 +25,31 @@ from fsspec.asyn import sync
 from lamella.snapshot.errors import AlreadyExists, NotSignable, ObjectNotFound, StoreError
 from lamella.snapshot.storage.store import ListedObject, ObjectStat, SignedUrls
 
-# S3 through s3fs, with the requests spelled out: no listing cache, no guess whether a key is a folder.
+# S3 through s3fs, with explicit requests: no listing cache, no guess whether a key is a folder.
 #
-# Which precondition failed is read from the service's error code, since s3fs maps it to a class only if the answer
-# names the condition. A conditional write carries an id of its own: when its answer is lost, a retry meets the first
-# attempt's object, and reading the id back tells our object from another writer's.
+# The service's error code tells which precondition failed, since s3fs maps it to a class only if the answer names the
+# condition. A conditional write carries its own id: if its answer is lost, a retry meets the first attempt's object,
+# and reading the id back distinguishes it from another writer's object.
 
 _WRITE_ID: Final = "lamella-write-id"
 _ABSENT: Final = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
 _CONFLICT: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "409", "412"})
 _PUT_TRIES: Final = 4
 _READ_TRIES: Final = 3
-_DELETE_BATCH: Final = 1_000  # what one DeleteObjects request takes
-#: Characters that XML 1.0 cannot hold, or whose place an XML reader may change.
+_DELETE_BATCH: Final = 1_000  # limit of one DeleteObjects request
+#: Characters that XML 1.0 cannot contain, or that an XML reader may change.
 _NOT_XML: Final = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 _FAILURES: Final = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
-#: What sends the body of a request, as a task of its own.
+#: Sends the body of a request, as a separate task.
 _BODY_WRITER: Final = aiohttp.ClientRequest.write_bytes.__qualname__
 #: Event loops whose reports go through :func:`_without_uploads`.
 _HEARD: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 
 
 class S3Objects:
-    """The store of scheme ``s3``; paths are ``bucket/key``. ``options`` go to :class:`s3fs.S3FileSystem`.
+    """The store of scheme ``s3``; paths are ``bucket/key``. ``options`` are passed to :class:`s3fs.S3FileSystem`.
 
-    But for ``signed_endpoint_url``: the endpoint that stands in signed URLs, where readers do not reach the other one.
+    An exception is ``signed_endpoint_url``: the endpoint in signed URLs, if readers cannot reach the other one.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -60,11 +60,11 @@ class S3Objects:
         _without_uploads(self._files.loop)
 
     def read(self, path: str) -> bytes:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         return self._get(path)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
+        """Returns some bytes of an object."""
         if length <= 0:
             return b""
         try:
@@ -75,7 +75,7 @@ class S3Objects:
             raise
 
     def stat(self, path: str) -> ObjectStat:
-        """Size, and the etag as the content id."""
+        """Returns the size, and the etag as the content id."""
         with _errors(path):
             return _stat(path, self._call("head_object", path))
 
@@ -94,7 +94,7 @@ class S3Objects:
                     if _code(error) in _CONFLICT:
                         raise AlreadyExists(f"already there: s3://{path}", location=f"s3://{path}") from error
                 elif _code(error) in _CONFLICT and attempt < _PUT_TRIES:
-                    continue  # two conditional writes met (409) and neither may have stayed: ours is free to try again
+                    continue  # two conditional writes collided (409) and neither may have succeeded: retry
                 raise _store_error(path, error) from error
         raise StoreError(f"s3://{path}: conditional writes kept colliding", location=f"s3://{path}")
 
@@ -104,7 +104,7 @@ class S3Objects:
             self._call("put_object", path, Body=data)
 
     def exists(self, path: str) -> bool:
-        """True for an object."""
+        """Returns whether the object exists."""
         if not path.partition("/")[2]:
             return False
         try:
@@ -114,7 +114,7 @@ class S3Objects:
         return True
 
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder, page by page."""
+        """Yields every object below a folder, page by page."""
         bucket, _, key = folder.partition("/")
         prefix = key.rstrip("/") + "/" if key.strip("/") else ""
         more: dict[str, str] = {}
@@ -150,7 +150,7 @@ class S3Objects:
             return
 
     def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
-        """Remove objects, a thousand in one request where their keys can stand in XML."""
+        """Remove objects, a thousand per request if XML can contain their keys."""
         failed: dict[str, str] = {}
         by_bucket: dict[str, builtins.list[str]] = {}
         for path in paths:
@@ -166,7 +166,7 @@ class S3Objects:
         return failed
 
     def sign(self, paths: Sequence[str], expires_s: int) -> SignedUrls:
-        """URLs of objects."""
+        """Returns URLs of objects."""
         return self._make_urls().sign(paths, expires_s)
 
     def _delete_alone(self, path: str) -> dict[str, str]:
@@ -200,7 +200,7 @@ class S3Objects:
         return answer
 
     def _get(self, path: str, **arguments: Any) -> bytes:
-        """One object's bytes; an answer that breaks off is asked for again."""
+        """Returns one object's bytes; an interrupted answer is requested again."""
         tries = _READ_TRIES
         while True:
             tries -= 1
@@ -219,7 +219,7 @@ class S3Objects:
                 raise StoreError(f"s3://{path}: the answer broke off", location=f"s3://{path}")
 
     def _read_back(self, path: str, error: BaseException) -> dict[str, Any] | None:
-        """What is at ``path`` after a failed put; None: nothing. A read-back that fails itself proves nothing."""
+        """Returns what is at ``path`` after a failed put; None: nothing. A failed read-back proves nothing."""
         try:
             return self._call("head_object", path)
         except _FAILURES as second:
@@ -229,10 +229,10 @@ class S3Objects:
 
 
 def _without_uploads(loop: asyncio.AbstractEventLoop) -> None:
-    """Have an event loop not report the task that sent the body of an upload which was aborted.
+    """Keep an event loop from reporting the task that sent the body of an aborted upload.
 
-    aiohttp waits for the answer alone: an error of that task which it did not hand on is one of a request that has
-    failed already, as its caller knows. The loop would log it as an exception that nobody has looked at.
+    aiohttp only waits for the answer: an error of that task which it did not raise belongs to a request that has
+    already failed, as its caller knows. The loop would log it as an exception that was never retrieved.
     """
     if loop in _HEARD:
         return
@@ -261,7 +261,7 @@ def _stat(path: str, head: dict[str, Any]) -> ObjectStat:
 
 
 def _code(error: BaseException) -> str | None:
-    """The service's own error code, from the exception or from the one it stands for."""
+    """Returns the service's own error code, from the exception or from its cause."""
     for candidate in (error, error.__cause__):
         if isinstance(candidate, ClientError):
             return str(candidate.response.get("Error", {}).get("Code"))
@@ -285,13 +285,13 @@ def _errors(path: str) -> Iterator[None]:
 # Signed URLs of S3 objects: AWS Signature Version 4 in the query string.
 #
 # botocore signs one URL for each bucket of a request; it knows the endpoint, the region, how the bucket is addressed,
-# the credentials and their session token. The others differ from it in the key alone, so their signatures are made
-# here, in a fraction of botocore's time. Whether that is right is seen each time: what is made here for the first URL
-# must be botocore's own signature, else botocore signs all of them.
+# the credentials and their session token. The others differ from it in the key alone, so their signatures are computed
+# here, in a fraction of botocore's time. This is checked each time: the result for the first URL must equal botocore's
+# own signature, otherwise botocore signs all of them.
 #
 # https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html
 
-#: The key of the URL that botocore signs for us; every character of it stands in a URL as it is.
+#: The key of the URL that botocore signs; none of its characters is escaped in a URL.
 _SAMPLE: Final = "lamella-sample-key"
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _URL: Final = re.compile(
@@ -300,32 +300,32 @@ _URL: Final = re.compile(
     + r"\?(?P<query>[^#]*)&X-Amz-Signature=(?P<signature>[0-9a-f]{64})"
 )
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-#: Credentials may change between the sample and the look at them.
+#: Credentials may change between signing the sample and reading them.
 _TRIES: Final = 2
 
 
 class S3Urls:
-    """Signs for the store of scheme ``s3``. ``options`` are those of :class:`s3fs.S3FileSystem`.
+    """Signs URLs for the store of scheme ``s3``. ``options`` are those of :class:`s3fs.S3FileSystem`.
 
-    ``endpoint_url``: the endpoint as readers reach it, where it is another than the service's own.
+    ``endpoint_url``: the endpoint that readers use, if it differs from the service's own.
     """
 
     def __init__(self, options: dict[str, Any], endpoint_url: str | None = None) -> None:
         given = {**options, **({} if endpoint_url is None else {"endpoint_url": endpoint_url})}
         config = {"signature_version": "s3v4", **given.get("config_kwargs", {})}
         if not given.get("endpoint_url") and not given.get("client_kwargs", {}).get("endpoint_url"):
-            # botocore would take the endpoint of all regions, which may redirect, and a redirect is not signed.
+            # botocore would use the global endpoint, which may redirect, and a redirect is not signed.
             config["s3"] = {"addressing_style": "virtual", **config.get("s3", {})}
         self._files = s3fs.S3FileSystem(
             **{"skip_instance_cache": True, "use_listings_cache": False, **given, "config_kwargs": config}
         )
 
     def sign(self, paths: Sequence[str], expires_s: int) -> SignedUrls:
-        """URLs that answer a GET of each of these ``bucket/key`` paths, in their order.
+        """Returns URLs that answer a GET of each of these ``bucket/key`` paths, in order.
 
         Raises:
-            NotSignable: there are no credentials, or a path is one that HTTP clients change.
-            StoreError: the credentials cannot be had.
+            NotSignable: there are no credentials, or HTTP clients would change a path.
+            StoreError: the credentials are unavailable.
         """
         keys: dict[str, dict[str, None]] = {}
         for path in paths:
@@ -341,7 +341,7 @@ class S3Urls:
         return SignedUrls(urls=tuple(urls[path] for path in paths), expires_ms=min(until, default=_now_ms()))
 
     def _signed(self, bucket: str, keys: Sequence[str], expires_s: int) -> tuple[dict[str, str], int]:
-        """The URLs of a bucket's keys, and until when they hold (Unix milliseconds)."""
+        """Returns the URLs of a bucket's keys, and their expiry time (Unix milliseconds)."""
         ends_ms = _now_ms() + expires_s * 1000
         try:
             for _ in range(_TRIES):
@@ -362,7 +362,7 @@ class S3Urls:
         return dict(zip(keys, urls, strict=True)), ends_ms
 
     def _by_botocore(self, bucket: str, keys: Sequence[str], expires_s: int) -> tuple[list[str], Any]:
-        """URLs as botocore signs them, and the credentials that it has."""
+        """Returns URLs signed by botocore, and the credentials that it used."""
 
         async def sign() -> tuple[list[str], Any]:
             await self._files.set_session()
@@ -373,7 +373,7 @@ class S3Urls:
                 )
                 for key in keys
             ]
-            return urls, client._request_signer._credentials  # botocore shows them nowhere else
+            return urls, client._request_signer._credentials  # botocore has no public access to them
 
         found: tuple[list[str], Any] = sync(self._files.loop, sign)
         return found
@@ -384,7 +384,7 @@ class S3Urls:
 
 
 class _Frame:
-    """What the URLs of one bucket that are signed at one time have in common."""
+    """The common parts of URLs of one bucket that are signed at one time."""
 
     def __init__(self, match: re.Match[str], secret: str) -> None:
         query = match["query"]
@@ -403,7 +403,7 @@ class _Frame:
 
     @classmethod
     def of(cls, sample: str, secret: str) -> _Frame | None:
-        """The frame of a URL that botocore signed; None when its signature cannot be made here."""
+        """Returns the frame of a URL that botocore signed; None if its signature cannot be computed here."""
         match = _URL.fullmatch(sample)
         if match is None:
             return None
@@ -414,7 +414,7 @@ class _Frame:
         return frame if frame._signature(match["folder"] + _SAMPLE) == match["signature"] else None
 
     def url(self, key: str) -> str:
-        """The URL of one key."""
+        """Returns the URL of one key."""
         path = self._folder + quote(key, safe="/~")
         return f"{self._origin}{path}?{self._query}&X-Amz-Signature={self._signature(path)}"
 

@@ -1,4 +1,4 @@
-"""The port to object storage, and probes of what a store can do."""
+"""The interface of object storage, and probes of a store's capabilities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lamella.snapshot.errors import AlreadyExists, StoreError
 
 
 class ObjectStat(msgspec.Struct, frozen=True, kw_only=True):
-    """An object as the store has it now.
+    """An object's current state in the store.
 
     ``content_id`` changes when the bytes are replaced: the store's etag, or ``"<size>-<modified, ns>"`` without one.
     """
@@ -40,7 +40,7 @@ class ObjectStat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedObject(ObjectStat, frozen=True, kw_only=True):
-    """An object as a listing shows it; ``modified_ms`` is the store's own time of its last change (Unix, UTC)."""
+    """An object in a listing; ``modified_ms`` is the store's own modification time (Unix, UTC)."""
 
     modified_ms: int
 
@@ -49,15 +49,15 @@ class Store(Protocol):
     """Reads and create-only writes of whole objects. Implementations may be used from several threads."""
 
     def read(self, location: str) -> bytes:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         ...
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start``; fewer (perhaps none) when the object ends before."""
+        """Returns ``length`` bytes from ``start``; fewer (possibly none) if the object ends before."""
         ...
 
     def stat(self, location: str) -> ObjectStat:
-        """Size and content id of an object, asked of the store itself: no cache stands between."""
+        """Returns size and content id of an object, from the store itself without a cache."""
         ...
 
     def put(self, location: str, data: bytes) -> ObjectStat:
@@ -65,14 +65,14 @@ class Store(Protocol):
         ...
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
-        """The data files that a URL names, as sorted locations.
+        """Returns the data files that a URL names, as sorted locations.
 
-        A file is itself, whatever its name. A folder stands for the ``*.parquet`` files below it, at any depth,
-        without hidden ones (a part of the path that starts with ``.``, or with ``_`` and holds no ``=``: Spark's
+        A file stands for itself, whatever its name. A folder stands for the ``*.parquet`` files below it, at any depth,
+        without hidden ones (a part of the path that starts with ``.``, or with ``_`` and contains no ``=``: Spark's
         rule). A glob (``*``, ``?``, ``[...]`` within one part of the path, ``**`` across parts) stands for the files
         and folders that match it.
 
-        ``plain``: refuse folders that are another format's table, in which files may be that no longer count.
+        ``plain``: refuse folders that are another format's table, in which some files may no longer count.
 
         Raises:
             ObjectNotFound: nothing is there, or no data file.
@@ -81,55 +81,56 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
-        """Every object below a folder, hidden ones too, sorted by location; nothing when there is no such folder.
+        """Yields every object below a folder, including hidden ones, sorted by location; nothing if there is no such
+        folder.
 
-        A folder ends at a slash, given or not: listing ``t`` never shows what is in ``t-2``. ``start_after``: only
-        what sorts behind this location (which need not be there). Stores that list in pages fetch them as needed, so
-        what changes meanwhile may be seen or not.
+        A folder ends at a slash, whether written or not: listing ``t`` never shows the content of ``t-2``.
+        ``start_after``: only objects that sort after this location (which need not exist). Stores that list in pages
+        fetch them as needed, so concurrent changes may be visible or not.
         """
         ...
 
     def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing object is not an error."""
         ...
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Remove objects, many in one request where the store can; one that is not there is no error.
+        """Remove objects, many per request if the store can; a missing object is not an error.
 
         Returns:
-            The reason for each location that may still be there. The others are gone.
+            The reason for each location that may still exist. The others are deleted.
 
         Raises:
-            InvalidRequest: a location that cannot be read as one; nothing was removed.
+            InvalidRequest: an invalid location; nothing was removed.
         """
         ...
 
 
 @runtime_checkable
 class MappableStore(Protocol):
-    """A store some of whose objects are files of this machine, which can be mapped instead of being read."""
+    """A store some of whose objects are local files, which can be mapped instead of being read."""
 
     def local_path(self, location: str) -> str | None:
-        """The path of such an object, whether it is there or not; None for others.
+        """Returns the path of such an object, whether it exists or not; None for others.
 
-        An object that is mapped may be deleted, but it must not be changed in place, which no store does.
+        A mapped object may be deleted, but must not be changed in place, which no store does.
         """
         ...
 
 
 @runtime_checkable
 class ReplacingStore(Store, Protocol):
-    """A store that can also put an object in the place of another."""
+    """A store that can also replace objects."""
 
     def replace(self, location: str, data: bytes) -> None:
-        """Create or replace an object: a reader sees what was there before, or all of this."""
+        """Create or replace an object: a reader sees the old content or all of the new."""
         ...
 
 
 class SignedUrls(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs in the order of what they were asked for; all hold until ``expires_ms`` (Unix, UTC), by the store's clock.
+    """URLs in the order of the request; all are valid until ``expires_ms`` (Unix, UTC), by the store's clock.
 
-    Who has one can read that object, so they belong into no log and no cache.
+    Anyone with a URL can read that object, so URLs must not be logged or cached.
     """
 
     urls: tuple[str, ...]
@@ -141,24 +142,24 @@ class SignedUrls(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class SigningStore(Protocol):
-    """A store that can give somebody without credentials of its own the right to read some objects for a time."""
+    """A store that can grant clients without own credentials temporary read access to some objects."""
 
     def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
-        """URLs that answer a GET of exactly these objects, with or without a range, whether they are there or not.
+        """Returns URLs that answer a GET of exactly these objects, with or without a range, whether they exist or not.
 
         Raises:
-            NotSignable: a location of a protocol that has no such URLs, or without credentials.
-            StoreError: the credentials cannot be had.
+            NotSignable: a location of a scheme without such URLs, or no credentials.
+            StoreError: the credentials are unavailable.
         """
         ...
 
 
-# Questions to ask of a store: does it keep the first of two puts, and does it take a put now?
+# Probes of a store: does it keep the first of two puts, and does it accept a put now?
 #
-# Some S3 servers ignore ``If-None-Match`` and replace the object without a word. On such a server two writers can lose
-# each other's work, so a service should refuse to start on it.
+# Some S3 servers ignore ``If-None-Match`` and silently replace the object. On such a server two writers can lose each
+# other's work, so a service should refuse to start on it.
 
-#: As large as a small manifest: a disk that is all but full takes less.
+#: The size of a small manifest: a nearly full disk accepts less.
 _WRITTEN_BYTES: Final = 64 << 10
 
 
@@ -167,7 +168,7 @@ def check_create_only(store: Store, folder: str) -> None:
 
     Raises:
         StoreError: the second put was not refused as AlreadyExists, or the store failed otherwise.
-        InvalidRequest: ``folder`` is no location.
+        InvalidRequest: ``folder`` is not a location.
     """
     location = f"{folder.rstrip('/')}/_probe/{uuid.uuid4().hex}"
     store.put(location, b"first")
@@ -183,20 +184,20 @@ def check_create_only(store: Store, folder: str) -> None:
 
 
 def check_write(store: Store, folder: str) -> None:
-    """Put an object below ``folder`` as large as a small manifest, and remove it again.
+    """Put an object of the size of a small manifest below ``folder``, and remove it again.
 
     Raises:
-        StoreError: the store is full, lets nobody write, or failed otherwise.
+        StoreError: the store is full, refuses writes, or failed otherwise.
     """
     location = f"{folder.rstrip('/')}/_probe/{uuid.uuid4().hex}"
     store.put(location, bytes(_WRITTEN_BYTES))
     store.delete(location)
 
 
-# Which files may be mapped into memory: those of a file system of this very machine.
+# Which files may be mapped into memory: those of a local file system.
 #
-# On one that is reached over a network, a file that another machine deletes cannot be read any more where it is
-# mapped, and the system ends the process that tries.
+# On a network file system, a mapped file that another machine deletes can no longer be read, and the system kills a
+# process that tries.
 
 _MOUNTS: Final = "/proc/self/mounts"
 _OF_THIS_MACHINE: Final = frozenset(
@@ -207,7 +208,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 @lru_cache(maxsize=1024)
 def is_mappable(folder: str) -> bool:
-    """True when the folder is on a file system that is known to be of this machine; False where that is not known."""
+    """Returns whether the folder is on a file system that is known to be local; False if that is unknown."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -218,7 +219,7 @@ def is_mappable(folder: str) -> bool:
     for line in lines:
         _, at, this, *_ = line.split(" ")
         at = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), at)
-        # Of two mounts in one place the later one is seen.
+        # Of two mounts at one path the later one is visible.
         if len(at) >= len(found) and (real == at or real.startswith(at.rstrip("/") + "/")):
             found, kind = at, this
     return kind in _OF_THIS_MACHINE
