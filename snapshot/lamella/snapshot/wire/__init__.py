@@ -1,6 +1,6 @@
-"""What travels over HTTP: requests and answers, shared by the service and the clients (no HTTP library here).
+"""HTTP requests and answers, shared by the service and the clients (without an HTTP library).
 
-Requests forbid members that are not known, so that a spelling mistake is an error and not silently nothing.
+Requests forbid unknown members, so that a misspelled member is an error and is not silently ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may do what: roles, what they are given on, API keys."""
+"""Access control: roles, grants, API keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALL: Final = "*"
 
 
 def read_place(text: str) -> tuple[str | None, str | None]:
-    """The namespace and the table; None stands for all of them. Raises InvalidRequest."""
+    """Returns the namespace and the table; None stands for all of them. Raises InvalidRequest."""
     if text == _ALL:
         return None, None
     namespace, _, table = text.rpartition(".")
@@ -28,11 +28,11 @@ def read_place(text: str) -> tuple[str | None, str | None]:
 
 
 def place_text(grant: Grant) -> str:
-    """As :func:`read_place` reads it."""
+    """Returns the text of a grant's scope, which :func:`read_place` parses."""
     return _ALL if grant.namespace is None else f"{grant.namespace}.{grant.table or _ALL}"
 
 
-#: Each one may also do what those before it may.
+#: Each role includes the rights of those before it.
 Role = Literal["read", "write", "maintain", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "maintain", "admin")
 
@@ -40,8 +40,8 @@ ROLES: Final[tuple[Role, ...]] = ("read", "write", "maintain", "admin")
 class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A role on a table, on all tables of a namespace (``table`` None), or on everything (both None).
 
-    Names, and not what has them now: who may read ``sales.orders`` may also read a table that is made there later.
-    A namespace has only the tables that stand in it by name; ``sales`` does not include ``sales.eu``.
+    A grant applies to names: a role on ``sales.orders`` also applies to a table that is created there later. A
+    namespace contains only its own tables; ``sales`` does not include ``sales.eu``.
     """
 
     role: Role
@@ -50,7 +50,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class GrantInfo(Grant, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
-    """A grant that was given: to whom (``key:NAME``, ``user:SUBJECT``, ``group:NAME``), when and by whom."""
+    """A stored grant: its principal (``key:NAME``, ``user:SUBJECT``, ``group:NAME``), when it was granted and by
+    whom."""
 
     principal: str
     created_ms: int = 0
@@ -58,20 +59,20 @@ class GrantInfo(Grant, frozen=True, kw_only=True, forbid_unknown_fields=False, o
 
 
 class GrantList(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /v1/grants``: by principal, namespace and table."""
+    """``GET /v1/grants``: ordered by principal, namespace and table."""
 
     grants: tuple[GrantInfo, ...]
 
 
 class GrantRequest(Grant, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``PUT /v1/grants`` gives it, ``POST /v1/grants/take`` takes it away."""
+    """``PUT /v1/grants`` grants a role, ``POST /v1/grants/take`` revokes it."""
 
     principal: Word
 
 
 class CreateKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/keys``. ``expires_s``: how long it holds (None: until it is revoked). ``requests_per_s``: how often it
-    may be used, in place of the service's own limit."""
+    """``POST /v1/keys``. ``expires_s``: lifetime in seconds (None: until it is revoked). ``requests_per_s``: rate limit
+    of the key, in place of the service's own."""
 
     name: Word
     grants: Annotated[tuple[Grant, ...], Meta(max_length=1_000)]
@@ -80,18 +81,18 @@ class CreateKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RotateKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/keys/{key}/rotate``. ``overlap_s``: how long the old text still holds, unless it ends before.
-    ``expires_s``: as in :class:`CreateKey`, from now on; None: as long again as it was before."""
+    """``POST /v1/keys/{key}/rotate``. ``overlap_s``: how long the old secret remains valid, unless it expires before.
+    ``expires_s``: as in :class:`CreateKey`, from now on; None: the same lifetime as before."""
 
     overlap_s: int = 86_400
     expires_s: int | None = None
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key, without its text, which nobody has but who it was made for.
+    """An API key without its secret, which only its recipient has.
 
-    ``created_by``: who made it, or rotated it last, and so has its text. ``old_until_ms``: until then the text from
-    before the last rotation holds too. ``used_ms``: about when it was last used, to a minute.
+    ``created_by``: the principal that created it, or rotated it last, and so knows its secret. ``old_until_ms``: until
+    then the secret from before the last rotation is valid too. ``used_ms``: time of the last use, to about a minute.
     """
 
     name: str
@@ -106,22 +107,22 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that was made or rotated, with its text, which is told this once."""
+    """A key that was created or rotated, with its secret, which is returned only once."""
 
     key: str
     info: KeyInfo
 
 
 class KeyList(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /v1/keys``: by name."""
+    """``GET /v1/keys``: ordered by name."""
 
     keys: tuple[KeyInfo, ...]
 
 
 class WhoAmI(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /v1/whoami``: who the service takes a request to be from, and what that one may do.
+    """``GET /v1/whoami``: the principal of a request, and its rights.
 
-    ``kind``: ``open``: the service asks nobody who they are. ``groups``: as the token's issuer names them.
+    ``kind``: ``open``: the service does not authenticate. ``groups``: as the token's issuer names them.
     """
 
     principal: str

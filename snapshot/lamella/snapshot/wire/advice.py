@@ -1,4 +1,4 @@
-"""Advice: scores and sizes of indexes, what a change would do, and why an index does not help."""
+"""Advice: scores and sizes of indexes, the effect of a change, and why an index does not help."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ AdviceLayer = Literal["block", "segment"]
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../advice``: how well look-ups of single values skip, and what indexes would add. Reads no data.
+    """``POST .../advice``: how well look-ups of single values skip blocks, and what indexes would add. Reads no data.
 
-    ``columns``: None: the first 32 that have an order. ``kinds``: None: all that there are. ``options``: by kind.
-    ``budget_bytes``, or ``budget_share`` of the data's bytes: how sharp an index of each kind can be within it. At most
-    one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
+    ``columns``: None: the first 32 columns with an order. ``kinds``: None: all kinds. ``options``: by kind.
+    ``budget_bytes``, or ``budget_share`` of the data's bytes: the answer has the most precise index of each kind within
+    it. At most one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
     """
 
     columns: ColumnPaths | None = None
@@ -34,9 +34,9 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class IndexSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An index over all blocks: with ``options`` about ``size_bytes`` in ``parts`` objects.
 
-    ``share``: of the data's bytes. ``fits``: within the budget; None: there is none, or it cannot be told.
-    ``distinct_per_block`` is an upper limit, and the size too, where ``is_counted`` is False. ``reason``: what cannot
-    be told.
+    ``share``: relative to the data's bytes. ``fits``: within the budget; None: there is none, or it cannot be
+    estimated. ``distinct_per_block`` is an upper limit, and so is the size, if ``is_counted`` is False. ``reason``:
+    what cannot be estimated.
     """
 
     options: dict[str, Any]
@@ -53,9 +53,10 @@ class IndexSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much of what a look-up need not read is skipped, from 0 to 100.
 
-    ``kind`` None: by the bounds in manifests; else by an index of that kind *beyond* these. ``score`` None: manifests
-    cannot tell, or only that it lies between ``least`` and ``most``. ``skip_present``, ``skip_absent``: the part of all
-    blocks (segments) that is skipped for a value that is there, and for one in between that is not.
+    ``kind`` None: by the bounds in manifests; else by an index of that kind *in addition* to these. ``score`` None: it
+    cannot be estimated from manifests, or only that it lies between ``least`` and ``most``. ``skip_present``,
+    ``skip_absent``: the fraction of all blocks (segments) that is skipped for a value that is present, and for an
+    absent one between minimum and maximum.
     """
 
     column: str
@@ -71,10 +72,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The scores, best first within a column. ``blocks_seen``: blocks that they rest on, of ``blocks_total``.
+    """The scores, best first within a column. ``blocks_seen``: number of evaluated blocks, of ``blocks_total``.
 
-    ``rests_on``: for each column where the counts of different values come from. ``left_out``: columns without scores,
-    and why.
+    ``rests_on``: for each column the source of its distinct counts. ``left_out``: columns without scores, and why.
     """
 
     snapshot_id: str
@@ -87,7 +87,7 @@ class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class IndexChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An index that the table might have."""
+    """A candidate index of the table."""
 
     kind: Word
     expression: Expression
@@ -96,11 +96,12 @@ class IndexChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../what-if``: what filters would read after one change: an ``index`` more, another ``cluster_key``, or
-    blocks of about ``rows_per_block`` rows.
+    """``POST .../what-if``: estimates what filters would read after one change: one more ``index``, another
+    ``cluster_key``, or blocks of about ``rows_per_block`` rows.
 
-    ``filters``: as in a prune; empty: those that were recorded, the latest ``recorded`` of them. ``sample_blocks``:
-    read so many blocks, to measure instead of estimating; 0: nothing is read. ``seed``: draws the sample, and literals.
+    ``filters``: as in a prune; empty: recorded filters, the latest ``recorded`` of them. ``sample_blocks``: number of
+    blocks to read, to measure instead of estimating; 0: nothing is read. ``seed``: for the sample of blocks and of
+    literals.
     """
 
     index: IndexChange | None = None
@@ -117,7 +118,7 @@ class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read: blocks, their data bytes, and the part of all blocks that is skipped."""
+    """What is read: blocks, their data bytes, and the fraction of all blocks that is skipped."""
 
     blocks: float
     bytes: float
@@ -125,11 +126,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One filter, asked ``times`` times: now, and after the change.
+    """One filter, used ``times`` times: now, and after the change.
 
-    ``then`` None: what it would read cannot be told; ``reason`` says why. ``if_absent``: after the change, when no
-    literal of the filter is in the table; ``then`` takes them to be there. ``reason`` beside a ``then``: why nothing
-    would change, or what is not taken into account.
+    ``then`` None: it cannot be estimated; ``reason`` states why. ``if_absent``: after the change, if no literal of the
+    filter is in the table; ``then`` assumes that they are. ``reason`` with a ``then``: why nothing would change, or
+    what is not considered.
     """
 
     filter: str
@@ -141,10 +142,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``now`` and ``then``: of one filter on average, of those filters whose ``then`` can be told. ``unknown``: how
-    many others there are; where nothing can be told of any filter ``then`` is None, and ``now`` is of all of them.
-    ``measured``: from a sample of ``blocks_read`` blocks, else nothing was read. ``size``: of the index. ``rests_on``:
-    what the answer is made of. ``left_out``: filters that could not be used, and why.
+    """``now`` and ``then``: averages per filter, over the filters whose ``then`` can be estimated. ``unknown``: number
+    of the others; if no filter can be estimated ``then`` is None, and ``now`` covers all of them. ``measured``: from
+    a sample of ``blocks_read`` blocks, else nothing was read. ``size``: of the index. ``rests_on``: the sources of
+    the answer. ``left_out``: filters that could not be used, and why.
     """
 
     snapshot_id: str
@@ -162,7 +163,7 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class WhyNotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../why-not``: why indexes do not help with a filter. ``index``: only that one (its name)."""
+    """``POST .../why-not``: why indexes do not help with a filter. ``index``: only the index with this name."""
 
     filter: Any = None
     index: Word | None = None
@@ -174,22 +175,22 @@ class WhyNotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 WhyCode = Literal[
     "dropped",  # the index was dropped
-    "not_usable",  # a column of it is gone, or has another type
+    "not_usable",  # one of its columns was dropped, or has another type
     "empty",  # no block was indexed yet
     "other_term",  # the predicate is over something else
     "not_answered",  # the kind does not answer such a predicate
-    "not_indexed",  # it does not know the blocks that are left
-    "nothing_left",  # bounds alone leave nothing to rule out
-    "may_match",  # all blocks that it knows may match
-    "useless",  # it was stopped, as it hardly ruled anything out
+    "not_indexed",  # it does not cover the remaining blocks
+    "nothing_left",  # bounds alone exclude all blocks
+    "may_match",  # all blocks that it covers may match
+    "useless",  # it was skipped, because it excluded almost nothing
     "unreadable",  # a part of it could not be read
-    "helps",  # it rules out blocks
+    "helps",  # it excludes blocks
 ]
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One index and one predicate (``predicate`` None: all of them). ``considered``, ``ruled_out``: blocks, where it
-    was asked; ``not_indexed``: blocks that are left and that it does not know."""
+    """One index and one predicate (``predicate`` None: all of them). ``considered``, ``ruled_out``: number of blocks
+    that were checked and excluded; ``not_indexed``: remaining blocks that it does not cover."""
 
     index: str
     kind: str
@@ -203,7 +204,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Of ``blocks_total`` blocks bounds left ``after_bounds``, and all indexes together ``after_indexes``."""
+    """Of ``blocks_total`` blocks, bounds left ``after_bounds``, and all indexes together ``after_indexes``."""
 
     snapshot_id: str
     blocks_total: int
@@ -214,7 +215,7 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter that was asked ``times`` times: ``considered`` and ``kept`` blocks and ``kept_bytes`` of all times.
+    """A filter that was used ``times`` times: total ``considered`` and ``kept`` blocks and ``kept_bytes``.
 
     ``mode``: "shape" (without constants), "hashed" (hashes of them), or "full".
     """
@@ -230,13 +231,13 @@ class RecordedInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedList(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorded filters of a table, the latest first. ``mode``: what is recorded of it now."""
+    """The recorded filters of a table, the latest first. ``mode``: what is recorded now."""
 
     mode: str
     filters: tuple[RecordedInfo, ...]
 
 
 class RecordedCleared(msgspec.Struct, frozen=True, kw_only=True):
-    """How many recorded filters were forgotten."""
+    """How many recorded filters were deleted."""
 
     filters: int

@@ -1,4 +1,4 @@
-"""Counts and extremes from statistics."""
+"""Counts, minima and maxima from statistics."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """``POST .../aggregate``.
 
     ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``; names as in SQL (dots, backquotes).
-    ``group_by``: columns. ``mode`` "exact": what the statistics prove, and the blocks that hold the rest; "bounded":
-    limits that hold the true values, and nothing to scan. The rest as of :class:`PruneRequest`.
+    ``group_by``: columns. ``mode`` "exact": what the statistics prove, and the blocks to scan for the rest; "bounded":
+    limits that enclose the true values, and nothing to scan. The other members are those of :class:`PruneRequest`.
     """
 
     aggregates: Annotated[tuple[ColumnPath, ...], Meta(max_length=64)]
@@ -37,10 +37,10 @@ class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """One aggregate of one group.
 
     Values are tagged as in manifests, so nothing is lost (``{"Int64": 3}``, ``{"Float64": "NaN"}``). Zeros are 0.0.
-    ``value`` None: null, for there is no value among the rows counted. ``exact`` says whether ``value`` is the result.
-    If not, in mode "exact" it is what is proven so far, and rows of the blocks in ``scan`` are still to be added; in
-    mode "bounded" the result is null only if ``may_be_null``, and else not below ``lower`` and not above ``upper``
-    (None: not limited on that side; NaN is above everything).
+    ``value`` None: null, because the counted rows have no value. ``exact``: whether ``value`` is the result. If not, in
+    mode "exact" it is what is proven so far, and rows of the blocks in ``scan`` must be added; in mode "bounded" the
+    result is null only if ``may_be_null``, and otherwise not below ``lower`` and not above ``upper`` (None: no limit on
+    that side; NaN is above everything).
     """
 
     exact: bool = True
@@ -51,9 +51,9 @@ class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AggregateGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The aggregates of one group, in the order asked; ``key`` has one value for each ``group_by`` column.
+    """The aggregates of one group, in the order of the request; ``key`` has one value for each ``group_by`` column.
 
-    ``certain`` False (mode "bounded" only): perhaps no row is in the group, which then does not exist.
+    ``certain`` False (mode "bounded" only): the group may have no rows, and then does not exist.
     """
 
     key: tuple[Bound | None, ...] = ()
@@ -62,19 +62,19 @@ class AggregateGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AggregateColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the result: how the request spelled it, and its type."""
+    """A column of the result: its spelling in the request, and its type."""
 
     name: str
     type: str
 
 
 class AggregateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the statistics say. ``complete``: it is the whole result.
+    """The result from statistics. ``complete``: it is the whole result.
 
-    Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` are still to be added:
-    counts by addition, the least and the greatest value by comparison, groups by key. An ALL block in ``scan`` needs no
-    filter. In mode "bounded" nothing is to be scanned; ``other_groups`` says whether groups may exist that are not
-    listed. Blocks that cannot change the result are in neither.
+    Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` must be added: counts by
+    addition, minima and maxima by comparison, groups by key. An ALL block in ``scan`` needs no filter. In mode
+    "bounded" nothing needs to be scanned; ``other_groups``: whether groups may exist that are not listed. Blocks that
+    cannot change the result are in neither.
     """
 
     snapshot_id: str

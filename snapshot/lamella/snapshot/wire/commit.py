@@ -1,4 +1,4 @@
-"""Requests and answers that change what a table holds."""
+"""Requests and answers that change a table's blocks."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from msgspec import Meta
 from lamella.snapshot.wire.indexes import PartSent
 from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
 
-#: What becomes of a file whose folder gives a column a value that the file does not hold.
+#: What to do with a file whose folder gives a column a value that the file does not contain.
 PathColumns = Literal["refuse", "ignore"]
 
-#: What becomes of files that are part of another format's table.
+#: What to do with files that are part of another format's table.
 OtherFormats = Literal["refuse", "ignore"]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../register``. ``strict``: refuse everything when one file is refused.
+    """``POST .../register``. ``strict``: refuse everything if one file is refused.
 
-    ``verify``: take the statistics from the files' values, all of which are read, and not from their footers.
+    ``verify``: compute the statistics from the files' values, all of which are read, and not from their footers.
 
-    ``path_columns``: what to do with a file below a folder such as ``year=2020`` that does not hold this value in a
-    column of that name: refuse it (``refuse``, the default), or take it without the folder's value (``ignore``).
+    ``path_columns``: what to do with a file below a folder such as ``year=2020`` that does not contain this value in a
+    column of that name: refuse it (``refuse``, the default), or accept it without the folder's value (``ignore``).
 
-    ``other_formats``: what to do with a folder or glob with files of a Delta, Iceberg, Hudi or DuckLake table,
-    where files may be whose rows were deleted or rewritten: refuse it (``refuse``, the default), or take every Parquet
-    file that is there (``ignore``).
+    ``other_formats``: what to do with a folder or glob with files of a Delta, Iceberg, Hudi or DuckLake table, whose
+    files may contain deleted or rewritten rows: refuse it (``refuse``, the default), or accept every Parquet file in it
+    (``ignore``).
 
-    ``take_replaced``: also take files that were in the table before and that a rewrite, a delete or another commit
-    replaced or removed. False, the default: they count as files that are in the table already.
+    ``take_replaced``: also accept files that were in the table before and that a rewrite, a delete or another commit
+    replaced or removed. False, the default: they count as files that are already in the table.
     """
 
     paths: Annotated[tuple[Location, ...], Meta(max_length=100_000)]
@@ -44,7 +44,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class RefusedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that was not registered, the code of the reason (as of errors) and a sentence.
 
-    ``listed_in``, ``listed_at``: the list of blocks that it came in, and its number there (from 0).
+    ``listed_in``, ``listed_at``: the block list that contains it, and its index there (from 0).
     """
 
     path: str
@@ -55,7 +55,7 @@ class RefusedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a registration did; ``snapshot_id`` is the snapshot that holds the blocks."""
+    """The result of a registration; ``snapshot_id`` is the snapshot that contains the blocks."""
 
     snapshot_id: str
     registered: int
@@ -65,9 +65,9 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Parts of one skip index about blocks that the same commit adds.
+    """Parts of one skip index over blocks that the same commit adds.
 
-    ``index_id``: they are for the index of that id. When the table does not use it any more they are left out.
+    ``index_id``: the id of the index. If the table no longer uses it, the parts are ignored.
     """
 
     name: Word
@@ -76,7 +76,8 @@ class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class BlockListSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object ``_tmp/<id>_v1.blocks`` below the table's folder: blocks as JSON, one a line; ``block_count`` of them.
+    """An object ``_tmp/<id>_v1.blocks`` below the table's folder: blocks as JSON, one per line; ``block_count`` of
+    them.
 
     ``size_bytes``, ``sha256`` (hexadecimal): of the whole object.
     """
@@ -88,9 +89,10 @@ class BlockListSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class NoNewMatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a commit rests on: no row that came after ``base_snapshot_id`` may match ``filter`` (None: no row at all).
+    """A condition of a commit: no row that was added after ``base_snapshot_id`` may match ``filter`` (None: no row at
+    all).
 
-    ``filter``, ``time_zone``, ``case_sensitive``: as of a prune.
+    ``filter``, ``time_zone``, ``case_sensitive``: as in a prune.
     """
 
     filter: Any = None
@@ -102,14 +104,14 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``POST .../commits``.
 
     ``added``: blocks as a writer made them (statistics in the manifest's own form; see
-    :class:`lamella.snapshot.manifest.Block`); the service asks the store for each size itself. ``removed``: locations,
-    with the snapshot they were read at in ``base_snapshot_id``.
+    :class:`lamella.snapshot.manifest.Block`); the service reads each size from the store. ``removed``: locations, with
+    the snapshot they were read at in ``base_snapshot_id``.
 
-    ``added_from``: objects with further blocks, which come behind those of ``added``: for commits that are larger than
-    a request can be.
+    ``added_from``: objects with further blocks, which follow those of ``added``: for commits that are larger than a
+    request can be.
 
-    ``index_parts``: what skip indexes know of the added blocks. ``no_new_matches`` (with ``base_snapshot_id``): refuse
-    when blocks came since then that may hold matching rows.
+    ``index_parts``: parts of skip indexes over the added blocks. ``no_new_matches`` (with ``base_snapshot_id``): refuse
+    if blocks were added since then that may have matching rows.
 
     ``take_replaced``: also add files that were in the table before and left it. False, the default: they are refused as
     if they were in the table, because their rows may be in other blocks by now, or were deleted.
@@ -127,9 +129,9 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The snapshot that a commit made.
+    """The snapshot that a commit created.
 
-    ``left_out_parts``: by the name of an index, why its parts were not taken up; the blocks were committed anyway.
+    ``left_out_parts``: by the name of an index, why its parts were not added; the blocks were committed anyway.
     """
 
     snapshot_id: str

@@ -1,4 +1,4 @@
-"""Requests and answers about a table's past: its snapshots, tags, changes, rollback; and dropped tables."""
+"""Requests and answers about a table's history: its snapshots, tags, changes, rollback; and dropped tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lamella.snapshot.wire.prune import PrunedBlock
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a table's history; ``tags`` name it.
+    """One entry of a table's history; ``tags`` name it.
 
-    ``number``: how many snapshots the table had had by then, this one among them, which is also its id in Iceberg.
+    ``number``: its number among the table's snapshots, counted from 1, which is also its id in Iceberg.
     """
 
     snapshot_id: str
@@ -34,11 +34,11 @@ class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../tags``: name a snapshot; by default the current one.
+    """``POST .../tags``: tags a snapshot, by default the current one.
 
     ``snapshot_id``: an id or another tag; or ``timestamp`` (Unix ms, or ISO 8601 text, without a zone in
-    ``time_zone``). ``expires_at_ms`` (Unix) or ``max_age_ms`` (from now): the tag is gone from then on; neither: it
-    stays. ``move``: the tag is there and gets another snapshot; unless a time is given it keeps its own.
+    ``time_zone``). ``expires_at_ms`` (Unix) or ``max_age_ms`` (from now): when the tag expires; neither: never.
+    ``move``: the tag exists and moves to another snapshot; unless a time is given it keeps its own.
     """
 
     name: Word
@@ -51,7 +51,7 @@ class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TagInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag: the snapshot that it names and that snapshot's time, and when the tag was made and ends (None: never)."""
+    """A tag: its snapshot and that snapshot's time, and when the tag was created and expires (None: never)."""
 
     name: str
     snapshot_id: str
@@ -61,16 +61,16 @@ class TagInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TagList(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../tags``, by name."""
+    """``GET .../tags``, ordered by name."""
 
     tags: tuple[TagInfo, ...]
 
 
 class RollbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../rollback``: make a new snapshot with the blocks of an older one.
+    """``POST .../rollback``: creates a new snapshot with the blocks of an older one.
 
-    Exactly one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (as of :class:`TagRequest`).
-    ``base_snapshot_id``: do it only if that is the current snapshot; else a conflict.
+    Exactly one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (as in :class:`TagRequest`). ``base_snapshot_id``:
+    the snapshot that must be current; otherwise the request fails with a conflict.
     """
 
     snapshot_id: Word | None = None
@@ -82,7 +82,7 @@ class RollbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RollbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The new snapshot, the one before it, and the one whose blocks it has.
 
-    ``added`` blocks came back, ``removed`` ones left the table.
+    ``added``: number of restored blocks; ``removed``: number of blocks that left the table.
     """
 
     snapshot_id: str
@@ -95,7 +95,7 @@ class RollbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A dropped table. It can be undropped until ``undrop_before_ms`` (Unix), and perhaps a while longer."""
+    """A dropped table. It can be undropped until ``undrop_before_ms`` (Unix), and possibly somewhat longer."""
 
     table_id: str
     name: str
@@ -112,9 +112,10 @@ class DroppedList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/namespaces/{ns}/undrop``: exactly one of ``table_id`` and ``name`` (the last dropped one of it).
+    """``POST /v1/namespaces/{ns}/undrop``: exactly one of ``table_id`` and ``name`` (the most recently dropped table of
+    that name).
 
-    ``as``: the name that it gets; by default the one it had.
+    ``as``: its new name; by default its old one.
     """
 
     table_id: Word | None = None
@@ -123,10 +124,10 @@ class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks by which a snapshot differs from an earlier one, as far as they may match the filter.
+    """The blocks in which a snapshot differs from an earlier one, as far as they may match the filter.
 
-    ``from_snapshot_id``: the earlier one. ``operation``: what made the snapshot. ``continues``: the next page has more
-    of the same two snapshots. A block that was replaced in place is in both lists.
+    ``from_snapshot_id``: the earlier one. ``operation``: the operation that created the snapshot. ``continues``: the
+    next page has more of the same two snapshots. A block that was replaced in place is in both lists.
     """
 
     snapshot_id: str
@@ -139,9 +140,10 @@ class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../changes``: what came and went after ``since_snapshot_id``, up to and with ``until_snapshot_id``.
+    """``GET .../changes``: what was added and removed after ``since_snapshot_id``, up to and including
+    ``until_snapshot_id``.
 
-    Oldest first, one entry a snapshot; with ``net`` one entry for all of it. Ask on later with ``since`` =
+    Oldest first, one entry per snapshot; with ``net`` one entry for the whole range. Continue later with ``since`` =
     ``until_snapshot_id``.
     """
 

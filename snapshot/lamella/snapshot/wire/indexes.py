@@ -1,4 +1,4 @@
-"""Skip indexes: what they are, what they know, and what is done with them."""
+"""Skip indexes: definitions, coverage, and operations on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RefreshMode = Literal["incremental", "full", "quick"]
 
 
 class CreateIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../indexes``: an index of a kind over a column or an expression of the filter language.
+    """``POST .../indexes``: creates an index of a kind over a column or an expression of the filter language.
 
-    ``options``: see ``GET /v1/index-kinds``; those that are left out have their defaults. ``time_zone``: of functions
-    in the expression that have one.
+    ``options``: see ``GET /v1/index-kinds``; missing options have their defaults. ``time_zone``: for functions in the
+    expression that depend on one.
     """
 
     name: Word
@@ -27,10 +27,10 @@ class CreateIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index knows of a snapshot's ``blocks``.
+    """The coverage of a snapshot's ``blocks`` by an index.
 
-    ``not_indexed`` blocks are always kept by a prune. ``stale`` of them are at a location that the index knew as
-    another file. ``unused_entries``: what it knows of blocks that are not in the snapshot, or knows twice.
+    ``not_indexed`` blocks are always kept by a prune. ``stale`` of them are at a location that the index has for
+    another file. ``unused_entries``: entries for blocks that are not in the snapshot, and duplicate entries.
     """
 
     blocks: int
@@ -41,11 +41,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An index as it stands in a snapshot.
+    """An index in a snapshot.
 
-    ``dtype``: the type of the expression when the index was made. ``dropped_ms`` (Unix milliseconds): it is not used
+    ``dtype``: the type of the expression when the index was created. ``dropped_ms`` (Unix milliseconds): it is not used
     since then. ``not_usable``: why it is not used although it was not dropped. ``parts``, ``size_bytes``: objects and
-    their bytes; ``bytes_per_block``: those divided by the blocks that they know. ``coverage`` is None in the answers
+    their bytes; ``bytes_per_block``: bytes divided by the blocks that they cover. ``coverage`` is None in the answers
     of drop and restore.
     """
 
@@ -67,14 +67,14 @@ class IndexInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IndexList(msgspec.Struct, frozen=True, kw_only=True):
-    """The indexes of a table, by name."""
+    """The indexes of a table, ordered by name."""
 
     snapshot_id: str
     indexes: tuple[IndexInfo, ...]
 
 
 class IndexOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An option of an index kind. ``least`` and ``most`` bound numbers."""
+    """An option of an index kind. ``least`` and ``most`` limit numbers."""
 
     name: str
     type: str
@@ -85,7 +85,7 @@ class IndexOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class IndexKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of index that the service can build and ask."""
+    """A kind of index that the service can build and use."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ class IndexKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexKindList(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them, by name."""
+    """All kinds of indexes, ordered by name."""
 
     kinds: tuple[IndexKind, ...]
 
@@ -101,10 +101,10 @@ class IndexKindList(msgspec.Struct, frozen=True, kw_only=True):
 class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../indexes/{index}/refresh``: one part of a refresh.
 
-    ``mode``: "incremental" indexes the blocks that the index does not know, from the filters in their files where it
-    can use these; "full" indexes all blocks anew, from their values; "quick" reads no rows, so that only filters in
-    files count. "full" and "quick" also drop what is known of blocks that left the table. ``max_blocks``, ``max_ms``:
-    end the part after so many blocks, about so long. ``page_token``: go on where the answer before ended.
+    ``mode``: "incremental" indexes the blocks that the index does not cover, from the filters in their files if it can
+    use these; "full" indexes all blocks again, from their values; "quick" reads no rows, and so only uses filters in
+    files. "full" and "quick" also remove entries of blocks that left the table. ``max_blocks``, ``max_ms``: limits of
+    this part; the time is approximate. ``page_token``: continues where the previous answer ended.
     """
 
     mode: RefreshMode = "incremental"
@@ -124,8 +124,8 @@ class RefreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a refresh, or all of it.
 
     ``snapshot_id``: the current snapshot, with what was built. ``indexed`` blocks with ``row_count`` rows are in
-    ``parts`` new objects of ``size_bytes``. ``left_out`` were tried and are not indexed; they are not tried again by
-    this refresh. ``remaining`` blocks are still to be tried: ask again with ``next_page_token`` until it is None.
+    ``parts`` new objects of ``size_bytes``. ``left_out`` were tried and are not indexed; this refresh does not try them
+    again. ``remaining`` blocks are still to be tried: send the request again with ``next_page_token`` until it is None.
     ``coverage``: of the table, in the last part.
     """
 
@@ -142,7 +142,7 @@ class RefreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Whether this was the last part."""
+        """Returns whether this was the last part."""
         return self.next_page_token is None
 
 
@@ -151,7 +151,7 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``keys``: the keys of its blocks in order, 16 bytes each, both halves little-endian
     (:mod:`lamella.snapshot.manifest.block_key`); in JSON as Base64. ``blocks``: in a commit, instead of keys, the
-    places of its blocks among those that are ``added`` (from 0; then those of ``added_from``), in the part's order.
+    indexes of its blocks among those that are ``added`` (from 0; then those of ``added_from``), in the part's order.
     """
 
     location: Location
@@ -163,15 +163,15 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PartsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../indexes/{index}/parts``: take up parts that were built elsewhere. ``index_id``: they are for the index
-    with this id, and not for another one of the same name that came later."""
+    """``POST .../indexes/{index}/parts``: adds parts that were built elsewhere. ``index_id``: the index they are for;
+    the request fails if the name now belongs to another index."""
 
     parts: Annotated[tuple[PartSent, ...], Meta(max_length=10_000)]
     index_id: Word
 
 
 class PartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The snapshot in which the index has the parts, and how many blocks they know."""
+    """The snapshot in which the index has the parts, and how many blocks they cover."""
 
     snapshot_id: str
     parts: int
@@ -179,17 +179,17 @@ class PartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OptimiseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../indexes/{index}/optimise``: one part of it, of about ``max_ms``."""
+    """``POST .../indexes/{index}/optimise``: one part of an optimization, of about ``max_ms``."""
 
     max_ms: float | None = None
 
 
 class OptimiseAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of an optimisation, or all of it.
+    """One part of an optimization, or all of it.
 
-    ``regrouped`` parts were written in place of ``moved_from`` others. ``lost``: blocks that were known by parts that
-    cannot be read, and are not indexed now. ``remaining`` groups of segments are still to be looked at: send the same
-    request again until there are none.
+    ``regrouped`` parts were written in place of ``moved_from`` others. ``lost``: blocks in parts that cannot be read,
+    which are no longer indexed. ``remaining`` groups of segments are still to be processed: send the same request again
+    until there are none.
     """
 
     snapshot_id: str
@@ -200,7 +200,7 @@ class OptimiseAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged_refresh(parts: list[RefreshAnswer]) -> RefreshAnswer:
-    """The parts of one refresh as one answer."""
+    """Merges the parts of one refresh into one answer."""
     last = parts[-1]
     return msgspec.structs.replace(
         last,
@@ -213,7 +213,7 @@ def merged_refresh(parts: list[RefreshAnswer]) -> RefreshAnswer:
 
 
 def merged_optimise(parts: list[OptimiseAnswer]) -> OptimiseAnswer:
-    """The parts of one optimisation as one answer."""
+    """Merges the parts of one optimization into one answer."""
     return msgspec.structs.replace(
         parts[-1],
         regrouped=sum(part.regrouped for part in parts),

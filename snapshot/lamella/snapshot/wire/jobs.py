@@ -19,8 +19,8 @@ FINISHED_STATES: frozenset[JobState] = frozenset(("succeeded", "failed", "cancel
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a job is: ``done`` of ``total`` (None: nobody knows) of a ``unit`` such as "blocks"; ``message``: at what
-    it is."""
+    """Progress of a job: ``done`` of ``total`` (None: unknown) of a ``unit`` such as "blocks"; ``message``: the current
+    activity."""
 
     done: int = 0
     total: int | None = None
@@ -46,12 +46,12 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SubmitJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST /v1/jobs``: have a job done.
+    """``POST /v1/jobs``: submits a job.
 
-    ``table``: ``namespace.table``; None for kinds that are about none. ``arguments``: those of the kind. ``priority``:
-    larger ones come first. ``max_attempts`` (None: the service's setting): how often it is started at most.
-    ``timeout_s``: how long an attempt may take; None: as long as it likes. ``delay_s``: not before so long from now.
-    ``unique``: when a job of that kind with these arguments is pending for that table, answer that one and add none.
+    ``table``: ``namespace.table``; None for kinds without a table. ``arguments``: those of the kind. ``priority``:
+    larger ones run first. ``max_attempts`` (None: the service's setting): maximum number of starts. ``timeout_s``:
+    maximum duration of an attempt; None: no limit. ``delay_s``: minimum delay before it starts. ``unique``: if a job of
+    that kind with these arguments is pending for that table, return that one and add none.
     """
 
     kind: Word
@@ -65,13 +65,13 @@ class SubmitJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as it stands.
+    """The state of a job.
 
-    ``table``: as it was asked for; ``table_id``: which one that was. ``origin_name``: the schedule, or the rule of the
-    policy, that asked. ``attempts``: how often it was started. ``not_before_ms``: while it is queued, it is not started
-    earlier. ``started_ms``: of the last attempt. ``heartbeat_ms``: when its worker was last heard of, who has it until
-    ``lease_expires_ms``. ``error``: of the last attempt that failed, also while the next one is waited for. ``result``:
-    what its program answered; not in listings.
+    ``table``: its name in the request; ``table_id``: the table it referred to. ``origin_name``: the schedule, or the
+    rule of the policy, that submitted it. ``attempts``: number of starts. ``not_before_ms``: while it is queued, it is
+    not started earlier. ``started_ms``: of the last attempt. ``heartbeat_ms``: the last heartbeat of its worker, whose
+    lease ends at ``lease_expires_ms``. ``error``: of the last failed attempt, also while the next one is pending.
+    ``result``: the answer of its program; not in listings.
     """
 
     job_id: str
@@ -100,7 +100,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is over."""
+        """Returns whether the job is finished."""
         return self.state in FINISHED_STATES
 
 
@@ -112,8 +112,8 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of a job's log, oldest first. Ask again with ``after``, the number of the last one, for what comes then;
-    when ``state`` is one in which a job is over and no line came, nothing will."""
+    """Lines of a job's log, oldest first. To continue, send the number of the last line as ``after``; if ``state`` is a
+    finished state and there are no lines, there will be no more."""
 
     state: JobState
     lines: tuple[JobLine, ...] = ()
@@ -121,15 +121,15 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job was over when the lines were read."""
+        """Returns whether the job was finished when the lines were read."""
         return self.state in FINISHED_STATES
 
 
 class ClaimJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST /v1/jobs/claim``: take the next job.
+    """``POST /v1/jobs/claim``: takes the next job.
 
-    ``worker``: who asks, for people. ``lease_token``: a fresh UUID; it stands for this claim, so that asking again with
-    the same one gives the same job. ``lease_s``: until when the worker will have been heard of again. ``kinds``: only
+    ``worker``: a name of the worker for display. ``lease_token``: a new UUID that identifies this claim; repeating the
+    request with the same one returns the same job. ``lease_s``: time until the next heartbeat is due. ``kinds``: only
     jobs of these; None: of any.
     """
 
@@ -140,10 +140,10 @@ class ClaimJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The job that was taken; None (status 204, without a body): there is nothing to do.
+    """The job that was taken; None (status 204, without a body): no job is due.
 
-    ``table``: the table's name now. ``checkpoint``: what an earlier attempt left to go on from. ``log_lines``: the
-    number of the last line of its log; the worker numbers on from there.
+    ``table``: the table's current name. ``checkpoint``: left by an earlier attempt to continue from. ``log_lines``: the
+    number of the last line of its log, from which the worker continues.
     """
 
     job: JobInfo | None = None
@@ -153,10 +153,10 @@ class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST /v1/jobs/{job_id}/heartbeat``: the worker still has it, for ``lease_s`` more.
+    """``POST /v1/jobs/{job_id}/heartbeat``: extends the worker's lease to ``lease_s`` from now.
 
-    ``progress``, ``checkpoint``: None leaves them as they are. ``log``: lines whose number is not above the last one's
-    are left out, so that a heartbeat can be sent again.
+    ``progress``, ``checkpoint``: None leaves them unchanged. ``log``: lines whose number is not above the last one's
+    are ignored, so a heartbeat can be sent again.
     """
 
     lease_token: Word
@@ -167,18 +167,18 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``cancel_requested``: end the job."""
+    """``cancel_requested``: the worker must end the job."""
 
     lease_expires_ms: int
     cancel_requested: bool
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST /v1/jobs/{job_id}/finish``: what became of it.
+    """``POST /v1/jobs/{job_id}/finish``: reports the outcome of a job.
 
-    ``outcome``: "released" hands it back without counting the attempt. A "failed" one is tried again if ``retry``, an
-    attempt is left and nobody asked to cancel it: after ``retry_after_s``, or when that is None after a time that
-    doubles with each attempt. The rest: as of :class:`Heartbeat`.
+    ``outcome``: "released" returns it to the queue without counting the attempt. A "failed" one is retried if ``retry``
+    is set, an attempt is left and its cancellation was not requested: after ``retry_after_s``, or if that is None after
+    a delay that doubles with each attempt. The other members are those of :class:`Heartbeat`.
     """
 
     lease_token: Word
@@ -193,7 +193,8 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class DueAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /v1/jobs/due``: the jobs that schedules and policies asked for now. ``more``: ask again at once."""
+    """``POST /v1/jobs/due``: the jobs that schedules and policies submitted now. ``more``: repeat the request
+    immediately."""
 
     enqueued: tuple[str, ...] = ()
     more: bool = False
@@ -209,17 +210,17 @@ class JobKindInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobKindList(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /v1/job-kinds``, by name."""
+    """``GET /v1/job-kinds``, ordered by name."""
 
     kinds: tuple[JobKindInfo, ...]
 
 
 class PutSchedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``PUT .../schedules/{schedule}``: have a job done again and again.
+    """``PUT .../schedules/{schedule}``: submits a job repeatedly.
 
-    Exactly one of ``every_s`` and ``cron`` (five fields, as Debian's cron reads them, in ``time_zone``). A time that
-    comes while the job of an earlier one is pending adds none; times that nobody asked at count once. ``enabled``
-    False: it stays, and does nothing. The rest is what each job gets; see :class:`~lamella.snapshot.wire.SubmitJob`.
+    Exactly one of ``every_s`` and ``cron`` (five fields, as in Debian's cron, in ``time_zone``). No job is added while
+    the job of an earlier time is pending; missed times count once. ``enabled`` False: the schedule is kept, but
+    inactive. The other members apply to each job; see :class:`~lamella.snapshot.wire.SubmitJob`.
     """
 
     kind: Word
@@ -234,7 +235,7 @@ class PutSchedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A schedule. ``next_ms``: when it asks next; ``last_ms``: when it last did, for ``last_job_id``."""
+    """A schedule. ``next_ms``: its next time; ``last_ms``: its last time, when it submitted ``last_job_id``."""
 
     name: str
     kind: str
@@ -253,16 +254,17 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedules of a table, by name."""
+    """The schedules of a table, ordered by name."""
 
     schedules: tuple[ScheduleInfo, ...]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """When a job of one kind is due, and how it is done.
+    """When a job of one kind is due, and how it runs.
 
-    ``every_s``: when the rule's last job is so long ago, whatever else holds. ``cool_down_s``: never sooner than so
-    long after the rule's last job, so that a job that cannot help is not repeated for ever. ``arguments``: of the job.
+    ``every_s``: it is due when the rule's last job is at least this old, whatever else is measured. ``cool_down_s``:
+    minimum time after the rule's last job, so that a job without effect is not repeated forever. ``arguments``: of the
+    job.
     """
 
     every_s: int | None = None
@@ -273,33 +275,35 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CompactRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``small_blocks``: so many blocks of the table, or more, are below the size that compaction would leave alone."""
+    """``small_blocks``: due when at least this many blocks of the table are so small that compaction would rewrite
+    them."""
 
     small_blocks: int | None = None
 
 
 class ReclusterRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``average_depth``: a value of the cluster key lies in so many blocks on average, or more."""
+    """``average_depth``: due when on average at least this many blocks contain a value of the cluster key."""
 
     average_depth: float | None = None
 
 
 class IndexRefreshRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``not_indexed_blocks``: an index does not know so many blocks, or more. Each index has a job of its own;
-    ``indexes``: only these (None: all that are in use)."""
+    """``not_indexed_blocks``: due when an index does not cover at least this many blocks. Each index has its own job;
+    ``indexes``: only these (None: all active ones)."""
 
     not_indexed_blocks: int | None = None
     indexes: Words | None = None
 
 
 class VacuumRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``snapshots``: the history has so many, or more. Without ``arguments`` that say ``execute`` it is a dry run."""
+    """``snapshots``: due when the history has at least this many. Without ``execute`` in ``arguments`` it is a dry
+    run."""
 
     snapshots: int | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``PUT .../policy``: the upkeep that a table gets by itself: for each kind of job the rule by which it is due."""
+    """``PUT .../policy``: automatic maintenance of a table: for each kind of job the rule by which it is due."""
 
     compact: CompactRule | None = None
     recluster: ReclusterRule | None = None
@@ -311,10 +315,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last check of a rule found. ``rule``: its kind, for an index with its name behind a colon.
+    """The result of the last check of a rule. ``rule``: its kind, followed for an index by a colon and its name.
 
-    ``measured``: against ``threshold``; None: it has none, or it could not be measured (``reason`` says why).
-    ``last_ms``, ``last_job_id``: when the rule last asked for a job, and which.
+    ``measured``: compared with ``threshold``; None: it has none, or it could not be measured (``reason`` states why).
+    ``last_ms``, ``last_job_id``: when the rule last submitted a job, and which.
     """
 
     rule: str
@@ -327,7 +331,7 @@ class RuleFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PolicyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table's policy, and what its last check found (``checked_ms`` None: there was none yet)."""
+    """A table's policy, and the results of its last check (``checked_ms`` None: there was none yet)."""
 
     policy: Policy
     updated_ms: int

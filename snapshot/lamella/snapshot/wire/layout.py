@@ -1,4 +1,4 @@
-"""Questions about the layout of a table, and what jobs ask before they rewrite blocks."""
+"""Layout of a table, and the requests of jobs that rewrite blocks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lamella.snapshot.wire.limits import FewPaths, Locations, Moment, Word
 
 
 class DepthFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of n things lie over one another on a key.
+    """How many of n blocks or segments overlap on a key.
 
-    Depth of one: the most that lie together anywhere in it, itself among them; overlaps: how many others have a part of
-    the key's range in common with it. ``histogram``: how many of the n are up to so deep and deeper than the key
-    before: 1 to 16, then powers of two. ``is_exact``: False when a sample was looked at.
+    Depth of one: the maximum number that overlap at a point within it, including itself; overlaps: how many others
+    share a part of the key's range with it. ``histogram``: how many of the n have a depth up to each key and above the
+    previous one: 1 to 16, then powers of two. ``is_exact``: False if a sample was evaluated.
     """
 
     average_depth: float
@@ -32,10 +32,10 @@ class DepthFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookUpFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What look-ups read, expected: a range of the key with the part ``share`` of all rows (0: the value of one row),
-    begun anywhere; and what they would read of blocks of these sizes in the best layout.
+    """The expected cost of look-ups: a range of the key with the fraction ``share`` of all rows (0: the value of one
+    row), beginning anywhere; and their cost in the best layout of blocks of these sizes.
 
-    ``column``: of a key along a curve, ranges of this column alone; None: of all columns of the key.
+    ``column``: for a key along a curve, ranges of this column alone; None: of all columns of the key.
     """
 
     share: float
@@ -47,7 +47,7 @@ class LookUpFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RecordedCost(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter that was asked ``times`` times, and what it reads of the snapshot."""
+    """A filter that was used ``times`` times, and what it reads of the snapshot."""
 
     filter: str
     times: int
@@ -55,17 +55,17 @@ class RecordedCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusteringAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a snapshot is laid out for a key: its own (``key_id``) or one that it could have (None).
+    """The layout of a snapshot for a key: its own (``key_id``) or a candidate (None).
 
-    ``blocks`` with ``row_count`` rows and ``file_size_bytes`` were looked at, of ``blocks_total``: those that have
+    ``blocks`` with ``row_count`` rows and ``file_size_bytes`` were evaluated, of ``blocks_total``: those that have
     rows, and may match the filter. Of these ``constant_blocks`` have a single key value, ``unclustered_blocks`` were
-    not written for this key, ``settled_blocks`` are not rewritten for it any more, of ``unknown_blocks`` a bound is not
-    known; ``small_blocks``, ``perfect_blocks`` and ``large_blocks`` are so against the size that jobs aim at.
-    ``levels``: how many blocks that were written for this key are of each level.
+    not written for this key, ``settled_blocks`` are no longer rewritten for it, and ``unknown_blocks`` have an unknown
+    bound; ``small_blocks``, ``perfect_blocks`` and ``large_blocks`` compare with the target size of jobs. ``levels``:
+    number of blocks of each level, among those written for this key.
 
-    ``depth``: of the blocks. ``segment_depth``: of all ``segments_total`` segments, by what is recorded of each;
-    ``segments_kept``: how many of them a look-up of a thousandth of the rows is sent to, expected. ``recorded``: what
-    the filters read that were asked of the table; ``left_out``: why some cannot be asked.
+    ``depth``: of the blocks. ``segment_depth``: of all ``segments_total`` segments, by their recorded bounds;
+    ``segments_kept``: the expected number of them that a look-up of a thousandth of the rows opens. ``recorded``: what
+    the recorded filters of the table read; ``left_out``: why some cannot be replayed.
     """
 
     snapshot_id: str
@@ -95,11 +95,11 @@ class ClusteringAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegroupRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../regroup``: one part of it. ``key``, ``kind``: for another key than the table's own.
+    """``POST .../regroup``: one part of a regrouping. ``key``, ``kind``: for another key than the table's own.
 
-    ``max_segments``: that are replaced; the part ends after about ``max_ms``. ``target_depth``: how many segments a key
-    value lies in, where it can be had; ``min_gain``: what must be gained for each part of the segments that is
-    replaced. ``dry_run``: only say what would be done.
+    ``max_segments``: maximum number of segments to replace; the part ends after about ``max_ms``. ``target_depth``: how
+    many segments may cover a key value, where possible; ``min_gain``: minimum ratio of gain to the fraction of the
+    segments that is replaced. ``dry_run``: only report what would be done.
     """
 
     key: FewPaths = ()
@@ -115,11 +115,12 @@ class RegroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a regrouping, or all of it.
 
     ``replaced`` segments with ``blocks`` blocks became ``made`` ones, in ``groups`` groups; ``given_up`` groups were
-    not, since others wrote a segment of theirs anew meanwhile. ``predicted_before`` and ``predicted_after``: how many
-    segments a look-up of a thousandth of the rows is sent to, by where blocks lie; ``measured_before`` and
-    ``measured_after``: the same by what is recorded of the segments that there were, and of those that there are now
-    (None: nothing was written). ``remaining``: about so many segments are still to be replaced; send the request again
-    until there are none, or nothing was replaced. ``reason``: why there was nothing (more) to do.
+    not regrouped, because concurrent commits rewrote one of their segments. ``predicted_before`` and
+    ``predicted_after``: the expected number of segments that a look-up of a thousandth of the rows opens, by the
+    positions of blocks; ``measured_before`` and ``measured_after``: the same by the recorded bounds of the old and of
+    the new segments (None: nothing was written). ``remaining``: the approximate number of segments still to be
+    replaced; send the request again until there are none, or nothing was replaced. ``reason``: why there was nothing
+    (more) to do.
     """
 
     snapshot_id: str
@@ -137,7 +138,7 @@ class RegroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged_regroup(parts: Sequence[RegroupAnswer]) -> RegroupAnswer:
-    """The parts of one regrouping as one answer."""
+    """Merges the parts of one regrouping into one answer."""
     first, last = parts[0], parts[-1]
     measured = [part for part in parts if part.measured_after is not None]
     return msgspec.structs.replace(
@@ -154,9 +155,9 @@ def merged_regroup(parts: Sequence[RegroupAnswer]) -> RegroupAnswer:
 
 
 class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../blocks``: what tells some blocks of a snapshot (by default the current one) from other files.
+    """``POST .../blocks``: the file identity of some blocks of a snapshot (by default the current one).
 
-    ``sign_urls``: with each a URL by which it can be read for a time, without credentials for the store.
+    ``sign_urls``: with each a URL through which it can be read for a limited time, without credentials for the store.
     """
 
     locations: Locations
@@ -167,7 +168,7 @@ class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block as a file. ``schema_id``: the schema that it was written with.
 
-    ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: whoever has it can read the
+    ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: anyone who has it can read the
     block.
     """
 
@@ -182,9 +183,9 @@ class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks, in the order asked; ``missing`` locations are not in the snapshot.
+    """The blocks, in the order of the request; ``missing`` locations are not in the snapshot.
 
-    ``url_expires_ms``: until when the URLs hold (Unix milliseconds).
+    ``url_expires_ms``: until when the URLs are valid (Unix milliseconds).
     """
 
     snapshot_id: str
@@ -196,10 +197,10 @@ class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../plan``: what a job would rewrite now.
 
-    ``job``: "compact" puts small blocks together and splits large ones, "recluster" puts rows into the order of the
-    cluster key. ``filter``: only blocks that may match it. ``max_bytes``, ``max_blocks``: of blocks that are rewritten.
-    ``target_rows``, ``target_bytes``: the size that a block should have. ``target_depth``: how many blocks a key value
-    lies in, where it can be had; ``min_gain``: what must be gained for each part of the table that is rewritten (see
+    ``job``: "compact" merges small blocks and splits large ones, "recluster" sorts rows by the cluster key. ``filter``:
+    only blocks that may match it. ``max_bytes``, ``max_blocks``: limits on the blocks that are rewritten.
+    ``target_rows``, ``target_bytes``: the target size of a block. ``target_depth``: how many blocks may cover a key
+    value, where possible; ``min_gain``: minimum ratio of gain to the fraction of the table that is rewritten (see
     docs/clustering.md).
     """
 
@@ -217,11 +218,11 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PlannedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Blocks that are written anew together. Tasks have nothing in common: each can be done, and fail, by itself.
+    """Blocks that are rewritten together. Tasks are independent: each can succeed or fail by itself.
 
-    ``pieces``: into how many blocks, about. ``level``: of these. ``blocks_saved``, ``bytes_saved``: what a look-up of a
-    thousandth of the rows along the key reads less, expected; of a recluster. ``col_stats``: of each block the key's
-    columns, by column id, when the key is a curve.
+    ``pieces``: the approximate number of new blocks. ``level``: of these. ``blocks_saved``, ``bytes_saved``: for a
+    recluster, the expected reduction for a look-up of a thousandth of the rows along the key. ``col_stats``: the key's
+    columns of each block, by column id, if the key is a curve.
     """
 
     blocks: tuple[BlockFacts, ...]
@@ -235,10 +236,10 @@ class PlannedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The tasks of one run, those that help most first.
+    """The tasks of one run, the most effective ones first.
 
-    ``reason``: why there is none, or none besides these. ``remaining_blocks``, ``remaining_bytes``: about what later
-    runs would rewrite. ``cluster_key``, ``cluster_kind``, ``key_id``: the key in force.
+    ``reason``: why there are no tasks, or no more than these. ``remaining_blocks``, ``remaining_bytes``: about what
+    later runs would rewrite. ``cluster_key``, ``cluster_kind``, ``key_id``: the current key.
     """
 
     snapshot_id: str

@@ -1,6 +1,6 @@
-"""How large the members of requests may be. The service refuses larger ones by name; docs/limits.md lists them all.
+"""Size limits of request members. The service refuses larger ones and names the limit; docs/limits.md lists them all.
 
-They are wide: they keep requests from taking memory and time without end, and no sensible use comes near them.
+They are generous: they bound the memory and time of requests, and no reasonable use reaches them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-#: Columns that one request names.
+#: Columns in one request.
 MAX_COLUMNS: Final = 20_000
-#: Files, blocks or segments that one request names.
+#: Files, blocks or segments in one request.
 MAX_LOCATIONS: Final = 1_000_000
 #: Values of join keys.
 MAX_KEYS: Final = 1_000_000
@@ -27,13 +27,13 @@ Moment = Annotated[str, Meta(max_length=64)]
 Token = Annotated[str, Meta(max_length=4_096)]
 Location = Annotated[str, Meta(max_length=4_096)]
 ColumnPath = Annotated[str, Meta(max_length=4_096)]
-#: As long as a filter in SQL may be.
+#: The maximum length of a filter in SQL.
 Expression = Annotated[str, Meta(max_length=262_144)]
 #: A bloom filter of 128 MiB in Base64.
 BloomText = Annotated[str, Meta(max_length=180_000_000)]
 
 ColumnPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=MAX_COLUMNS)]
-#: Of a cluster key, an order, join keys: few.
+#: For a cluster key, an order, join keys.
 FewPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=100)]
 Locations = Annotated[tuple[Location, ...], Meta(max_length=MAX_LOCATIONS)]
 Words = Annotated[tuple[Word, ...], Meta(max_length=10_000)]

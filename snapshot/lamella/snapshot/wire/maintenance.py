@@ -13,11 +13,11 @@ from lamella.snapshot.wire.limits import Moment, Token, Word
 class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../vacuum`` and ``POST /v1/vacuum-dropped``: one part of a clean-up.
 
-    ``execute``: False only says what would be done. ``older_than``: expire snapshots that were superseded so long ago
-    (``7d``, ``12h``), in place of the table's retention; its tags, leases and ``min_snapshots`` count all the same.
-    ``include_external_blocks``: also delete files outside of the table's folder that were blocks of the snapshots
-    that expire now and of no snapshot of any table that stays. ``max_objects``: look at so many at most.
-    ``page_token``: go on where the answer before ended.
+    ``execute``: False only reports what would be done. ``older_than``: expire snapshots that were superseded at least
+    this long ago (``7d``, ``12h``), in place of the table's retention; its tags, leases and ``min_snapshots`` still
+    apply. ``include_external_blocks``: also delete files outside of the table's folder that were blocks of the
+    snapshots that expire now and are in no remaining snapshot of any table. ``max_objects``: maximum number of objects
+    to check. ``page_token``: continues where the previous answer ended.
     """
 
     execute: bool = False
@@ -44,7 +44,7 @@ class ObjectCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that was left alone although nothing needs it, and why."""
+    """An object that was not deleted although nothing needs it, and why."""
 
     location: str
     reason: str
@@ -54,9 +54,9 @@ class VacuumAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a clean-up, or all of it.
 
     ``snapshots``: only in the first part. ``garbage``: by kind, what was deleted, or without ``executed`` what would
-    be. ``live``, ``young`` (made since ``before_ms``) and ``unknown`` (not a name of Lamella's) stay; ``unknowns``
-    names some. ``left``: what could not be deleted, or must not; it is tried again next time where that may help.
-    ``tables``: ids of dropped tables that were, or would be, purged. ``next_page_token``: None when this is the end.
+    be. ``live``, ``young`` (created since ``before_ms``) and ``unknown`` (not a name of Lamella's) objects are kept;
+    ``unknowns`` names some. ``left``: what could not be deleted, or must not be; it is retried next time if that may
+    help. ``tables``: ids of dropped tables that were, or would be, purged. ``next_page_token``: None at the end.
     """
 
     executed: bool
@@ -73,12 +73,12 @@ class VacuumAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deleted(self) -> ObjectCount:
-        """All of ``garbage`` together."""
+        """Returns the total of ``garbage``."""
         return counted(self.garbage.values())
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../leases``: hold a snapshot (None: the current one) for ``ttl_s`` seconds from now."""
+    """``POST .../leases``: leases a snapshot (None: the current one) for ``ttl_s`` seconds from now."""
 
     ttl_s: int
     owner: Word
@@ -86,7 +86,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RenewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../leases/{lease_id}``: hold on for ``ttl_s`` seconds from now."""
+    """``POST .../leases/{lease_id}``: extends a lease to ``ttl_s`` seconds from now."""
 
     ttl_s: int
 
@@ -102,13 +102,13 @@ class LeaseInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
-    """The leases of a table that have not run out, oldest first."""
+    """The active leases of a table, oldest first."""
 
     leases: tuple[LeaseInfo, ...]
 
 
 def counted(counts: Iterable[ObjectCount]) -> ObjectCount:
-    """Counts added up."""
+    """Returns the sum of counts."""
     found = list(counts)
     return ObjectCount(
         objects=sum(count.objects for count in found), size_bytes=sum(count.size_bytes for count in found)
@@ -116,7 +116,7 @@ def counted(counts: Iterable[ObjectCount]) -> ObjectCount:
 
 
 def merged_vacuum(parts: Sequence[VacuumAnswer]) -> VacuumAnswer:
-    """The parts of one clean-up as one answer."""
+    """Merges the parts of one clean-up into one answer."""
     first, last = parts[0], parts[-1]
     garbage: dict[str, ObjectCount] = {}
     for part in parts:
@@ -143,15 +143,15 @@ Severity = Literal["error", "warning", "info"]
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../verify``.
 
-    At most one of ``snapshot_id`` and ``timestamp``, as for a prune. ``files``: look at the blocks' files (that they
-    are there, their footers) and not only at what Lamella wrote. ``history``: so many snapshots, the newest first, are
-    held against the catalog. ``pages``: every segment should have a page sidecar; None: as the service builds them.
+    At most one of ``snapshot_id`` and ``timestamp``, as for a prune. ``files``: check the blocks' files (their
+    existence, their footers) and not only what Lamella wrote. ``history``: number of snapshots, newest first, that are
+    compared with the catalog. ``pages``: every segment should have a page sidecar; None: as the service builds them.
 
-    ``deep``: read the values of some blocks too: ``blocks`` of them, or the share ``sample``, drawn by ``seed``; of
-    each, so many random ``filters`` are answered from statistics and from its rows. ``repair``: write sidecars and
-    page sidecars again where they are damaged or missing.
+    ``deep``: read the values of some blocks too: ``blocks`` of them, or the share ``sample``, selected by ``seed``; for
+    each, ``filters`` random filters are answered from statistics and from its rows. ``repair``: rewrite sidecars and
+    page sidecars that are damaged or missing.
 
-    An answer comes after about ``max_ms``; ``page_token`` asks for what follows.
+    An answer is returned after about ``max_ms``; ``page_token`` continues it.
     """
 
     snapshot_id: Word | None = None
@@ -170,10 +170,10 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is not as it should be.
+    """One problem.
 
     ``code`` names the check (see ``docs/verify.md``), ``object`` the location that it is about, ``advice`` what to do.
-    ``repaired``: it has been put right; ``not_repaired``: why it could not be, when that was asked for.
+    ``repaired``: it has been fixed; ``not_repaired``: why it could not be, if that was requested.
     """
 
     code: str
@@ -189,7 +189,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was looked at: objects that Lamella wrote, blocks' entries, files, values and filters."""
+    """How much was checked: objects that Lamella wrote, blocks' entries, files, values and filters."""
 
     snapshots: int = 0
     groups: int = 0
@@ -206,15 +206,15 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     index_filters: int = 0
 
     def plus(self, other: Checked) -> Checked:
-        """Both together."""
+        """Returns the sum of both."""
         return Checked(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part of a verification found.
+    """The result of a part of a verification.
 
-    ``findings`` hold at most so many of one code for one object; ``counts`` has all of them by code.
-    ``steps_done`` of ``steps`` are behind us; the next part begins at ``next_page_token``, None: that was all.
+    ``findings`` contain a limited number of each code per object; ``counts`` has all of them by code. ``steps_done`` of
+    ``steps`` are done; the next part begins at ``next_page_token``, None: this was the last part.
     """
 
     snapshot_id: str
@@ -227,12 +227,12 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is wrong, or nothing that was not put right."""
+        """Returns whether there are no findings, or only repaired ones."""
         return all(finding.repaired or finding.severity == "info" for finding in self.findings)
 
 
 def merged_verification(parts: Sequence[VerifyAnswer]) -> VerifyAnswer:
-    """The parts of one verification as one answer."""
+    """Merges the parts of one verification into one answer."""
     counts: dict[str, int] = {}
     checked = Checked()
     for part in parts:

@@ -24,14 +24,14 @@ from lamella.snapshot.wire.watching import FeedbackUse
 
 
 class NotUsed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A part of the filter that could not prune, and why."""
+    """A part of the filter that could not be used for pruning, and why."""
 
     predicate: str
     reason: str
 
 
 class PredicateUse(msgspec.Struct, frozen=True, kw_only=True):
-    """With ``explain``: a predicate, its column, and how many of the considered blocks it rules out on its own."""
+    """With ``explain``: a predicate, its column, and how many of the considered blocks it excludes on its own."""
 
     predicate: str
     column: str
@@ -43,8 +43,8 @@ class PredicateUse(msgspec.Struct, frozen=True, kw_only=True):
 class LayerUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """With ``explain``: what one predicate decides in one layer, on its own.
 
-    Of the ``considered`` entries ``none`` hold no match, ``all`` match wholly, ``some`` overlap, and ``unknown`` are
-    kept for want of proof; ``reasons`` says what was wanting, with the number of entries for each reason.
+    Of the ``considered`` entries ``none`` contain no match, ``all`` match completely, ``some`` overlap, and ``unknown``
+    are kept because nothing is proven; ``reasons`` names the missing proof, with the number of entries for each reason.
     """
 
     predicate: str
@@ -58,7 +58,7 @@ class LayerUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ``limit`` did. ``certain_rows``: rows that are proven to match, in the blocks looked at.
+    """The effect of a ``limit``. ``certain_rows``: rows that are proven to match, in the blocks considered.
 
     ``decided``: they are enough, so that blocks were left out (or, with ``order_by``, a boundary was found).
     """
@@ -69,9 +69,9 @@ class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Where page statistics came from: columns of blocks out of memory and of page sidecars, files that were opened.
+    """The sources of page statistics: columns of blocks from memory and from page sidecars, files that were opened.
 
-    ``reasons``: why pages of some blocks are not known or not told apart, with the number of blocks.
+    ``reasons``: why pages of some blocks are unknown or cannot be distinguished, with the number of blocks.
     """
 
     cells_cached: int
@@ -81,7 +81,7 @@ class PageUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One step of the funnel: entries looked at and kept, the data bytes of what was kept, and the time it took.
+    """One stage of the prune: entries considered and kept, the data bytes of the kept ones, and the time it took.
 
     The entries of stage "page" are rows.
     """
@@ -94,11 +94,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A skip index that was asked: about ``considered`` blocks, of which it ruled out some.
+    """A skip index that was probed for ``considered`` blocks, of which it excluded some.
 
-    ``not_indexed``: blocks that it does not know, or knew as other files; they stay. ``parts`` objects were opened, and
-    ``bytes`` of them read. ``stopped``: why not all blocks were asked about; ``failure``: what could not be read of
-    the index, whose blocks stay.
+    ``not_indexed``: blocks that it does not cover, or covers as other files; they are kept. ``parts`` objects were
+    opened, and ``bytes`` of them read. ``stopped``: why not all blocks were probed; ``failure``: what could not be read
+    of the index, whose blocks are kept.
     """
 
     name: str
@@ -115,10 +115,11 @@ class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the answer came about. Totals are the snapshot's own.
+    """How the answer was computed. Totals are those of the snapshot.
 
-    ``from_cache``: the same question was asked of this snapshot before; the stages are those of then, and took no time
-    now. ``reused_blocks``: blocks that an earlier prune, perhaps of another snapshot, had tested with this filter.
+    ``from_cache``: the same query was answered for this snapshot before; the stages are those of that query, and took
+    no time now. ``reused_blocks``: blocks that an earlier prune, possibly of another snapshot, had tested with this
+    filter.
     """
 
     stages: tuple[Stage, ...]
@@ -153,8 +154,9 @@ class OrderBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class JoinKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The keys of the other side of an inner (or left semi) join on ``column``; at least one form of them.
 
-    ``values``: every key, as the filter's literals. ``ranges``: ``[low, high]`` pairs that hold every key. ``bloom``: a
-    split block bloom filter as Parquet's, over XXH64 of the keys' plain encoding, base64. Several forms must all hold.
+    ``values``: every key, as the filter's literals. ``ranges``: ``[low, high]`` pairs that contain every key.
+    ``bloom``: a split block Bloom filter as in Parquet, over XXH64 of the keys' plain encoding, base64. If there are
+    several forms, all of them apply.
     """
 
     column: ColumnPath
@@ -166,18 +168,17 @@ class JoinKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../prune``.
 
-    ``filter``: SQL text (Spark's dialect) or a JSON tree (Iceberg's expression grammar); None matches every row.
-    At most one of ``snapshot_id`` (an id, or a tag) and ``timestamp`` (Unix ms, or ISO 8601 text; the snapshot in
-    force then).
-    ``columns``: what will be read, for ``column_size_bytes``. ``time_zone``: the session's, for timestamps without one.
-    ``reader_columns``: columns by whose Parquet statistics the reader would like to skip inside the blocks; the answer
-    names those for which that loses no row.
-    ``sign_urls``: with each block a URL by which it can be read for a time, without credentials for the store.
+    ``filter``: SQL text (Spark's dialect) or a JSON tree (Iceberg's expression grammar); None matches every row. At
+    most one of ``snapshot_id`` (an id, or a tag) and ``timestamp`` (Unix ms, or ISO 8601 text; the snapshot that was
+    current then). ``columns``: the columns that will be read, for ``column_size_bytes``. ``time_zone``: the session's,
+    for timestamps without one. ``reader_columns``: columns by whose Parquet statistics the reader would like to skip
+    inside the blocks; the answer names those for which that loses no rows. ``sign_urls``: with each block a URL through
+    which it can be read for a limited time, without credentials for the store.
 
-    ``limit``: so many matching rows are enough, any of them, or with ``order_by`` the first ones. ``join``: rows that
-    have no partner among these keys are not needed. ``residuals``: say what is left of the filter in each block.
-    ``segments``: look at these only. ``max_ms``: answer after about that time, with what is not looked at yet in
-    ``unresolved``. ``page_size``: at most so many blocks in one answer; ``page_token`` asks for those that follow.
+    ``limit``: this many matching rows are enough, any of them, or with ``order_by`` the first ones. ``join``: rows
+    without a partner among these keys are not needed. ``residuals``: return the residual filter of each block.
+    ``segments``: only these segments. ``max_ms``: answer after about that time, with the rest in ``unresolved``.
+    ``page_size``: maximum number of blocks in one answer; ``page_token`` continues with those that follow.
     """
 
     filter: Any = None
@@ -202,10 +203,10 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class OrderBound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first key that a block may hold, in the order asked: a ``value`` (``bound``), null, NaN, or not known.
+    """A lower limit of the keys of a block, in the requested order: a ``value`` (``bound``), null, NaN, or unknown.
 
-    No row of this block, nor of those behind it in the answer, comes before it. A reader that has k rows which all
-    come before it is done.
+    No row of this block, nor of those after it in the answer, sorts before it. A reader that has k rows which all sort
+    before it is done.
     """
 
     first: Literal["value", "null", "nan", "unknown"]
@@ -213,12 +214,12 @@ class OrderBound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ColumnRanges(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The bytes of a column that hold a block's row ranges (``level`` "page"): arrays with one entry per stretch.
+    """The bytes of a column that contain a block's row ranges (``level`` "page"): arrays with one entry per byte range.
 
-    A stretch is ``size_bytes`` at ``offset`` in the file: whole adjacent data pages with their headers, which hold
-    ``row_count`` rows of the row group from its row ``first_row`` on. ``dictionary`` has (row group, offset, size in
-    bytes) of each dictionary page that those need. A stretch of all rows of a row group that has no such entry is the
-    whole column chunk, with its dictionary if it has one.
+    A byte range is ``size_bytes`` at ``offset`` in the file: whole adjacent data pages with their headers, which
+    contain ``row_count`` rows of the row group from its row ``first_row`` on. ``dictionary`` has (row group, offset,
+    size in bytes) of each dictionary page that those need. A byte range of all rows of a row group without such an
+    entry is the whole column chunk, with its dictionary if it has one.
     """
 
     column: str
@@ -234,10 +235,11 @@ class PrunedPages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The rows of a block that may match (``level`` "page"): arrays with one entry per range, in order.
 
     A range is ``row_count`` rows of the row group from its row ``first_row`` on, in the file from row ``file_row`` on.
-    ``all_match``: where every row of a range matches, proven; absent when in none. ``columns`` are the bytes of the
-    asked columns that hold them; those in ``unplaced`` are not in the file, or must be found by its footer. ``whole``:
-    nothing is known of the row groups, any row may match. ``content_id`` is that of the file that all this is about;
-    one that has another by now must be read by its footer. ``reason``: why nothing is known of the pages.
+    ``all_match``: where every row of a range is proven to match; absent if that is true of none. ``columns`` are the
+    bytes of the requested columns that contain them; those in ``unplaced`` are not in the file, or must be located
+    through its footer. ``whole``: nothing is known of the row groups, any row may match. ``content_id`` is that of the
+    file described here; if the file has another one by now, it must be read through its footer. ``reason``: why nothing
+    is known of the pages.
     """
 
     row_group: list[int] = []
@@ -253,11 +255,11 @@ class PrunedPages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A block that must be read. ALL: every row matches. SOME: rows may match. UNKNOWN: kept for want of proof.
+    """A block that must be read. ALL: every row matches. SOME: rows may match. UNKNOWN: kept because nothing is proven.
 
-    ``schema_id``: the schema whose names the file has, where it is not the snapshot's own. ``residual``: which of the
-    answer's ``residuals`` is left of the filter. ``order_bound``: with ``order_by``.
-    ``pages``: with ``level`` "page". ``url``: with ``sign_urls``; whoever has it can read the block.
+    ``schema_id``: the schema whose names the file has, if it is not the snapshot's own. ``residual``: the index of the
+    block's residual filter in the answer's ``residuals``. ``order_bound``: with ``order_by``. ``pages``: with ``level``
+    "page". ``url``: with ``sign_urls``; anyone who has it can read the block.
     """
 
     location: str
@@ -273,7 +275,7 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment that may hold matching blocks (``level`` "segment")."""
+    """A segment that may contain matching blocks (``level`` "segment")."""
 
     segment_id: str
     location: str
@@ -284,9 +286,9 @@ class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The blocks as arrays of equal length (``shape`` "columns"); cheaper to encode and to read.
+    """The blocks as arrays of equal length (``shape`` "columns"), which are cheaper to encode and to read.
 
-    ``schema_id`` is there when a block was written with another schema than the snapshot's (None: with that one).
+    ``schema_id`` is present if a block was written with another schema than the snapshot's (None: with that one).
     """
 
     location: list[str]
@@ -302,11 +304,11 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks as runs (``shape`` "ranges"): arrays with one entry a run, in the snapshot's order.
+    """The blocks as runs (``shape`` "ranges"): arrays with one entry per run, in the snapshot's order.
 
     A run is ``block_count`` blocks of the segment ``segment_id[segment]``, from its block number ``first`` on, all with
-    the same verdict. Blocks have the numbers that :class:`SegmentBlocks` lists them by, which never change.
-    ``schema_id``: the snapshot's own.
+    the same verdict. Blocks have the numbers of :class:`SegmentBlocks`, which never change. ``schema_id``: the
+    snapshot's own.
     """
 
     segment_id: list[str]
@@ -318,7 +320,7 @@ class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../segments/{segment_id}/blocks``: what does not change of a segment's blocks, by their numbers.
+    """``GET .../segments/{segment_id}/blocks``: the immutable properties of a segment's blocks, by their numbers.
 
     ``schema_id``: the schema whose names each block's file has.
     """
@@ -331,9 +333,9 @@ class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of the filter in some blocks: true for exactly those of their rows that the filter is true for.
+    """The residual filter of some blocks: true for exactly those of their rows for which the filter is true.
 
-    ``sql`` for people and engines that speak Spark's dialect, ``tree`` as a JSON filter, ``blocks`` that have it.
+    ``sql`` for people and engines with Spark's dialect, ``tree`` as a JSON filter, ``blocks`` that have it.
     """
 
     sql: str
@@ -344,12 +346,12 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
 class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks to read (by ``shape`` in ``blocks``, ``block_columns`` or ``block_ranges``), or the segments.
 
-    ``reader_columns``: those of the request whose statistics in the blocks' own footers can be believed, in every block
-    of this answer: both bounds and the null count, and no value is NaN. None unless blocks and columns were asked for.
+    ``reader_columns``: those of the request whose statistics in the blocks' own footers can be trusted, in every block
+    of this answer: both bounds and the null count, and no value is NaN. None unless blocks and columns were requested.
 
-    ``complete`` False: time ran out. The blocks of the segments in ``unresolved`` belong to the answer too; ask for
-    them with ``segments`` and this ``snapshot_id``. ``next_page_token``: more blocks follow.
-    ``url_expires_ms``: until when the blocks' URLs hold (Unix milliseconds).
+    ``complete`` False: the time limit was reached. The blocks of the segments in ``unresolved`` belong to the answer
+    too; request them with ``segments`` and this ``snapshot_id``. ``next_page_token``: more blocks follow.
+    ``url_expires_ms``: until when the blocks' URLs are valid (Unix milliseconds).
     """
 
     snapshot_id: str
@@ -370,7 +372,7 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../prune/batch``: many filters over one snapshot; each segment is read once for all of them.
 
-    The other members are as of :class:`PruneRequest` and hold for every filter.
+    The other members are those of :class:`PruneRequest` and apply to every filter.
     """
 
     filters: Filters
@@ -386,7 +388,7 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer for each filter, in their order."""
+    """One answer per filter, in order."""
 
     snapshot_id: str
     timestamp_ms: int
@@ -394,10 +396,11 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST .../diff``: the blocks that came and went between two snapshots, as far as they may match ``filter``.
+    """``POST .../diff``: the blocks that were added and removed between two snapshots, as far as they may match
+    ``filter``.
 
     Exactly one of ``from_snapshot_id`` (an id or a tag) and ``from_timestamp``; at most one of the other two, by
-    default the current snapshot. Times as of :class:`PruneRequest`.
+    default the current snapshot. Times as in :class:`PruneRequest`.
     """
 
     from_snapshot_id: Word | None = None
@@ -411,10 +414,10 @@ class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``added`` blocks are only in the later state, ``removed`` ones only in the earlier; verdicts as of a prune.
+    """``added`` blocks are only in the later state, ``removed`` ones only in the earlier; verdicts as in a prune.
 
     A block that was replaced in place (same location, other content) is in both. ``unchanged_blocks``: blocks that both
-    snapshots have, matching or not. ``segments_skipped``: shared by both and therefore not looked at.
+    snapshots have, matching or not. ``segments_skipped``: shared by both and therefore not read.
     """
 
     from_snapshot_id: str

@@ -15,7 +15,7 @@ from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Proper
 
 
 class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """``idempotency_ttl_s``: how long an answer can be replayed by its key; limits are those of one request."""
+    """``idempotency_ttl_s``: how long an answer can be replayed by its key; limits apply to one request."""
 
     version: str
     idempotency_ttl_s: int
@@ -50,9 +50,9 @@ class NamespaceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``POST /v1/namespaces/{ns}/properties``: properties that are set, and others that are removed if they are there.
+    """``POST /v1/namespaces/{ns}/properties``: properties to set, and others to remove if they exist.
 
-    ``lamella.quota.tables``, ``lamella.quota.blocks`` and ``lamella.quota.bytes`` say how much the namespace may have.
+    ``lamella.quota.tables``, ``lamella.quota.blocks`` and ``lamella.quota.bytes`` are the namespace's quotas.
     """
 
     set: Properties = {}
@@ -60,7 +60,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class QuotaUse(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is, and may be (None: any number)."""
+    """Current use, and the quota (None: no limit)."""
 
     used: int
     most: int | None = None
@@ -83,8 +83,8 @@ class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL).
 
-    ``source``: the table follows files that stay somebody else's. It has the source's columns; those of a directory
-    are its first file's, unless they are given. ``cluster_kind``: "linear" when it is not said.
+    ``source``: the table follows files of an external source. It has the source's columns; those of a directory are its
+    first file's, unless they are given. ``cluster_kind``: "linear" by default.
     """
 
     name: Word
@@ -97,11 +97,12 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One table as it stands. ``location`` is its folder in the warehouse; jobs write blocks below ``location``/_b.
+    """The current state of a table. ``location`` is its folder in the warehouse; jobs write blocks below
+    ``location``/_b.
 
     ``schemas`` are the earlier schemas, oldest first; ``schema_ids_in_use`` those that blocks were written with.
-    ``cluster_key_id``: of the cluster key, None when there is none; of another key or kind it is another one.
-    ``distinct_of_values``: about how many different values a column has, where that was measured, by dotted path.
+    ``cluster_key_id``: of the cluster key, None if there is none; another key or kind has another id.
+    ``distinct_of_values``: the approximate number of distinct values of a column, if it was measured, by dotted path.
     """
 
     namespace: str
@@ -125,14 +126,14 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def history(self) -> tuple[Schema, ...]:
-        """Every schema the table has had, the current one last."""
+        """Returns every schema the table has had, the current one last."""
         return (*self.schemas, self.schema)
 
 
 class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``PUT .../cluster-key``: the columns that rows are laid out by from now on, by dotted path; none: no key.
+    """``PUT .../cluster-key``: the new cluster key, as dotted paths of columns; none: no key.
 
-    ``base_snapshot_id``: do it only if the key in force is still that of this snapshot; else a conflict.
+    ``base_snapshot_id``: the snapshot whose key must still be current; otherwise the request fails with a conflict.
     """
 
     columns: FewPaths = ()
@@ -152,7 +153,7 @@ class ClusterKeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../schema``: changes, applied in order, all or none.
 
-    ``base_schema_id``: do it only if that is the schema in force; else a conflict.
+    ``base_schema_id``: the schema that must be current; otherwise the request fails with a conflict.
     """
 
     changes: Annotated[tuple[SchemaChange, ...], Meta(max_length=1_000)]
@@ -160,7 +161,7 @@ class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../schema``, and the answer of a change: the schema in force and the earlier ones, oldest first."""
+    """``GET .../schema``, and the answer of a change: the current schema and the earlier ones, oldest first."""
 
     snapshot_id: str
     schema: Schema
@@ -169,7 +170,7 @@ class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def history(self) -> tuple[Schema, ...]:
-        """Every schema the table has had, the current one last."""
+        """Returns every schema the table has had, the current one last."""
         return (*self.schemas, self.schema)
 
 
@@ -184,12 +185,12 @@ SourceMode = Literal["incremental", "full", "dry_run"]
 
 
 class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an external table follows.
+    """The source of an external table.
 
     ``directory``: ``location`` is a folder or a glob. ``delta``: the table's folder. ``iceberg``: ``location`` is a
     metadata file or the folder of a table with a ``version-hint.text``, or else ``catalog`` (one that the service
-    knows) and ``table`` name it. ``path_columns``: what to do about a value that only a folder's name gives
-    (``day=2024-01-31``): refuse the file, or take the name for a mere name.
+    knows) and ``table`` name it. ``path_columns``: what to do with a value that only a folder's name gives
+    (``day=2024-01-31``): refuse the file, or ignore the value.
     """
 
     kind: SourceKind
@@ -203,10 +204,9 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``POST .../refresh``.
 
     ``incremental`` opens the files that are new or changed by size and content id; ``full`` opens all; ``dry_run``
-    opens none, and changes nothing. ``strict``: change nothing when one file is refused (None: a Delta or Iceberg
-    table is taken as a whole or not at all, and a directory as far as it can be). ``verify``: as of a registration.
-    ``location``: the metadata file that an Iceberg table is at by now. ``allow_empty``: a directory without any file
-    is no mistake.
+    opens none, and changes nothing. ``strict``: change nothing if one file is refused (None: a Delta or Iceberg table
+    is refreshed completely or not at all, and a directory as far as possible). ``verify``: as in a registration.
+    ``location``: the current metadata file of an Iceberg table. ``allow_empty``: accept a directory without any files.
     """
 
     mode: SourceMode = "incremental"
@@ -219,9 +219,9 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RefreshTableAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a refresh did, or (``dry_run``) would do, in files.
 
-    ``replaced``: other files by now, at the same locations. ``refused``: files that are not in the table, and why.
-    ``schema_changes``: changes of columns that were made with it. ``changed`` False: the table is as it was, and
-    ``snapshot_id`` is no new snapshot.
+    ``replaced``: files that were replaced at the same locations. ``refused``: files that are not in the table, and why.
+    ``schema_changes``: changes of columns in the same refresh. ``changed`` False: the table is unchanged, and
+    ``snapshot_id`` is not a new snapshot.
     """
 
     snapshot_id: str
@@ -237,7 +237,7 @@ class RefreshTableAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefreshProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../refresh``: the refresh that this process has under way, if any, and how many files it has opened."""
+    """``GET .../refresh``: the refresh that this process is running, if any, and how many files it has opened."""
 
     running: bool
     phase: Literal["listing", "reading", "committing"] | None = None

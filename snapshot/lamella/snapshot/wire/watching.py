@@ -1,4 +1,4 @@
-"""Prune rates, the audit trail, and what readers report."""
+"""Prune rates, the audit trail, and reader feedback."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from lamella.snapshot.wire.limits import Location, Moment, Word
 
 
 class PruneRate(msgspec.Struct, frozen=True, kw_only=True):
-    """Prunes of a table, summed up: blocks and bytes of their snapshots, and what they kept of these.
+    """Totals of a table's prunes: blocks and bytes of their snapshots, and what they kept of these.
 
-    ``ms``: the time that their stages took. ``bucket_ms``: when the time that they were asked in began (None: it is the
-    sum over several).
+    ``ms``: the duration of their stages. ``bucket_ms``: the beginning of the bucket (None: a sum over several).
     """
 
     prunes: int = 0
@@ -27,18 +26,18 @@ class PruneRate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skipped_blocks(self) -> float | None:
-        """The share of blocks that need not be read, from 0 to 1; None: there were none."""
+        """Returns the fraction of blocks that need not be read, from 0 to 1; None if there were none."""
         return _skipped(self.kept_blocks, self.considered_blocks)
 
     @property
     def skipped_bytes(self) -> float | None:
-        """As :attr:`skipped_blocks`, of bytes."""
+        """Returns the fraction of bytes that need not be read; see :attr:`skipped_blocks`."""
         return _skipped(self.kept_bytes, self.bytes_total)
 
 
 class PruneRatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """``GET .../prune-rates``: of all prunes since ``since_ms``, and by buckets of ``bucket_s`` seconds, the oldest
-    first; those in which nobody asked are left out."""
+    first; buckets without prunes are left out."""
 
     since_ms: int
     bucket_s: int
@@ -47,11 +46,11 @@ class PruneRatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was asked for, whether it was made or refused.
+    """A requested change, whether it was made or refused.
 
-    ``actor``: who asked; ``client``: from which address (empty: unknown). ``operation``: the operation's id in the
-    API's description, or the name of a page of the dashboard. ``target``: a table (``namespace.table``), a namespace or
-    a job's id; None: the service. ``status``: of the answer; 499: the client went away, or the service stopped, before
+    ``actor``: the principal; ``client``: its address (empty: unknown). ``operation``: the operation's id in the API's
+    description, or the name of a page of the dashboard. ``target``: a table (``namespace.table``), a namespace or a
+    job's id; None: the service. ``status``: of the answer; 499: the client disconnected, or the service stopped, before
     there was one. ``code``: of the error; None: there was none.
     """
 
@@ -80,8 +79,8 @@ def _skipped(kept: float, considered: float) -> float | None:
 class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../feedback``: no row of the blocks at the locations ``empty`` of a snapshot matches ``filter``.
 
-    Only a reader that decided every row of them exactly may say so. The filter, ``time_zone`` and ``case_sensitive``
-    are those that it was planned with.
+    Only a reader that evaluated every row of them exactly may report this. The filter, ``time_zone`` and
+    ``case_sensitive`` are those that it was planned with.
     """
 
     snapshot_id: Word
@@ -92,9 +91,10 @@ class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class FeedbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the reported blocks are remembered from now on, and how many were before.
+    """How many of the reported blocks are now stored, and how many were stored before.
 
-    Beyond the service's bounds, what was not used for longest is forgotten at once, of a long report a part of it too.
+    Beyond the service's limits, the least recently used facts are removed immediately, possibly including a part of a
+    long report.
     """
 
     remembered: int
@@ -102,7 +102,7 @@ class FeedbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedbackInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../feedback``: what is remembered for a table. ``facts`` are pairs of a filter and a block."""
+    """``GET .../feedback``: the stored feedback of a table. ``facts`` are pairs of a filter and a block."""
 
     enabled: bool
     filters: int
@@ -113,15 +113,15 @@ class FeedbackInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedbackCleared(msgspec.Struct, frozen=True, kw_only=True):
-    """``DELETE .../feedback``: how many facts were forgotten."""
+    """``DELETE .../feedback``: how many facts were deleted."""
 
     facts: int
 
 
 class FeedbackUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What readers' reports did to a prune: of ``considered`` blocks, so many were left out on a reader's word.
+    """The effect of reader feedback on a prune: of ``considered`` blocks, how many were left out because of it.
 
-    ``contradicted``: blocks that a report calls empty, and statistics prove otherwise; they stay.
+    ``contradicted``: blocks that a report calls empty and statistics prove otherwise; they are kept.
     """
 
     considered: int
