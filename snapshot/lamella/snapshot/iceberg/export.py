@@ -39,9 +39,9 @@ from lamella.snapshot.storage import ReplacingStore
 
 # Iceberg's manifests and manifest lists as Avro files, written and read by pyiceberg.
 #
-# A manifest says of a segment's blocks what never changes, and leaves to the lists what differs from snapshot to
-# snapshot: its entries are "added", and their snapshot and sequence number are null, so that readers take those of the
-# list's entry (the specification's inheritance). So one file serves every snapshot that has the segment.
+# A manifest contains what never changes of a segment's blocks; lists contain what differs between snapshots. Its
+# entries are "added", and their snapshot and sequence number are null, so that readers use those of the list's entry
+# (the specification's inheritance). So one file serves every snapshot that has the segment.
 
 _FORMAT: Final = 2
 _CODEC: Final = {"avro.codec": "deflate"}
@@ -51,7 +51,7 @@ _ENTRY: Final = manifest_entry_schema_with_data_file(
 
 
 class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A list's entry for a manifest: where and how long it is, what it holds, and since which snapshot it is there.
+    """A list's entry for a manifest: its location and size, its contents, and the snapshot that added it.
 
     ``added_by``, ``sequence_number``: of the first snapshot that had the manifest.
     """
@@ -67,13 +67,13 @@ class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
 def manifest_bytes(
     blocks: Sequence[Block], schema: Schema, written: Sequence[Schema], columns: Collection[int] | None
 ) -> bytes:
-    """The manifest of blocks, of which there is at least one.
+    """Returns the manifest of at least one block.
 
-    ``written``: the schemas that they were written with. ``columns``: of which statistics are given; None: of all.
+    ``written``: the schemas that they were written with. ``columns``: those with statistics; None: all.
 
     Raises:
-        NotExpressible: the schema cannot be one of Iceberg's.
-        ManifestError: statistics that are not of a column's type.
+        NotExpressible: Iceberg cannot express the schema.
+        ManifestError: statistics do not match a column's type.
     """
     by_id = {each.schema_id: each for each in written}
     meta = {
@@ -92,7 +92,7 @@ def manifest_bytes(
 def list_bytes(
     manifests: Iterable[ListedManifest], *, snapshot: int, parent: int | None, sequence_number: int
 ) -> bytes:
-    """The manifest list of a snapshot."""
+    """Returns the manifest list of a snapshot."""
     meta = {
         "snapshot-id": str(snapshot),
         "parent-snapshot-id": "null" if parent is None else str(parent),
@@ -124,7 +124,7 @@ def list_bytes(
 
 
 def read_list(data: bytes) -> list[ListedManifest]:
-    """What :func:`list_bytes` wrote."""
+    """Reads a list written by :func:`list_bytes`."""
     return [
         ListedManifest(
             location=each.manifest_path,
@@ -160,7 +160,7 @@ def _manifest_entry(block: Block, schema: Schema, columns: Collection[int] | Non
 
 
 def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> bytes:
-    """An Avro file with all records in one block; none, if there are none."""
+    """Returns an Avro file with all records in one block, or no block if there are no records."""
     out = _Kept()
     with AvroOutputFile[Any](output_file=out, file_schema=schema, schema_name=name, metadata=meta) as writer:
         if records:
@@ -169,7 +169,7 @@ def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> b
 
 
 class _Stream(io.BytesIO):
-    """Keeps what was written when it is closed."""
+    """Keeps its content when it is closed."""
 
     def __init__(self, kept: _Kept) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class _Stream(io.BytesIO):
 
 
 class _Kept(OutputFile):
-    """A file in memory, as pyiceberg writes one."""
+    """A file in memory, for pyiceberg to write."""
 
     def __init__(self) -> None:
         super().__init__("memory")
@@ -201,7 +201,7 @@ class _Kept(OutputFile):
 
 
 class _Given(InputFile):
-    """A file in memory, as pyiceberg reads one."""
+    """A file in memory, for pyiceberg to read."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__("memory")
@@ -217,20 +217,20 @@ class _Given(InputFile):
         return io.BytesIO(self._data)
 
 
-#: In the summary of each snapshot: which one it is here, the schemas of its files, of which columns it has statistics.
+#: Members of each snapshot's summary: its Lamella id, the schemas of its files, the columns with statistics.
 SNAPSHOT: Final = "lamella.snapshot-id"
 SCHEMAS: Final = "lamella.schema-ids"
 COLUMNS: Final = "lamella.statistics"
-#: Metadata files before the current one that are kept.
+#: Number of earlier metadata files that are kept.
 KEPT_VERSIONS: Final = 100
-#: What may differ between two metadata files that say the same of the table.
+#: What may differ between two metadata files that describe the same state of the table.
 _OF_THE_FILE: Final = ("last-updated-ms", "metadata-log")
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot as it is to be exported. ``number``: its id in Iceberg, which is its number in the table's history.
+    """A snapshot to be exported. ``number``: its id in Iceberg, which is its number in the table's history.
 
-    ``columns``: of which statistics are given, as :data:`COLUMNS` says it.
+    ``columns``: those with statistics, in the form of :data:`COLUMNS`.
     """
 
     snapshot: Snapshot
@@ -239,41 +239,41 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_readable(snapshot: Snapshot) -> None:
-    """Raise NotExpressible when Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
+    """Raise NotExpressible if Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
     schema_json(snapshot.schema)
     require_types(snapshot.schema, written_with(snapshot))
     mapping_of(snapshot.schema, written_with(snapshot))
 
 
 def written_with(snapshot: Snapshot) -> tuple[Schema, ...]:
-    """The schemas that a snapshot's blocks were written with, the newest first."""
+    """Returns the schemas that a snapshot's blocks were written with, the newest first."""
     used = set(snapshot.schema_ids_in_use)
     return tuple(schema for schema in reversed(snapshot.history) if schema.schema_id in used)
 
 
 def is_exported(previous: Mapping[str, Any] | None, exported: Exported) -> bool:
-    """Whether a metadata file has the snapshot, with such statistics."""
+    """Returns whether a metadata file has the snapshot, with the same statistics."""
     found = _entry(previous, exported.number)
     said = None if found is None else (_lamella_id(found), found["summary"].get(COLUMNS))
     return said == (exported.snapshot.snapshot_id, exported.columns)
 
 
 def current_list(previous: Mapping[str, Any] | None) -> str | None:
-    """Where the manifest list of a metadata file's current snapshot is; None: there is none."""
+    """Returns the location of the manifest list of a metadata file's current snapshot; None if there is none."""
     found = None if previous is None else _entry(previous, previous["current-snapshot-id"])
     return None if found is None else str(found["manifest-list"])
 
 
 def next_sequence(previous: Mapping[str, Any] | None) -> int:
-    """The sequence number of a snapshot that is added."""
+    """Returns the sequence number of the next snapshot."""
     return 1 if previous is None else int(previous["last-sequence-number"]) + 1
 
 
 def parent_of(previous: Mapping[str, Any] | None, *, only_adds: bool) -> int | None:
-    """The parent of a snapshot that is added.
+    """Returns the parent of the next snapshot.
 
-    Only one that adds to the current snapshot has a parent: readers of what came and went between two snapshots look
-    for files that are marked as deleted, which no segment's manifest has. Without a parent they refuse.
+    Only a snapshot that adds to the current one has a parent: readers of incremental changes look for files that are
+    marked as deleted, which no segment's manifest has. Without a parent they refuse.
     """
     if previous is None or not only_adds:
         return None
@@ -283,7 +283,7 @@ def parent_of(previous: Mapping[str, Any] | None, *, only_adds: bool) -> int | N
 def entry(
     exported: Exported, manifest_list: str, *, sequence_number: int, parent: int | None, only_adds: bool
 ) -> dict[str, Any]:
-    """A snapshot's entry in a metadata file. ``only_adds``: every file of the current one is in it too."""
+    """Returns a snapshot's entry in a metadata file. ``only_adds``: it contains every file of the current one."""
     snapshot, total = exported.snapshot, exported.snapshot.summary
     found: dict[str, Any] = {
         "snapshot-id": exported.number,
@@ -316,10 +316,10 @@ def next_metadata(
     tags: Mapping[str, str],
     now_ms: int,
 ) -> dict[str, Any]:
-    """The metadata file that follows ``previous``, with the exported snapshot as the current one.
+    """Returns the metadata file that follows ``previous``, with the exported snapshot as the current one.
 
-    ``added``: its entry; None: ``previous`` has it. ``alive``: ids of the snapshots of the table's history; what is not
-    among them has left it, and its files may be gone. ``tags``: snapshot ids by tag.
+    ``added``: its entry; None: ``previous`` has it. ``alive``: ids of the snapshots of the table's history; others have
+    left it, and their files may be deleted. ``tags``: snapshot ids by tag.
 
     Raises:
         NotExpressible: see :func:`check_readable`.
@@ -333,9 +333,9 @@ def next_metadata(
     schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
     entries = sorted([*kept, own], key=lambda each: int(each["sequence-number"]))
     in_use = {each["schema-id"] for each in entries}
-    # Those of older files are there for readers who look for the names in a file among them, as Lamella does.
+    # Schemas of older files are included for readers that look there for the names in a file, as Lamella does.
     for schema in (*written_with(snapshot), snapshot.schema):
-        with suppress(NotExpressible):  # an older one may have a column that is gone
+        with suppress(NotExpressible):  # an older one may have a column that was dropped
             schemas[schema.schema_id] = schema_json(schema)
             in_use.add(schema.schema_id)
     of = {_lamella_id(each): each["snapshot-id"] for each in entries}
@@ -361,7 +361,7 @@ def next_metadata(
         "last-partition-id": 999,
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
-        # The files are the table's own: no clean-up of Iceberg's may delete one.
+        # The files belong to the table: Iceberg's clean-up must not delete them.
         "properties": {NAME_MAPPING: json.dumps(mapping), "gc.enabled": "false"},
         "current-snapshot-id": number,
         "snapshots": entries,
@@ -382,14 +382,15 @@ def next_metadata(
 
 
 def says_the_same(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> bool:
-    """Whether two metadata files differ in nothing that a reader of the table sees."""
+    """Returns whether two metadata files are equivalent for readers of the table."""
     return one is not None and all(one.get(key) == other.get(key) for key in {*one, *other} if key not in _OF_THE_FILE)
 
 
 def _mapping(
     snapshot: Snapshot, kept: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
-    """The name mapping of a snapshot and, if one is right for all, of the others; else the others go."""
+    """Returns the name mapping of a snapshot and the other snapshots, which are dropped if no mapping is right for
+    all."""
     by_id = {str(schema.schema_id): schema for schema in snapshot.history}
     ids = {one for each in kept for one in str(each["summary"].get(SCHEMAS, "")).split(",") if one}
     ids |= {str(each["schema-id"]) for each in kept}
@@ -399,7 +400,7 @@ def _mapping(
         try:
             return mapping_of(snapshot.schema, [*own, *others]), list(kept)
         except NotExpressible:
-            pass  # a name that stood for another column then
+            pass  # the name belonged to another column then
     return mapping_of(snapshot.schema, own), []
 
 
@@ -423,7 +424,7 @@ def _lamella_id(each: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-# The folder of an export: what its files are called, which metadata file is the current one, and the next.
+# The folder of an export: the names of its files, the current metadata file, and the next one.
 #
 #     <folder>/metadata/
 #         <segment id>-<statistics>.avro        the manifest of a segment
@@ -431,7 +432,7 @@ def _lamella_id(each: Mapping[str, Any]) -> str | None:
 #         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
 #         version-hint.text                     that number
 #
-# A file is never replaced, but for the hint, which readers follow to the number that it has and beyond.
+# A file is never replaced, except for the hint; readers start at its number and look for higher ones.
 
 _VERSION: Final = re.compile(r"v([1-9][0-9]{0,17})\.metadata\.json")
 _HINT: Final = "version-hint.text"
@@ -455,15 +456,15 @@ class ExportFolder:
         self._metadata = f"{root}/metadata"
 
     def manifest(self, segment_id: str, statistics: str) -> str:
-        """The location of a segment's manifest. ``statistics``: a short name of what it has of them."""
+        """Returns the location of a segment's manifest. ``statistics``: a short name of its statistics."""
         return f"{self._metadata}/{segment_id}-{statistics}.avro"
 
     def new_list(self, snapshot_id: str) -> str:
-        """A location for a manifest list that no file has."""
+        """Returns an unused location for a manifest list."""
         return f"{self._metadata}/snap-{snapshot_id}-{secrets.token_hex(4)}.avro"
 
     def manifests(self) -> dict[str, int]:
-        """The manifests and lists that are there, and their sizes."""
+        """Returns the existing manifests and lists, and their sizes."""
         return {
             found.location: found.size_bytes
             for found in self._store.list(self._metadata + "/")
@@ -471,7 +472,8 @@ class ExportFolder:
         }
 
     def current(self) -> Version | None:
-        """The current metadata file; None: nothing was exported yet. Raises ManifestError for one that is damaged."""
+        """Returns the current metadata file; None if nothing was exported yet. Raises ManifestError for a damaged
+        one."""
         number = self._newest()
         if number == 0:
             return None
@@ -485,7 +487,7 @@ class ExportFolder:
         return Version(number=number, location=location, metadata=metadata)
 
     def publish(self, metadata: Mapping[str, Any], *, after: Version | None) -> Version | None:
-        """Make a metadata file the current one if ``after`` still is; None: another export was faster."""
+        """Make a metadata file the current one if ``after`` still is; returns None if another export was faster."""
         number = 1 if after is None else after.number + 1
         location = self._version(number)
         try:
@@ -498,7 +500,7 @@ class ExportFolder:
         return Version(number=number, location=location, metadata=dict(metadata))
 
     def hint(self, number: int) -> None:
-        """Let the hint name this number, or a greater one that is there by now."""
+        """Set the hint to this number, or to a greater one that exists by now."""
         location = f"{self._metadata}/{_HINT}"
         try:
             said = self._store.read(location)
@@ -511,7 +513,7 @@ class ExportFolder:
 
     def _newest(self) -> int:
         found = 0
-        # Everything else but the hint sorts before the letter v.
+        # Everything else except the hint sorts before the letter v.
         for each in self._store.list(self._metadata + "/", start_after=f"{self._metadata}/v"):
             name = _VERSION.fullmatch(each.location.rpartition("/")[2])
             if name is not None:

@@ -1,9 +1,9 @@
-"""Filters of Iceberg clients: read for pruning, and what is left of them for each block.
+"""Filters of Iceberg clients: parsed for pruning, and their residual for each block.
 
-Both spellings of the REST specification are read; what is left is written in the older one, which all clients read.
+Both spellings of the REST specification are accepted; residuals are written in the older one, which all clients read.
 
 Clients differ in which rows a predicate is true for, so each predicate has several readings. A block is kept if any of
-them may be true of a row, and only what all of them decide alike is left out of a residual:
+them may be true of a row, and a residual omits only what all of them decide equally:
 
 * ``not-eq``, ``not-in`` and ``not-starts-with`` hold for a null in Iceberg's own evaluators, and not in SQL;
 * NaN is greater than any number for Spark and for Iceberg's comparators, and compares with nothing in Arrow, where
@@ -11,10 +11,11 @@ them may be true of a row, and only what all of them decide alike is left out of
 * -0.0 is less than 0.0 for Iceberg's comparators, and equal to it in SQL;
 * a 32-bit column is compared with a double, or with the double rounded to 32 bits (pyiceberg).
 
-What no reading covers is unknown, and stays: values that clients read in more ways than these (NaN, text beside
-numbers, times beside days), and numbers that the type does not have, by which they decide nulls too.
+What no reading covers is unknown, and stays in the residual: values that clients read in more ways than these (NaN,
+text compared with numbers, times compared with days), and numbers outside of the type's range, for which clients also
+decide nulls.
 
-``not`` is taken away as these clients do it, by the opposite predicate, before anything is read.
+``not`` is removed first, as in these clients, by negating predicates.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ _DAY_US: Final = 86_400_000_000
 
 
 def plain_value(value: Any, path: str) -> Any:
-    """A value as a JSON scalar, which the older spelling has; raises InvalidFilter."""
+    """Returns a value as a JSON scalar, as the older spelling has it; raises InvalidFilter."""
     if isinstance(value, dict) and value.get("type") == "literal":
         value = value.get("value")
-    if isinstance(value, float) and not math.isfinite(value):  # JSON has no number for these
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no numbers for these
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -78,9 +79,10 @@ def plain_value(value: Any, path: str) -> Any:
 
 
 def is_doubtful_number(value: Any, dtype: DataType) -> bool:
-    """What clients do not read alike beside a column of numbers: text, NaN too, and what is outside of Iceberg's type.
+    """Returns whether clients disagree on a value compared with a numeric column: text, including NaN, and numbers
+    outside of Iceberg's type.
 
-    By a number outside they decide all rows at once, nulls among them.
+    A number outside of the type decides all rows at once, including nulls.
     """
     if isinstance(value, str):
         return dtype.name != "float64" or value not in _INFINITE
@@ -93,19 +95,21 @@ def is_doubtful_number(value: Any, dtype: DataType) -> bool:
 
 
 def is_doubtful_day(value: Any) -> bool:
-    """What is perhaps a time: pyiceberg cuts the text of one to its day, and a large number may count microseconds."""
+    """Returns whether a value may be a time: pyiceberg truncates the text of one to its day, and a large number may
+    count microseconds."""
     if isinstance(value, str):
         return _DAY.fullmatch(value) is None
     return type(value) is int and not _DAYS[0] <= value <= _DAYS[1]
 
 
 def is_zero(value: Any) -> bool:
-    """Either of the two zeros."""
+    """Returns whether a value is one of the two zeros."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == 0
 
 
 def typed(value: Any, dtype: DataType) -> Any:
-    """A value of the wire as JSON filters take it: Java's clients write days and microseconds as bare numbers."""
+    """Converts a value of a request to the form of JSON filters: Java's clients write days and microseconds as bare
+    numbers."""
     if type(value) is int:
         if dtype.name == "date":
             return {"type": "literal", "data-type": "date", "value": value}
@@ -115,27 +119,29 @@ def typed(value: Any, dtype: DataType) -> Any:
             return (_MIDNIGHT + dt.timedelta(microseconds=value)).time().isoformat("microseconds")
     if dtype.is_float and isinstance(value, str) and value in _INFINITE:
         return {"type": "literal", "data-type": "double", "value": value}
-    if dtype.name == "decimal" and isinstance(value, str) and _EXPONENT.fullmatch(value):  # Python's, of small ones
+    if (
+        dtype.name == "decimal" and isinstance(value, str) and _EXPONENT.fullmatch(value)
+    ):  # Python's spelling of small numbers
         return format(Decimal(value), "f")
     return value
 
 
 def rounded(value: Any) -> Any:
-    """A number of the type's range as the 32-bit number next to it."""
+    """Returns a number of the type's range as the nearest 32-bit number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
-# Comparisons of floats as they are written in residuals.
+# Float comparisons as they are written in residuals.
 #
-# Not with an infinity: JSON has none, and Java's client fails at the text of one. What is written instead is true for
-# the rows that the comparison is true for, in SQL, in Iceberg's evaluators and in Arrow: they differ in where NaN
-# lies, and in whether ``not-eq`` holds for a null, so it is made of predicates that differ alike.
+# They contain no infinity: JSON has none, and Java's client fails on its text. The replacement is true for the same
+# rows as the comparison in SQL, in Iceberg's evaluators and in Arrow. These differ in the order of NaN, and in whether
+# ``not-eq`` is true for a null, so the replacement uses predicates that differ in the same way.
 #
-# Where NaN is greater than numbers, as in Spark, ``gt`` is true for it, and yet Iceberg's readers skip row groups by
-# the bounds of Parquet footers, which leave NaN out: so those rows are asked for by name. To Arrow ``gt`` is not true
-# for NaN; pyiceberg filters rows by its own filter, whatever is left of it here.
+# Where NaN is greater than numbers, as in Spark, ``gt`` is true for it, but Iceberg's readers skip row groups by the
+# bounds of Parquet footers, which exclude NaN: so the residual requests those rows explicitly. To Arrow ``gt`` is not
+# true for NaN; pyiceberg filters rows by its own filter, whatever the residual is.
 
 _INFINITIES: Final = ("Infinity", "-Infinity")
 _DOUBLE_MAX: Final = (2 - 2**-52) * 2.0**1023
@@ -144,7 +150,7 @@ Node = dict[str, Any]
 
 
 def for_readers(node: Mapping[str, Any], dtype: DataType) -> Node:
-    """A comparison or list of the older spelling as readers take it, and lose no row."""
+    """Returns a comparison or list of the older spelling in a form for which no reader loses a row."""
     if not dtype.is_float:
         return dict(node)
     written = without_infinity(node, dtype)
@@ -153,12 +159,12 @@ def for_readers(node: Mapping[str, Any], dtype: DataType) -> Node:
 
 
 def _is_in_range(value: Any, dtype: DataType) -> bool:
-    """Whether a value is a number of the type; by others clients decide all rows at once."""
+    """Returns whether a value is a number of the type; for others, clients decide all rows at once."""
     return isinstance(value, int | float) and abs(value) <= (_DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX)
 
 
 def without_infinity(node: Mapping[str, Any], dtype: DataType) -> Node:
-    """The same of a column of floats, as an expression whose numbers are finite."""
+    """Returns the equivalent for a column of floats, as an expression whose numbers are finite."""
     term, kind = node["term"], node["type"]
     most = _DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX
     if "values" in node:
@@ -178,11 +184,11 @@ def _compared(kind: str, term: str, infinity: str, most: float) -> Node:
     if infinity == "-Infinity":
         below, others = _of("lt", term, -most), _of("gt-eq", term, -most)
         return {
-            "lt": _both(below, others),  # nothing lies below it
+            "lt": _both(below, others),  # nothing is below it
             "lt-eq": below,
             "eq": below,
             "gt": others,
-            "gt-eq": _either(others, below),  # with NaN where that is the greatest
+            "gt-eq": _either(others, below),  # including NaN if that is the greatest
             "not-eq": _either(_either(others, _of("is-nan", term)), _null(term)),
         }[kind]
     above, others = _of("gt", term, most), _of("lt-eq", term, most)
@@ -198,7 +204,7 @@ def _compared(kind: str, term: str, infinity: str, most: float) -> Node:
 
 
 def _null(term: str) -> Node:
-    """True for a null where ``not-eq`` is."""
+    """Returns a predicate that is true for a null if ``not-eq`` is."""
     return _both(_of("not-eq", term, 0.5), _of("is-null", term))
 
 
@@ -222,11 +228,10 @@ def _chained(connective: str, parts: list[Node]) -> Node:
 
 
 def filter_for(given: object, spoken: Schema, stored: Schema, *, case_sensitive: bool) -> IcebergFilter:
-    """The filter of a request whose names are those of ``spoken``, for a snapshot whose schema is ``stored``.
+    """Returns the filter of a request with the names of ``spoken``, for a snapshot whose schema is ``stored``.
 
-    A predicate on a column that the two call or type differently is not used, and stays in every residual.
-
-    Raises as :func:`lamella.snapshot.iceberg.filter.read_iceberg_filter`.
+    A predicate on a column whose name or type differs between the two is not used, and stays in every residual. Raises
+    as :func:`lamella.snapshot.iceberg.filter.read_iceberg_filter`.
     """
     read = read_iceberg_filter(given, spoken, case_sensitive=case_sensitive)
     if spoken.columns == stored.columns:
@@ -254,7 +259,7 @@ _OPPOSITES: Final = {
     "starts-with": "not-starts-with",
 }
 _NEGATED: Final = _OPPOSITES | {other: one for one, other in _OPPOSITES.items()}
-#: They hold for a null where Iceberg evaluates them.
+#: They are true for a null in Iceberg's evaluators.
 _NULL_MATCHES: Final = frozenset({"not-eq", "not-in", "not-starts-with"})
 _UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
 _SETS: Final = frozenset({"in", "not-in"})
@@ -263,14 +268,14 @@ _PREFIXES: Final = frozenset({"starts-with", "not-starts-with"})
 
 
 class IcebergLeaf(msgspec.Struct, frozen=True):
-    """One predicate: as it is written in a residual, and everything that it may mean."""
+    """One predicate: its form in a residual, and all its readings."""
 
     node: Mapping[str, Any]
     readings: tuple[Predicate, ...]
 
 
 class IcebergFilter(msgspec.Struct, frozen=True):
-    """A filter. ``shape``: its connectives, over numbers of ``leaves``; ``predicate``: true wherever any reading is."""
+    """A filter. ``shape``: its connectives, over indexes of ``leaves``; ``predicate``: true wherever any reading is."""
 
     shape: Shape
     leaves: tuple[IcebergLeaf, ...]
@@ -278,11 +283,11 @@ class IcebergFilter(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """How long the whole of it is as a residual; none is longer."""
+        """Returns the length of the whole filter as a residual, which is the maximum."""
         return len(msgspec.json.encode(self.residual(self.shape)))
 
     def residual(self, shape: Shape) -> bool | dict[str, Any]:
-        """A part of the filter as JSON in the older spelling, connectives with two sides each."""
+        """Returns a part of the filter as JSON in the older spelling, with two sides per connective."""
         if isinstance(shape, bool) or shape is None:
             return bool(shape)
         if isinstance(shape, Atom):
@@ -292,11 +297,11 @@ class IcebergFilter(msgspec.Struct, frozen=True):
 
 
 def read_iceberg_filter(given: Any, schema: Schema, *, case_sensitive: bool = True) -> IcebergFilter:
-    """The filter of a plan request (None: every row) over a table's columns.
+    """Parses the filter of a plan request (None: every row) over a table's columns.
 
     Raises:
-        InvalidFilter: not of the grammar; ``position`` is a JSON path.
-        UnknownColumn: it names a column that is not there.
+        InvalidFilter: invalid grammar; ``position`` is a JSON path.
+        UnknownColumn: it names a column that does not exist.
         LimitExceeded: deeper or with more predicates or values than allowed.
     """
     reader = _Reader(schema, case_sensitive=case_sensitive)
@@ -334,7 +339,8 @@ class _Reader:
         return self._leaf(_NEGATED[kind] if negated else kind, node, path)
 
     def _sides(self, node: dict[str, Any], path: str, depth: int, *, negated: bool) -> list[Shape]:
-        """The parts of a connective. Clients chain many of them on the left, which is no nesting."""
+        """Returns the parts of a connective. Clients chain many of them on the left, which does not count as
+        nesting."""
         rights: list[Shape] = []
         kind = node["type"]
         while True:
@@ -346,7 +352,7 @@ class _Reader:
         return [self.shape(node, path, depth + 1, negated=negated), *reversed(rights)]
 
     def _count(self) -> None:
-        """Connectives count too: each has a path, which is the longer the deeper in a chain it stands."""
+        """Connectives count too: each has a path, whose length grows with its depth in a chain."""
         check_patience()
         self._nodes += 1
         if self._nodes > MAX_NODES:
@@ -359,7 +365,7 @@ class _Reader:
         return Atom(len(self.leaves) - 1)
 
     def _read(self, kind: str, node: dict[str, Any], path: str) -> IcebergLeaf:
-        """One predicate, of which ``kind`` is its type after the negations around it."""
+        """Reads one predicate; ``kind`` is its type after the surrounding negations."""
         place = next((name for name in ("term", "left", "child") if name in node), None)
         if place is None:
             raise wrong(path, f"{kind} needs 'term'")
@@ -391,7 +397,7 @@ class _Reader:
         return _known({**given, "value": plain[0]}, leaf, plain, name)
 
     def _column(self, term: Any, path: str) -> str | None:
-        """The name of the column that a term is; None for a function of one."""
+        """Returns the name of the column that a term is; None for a function of one."""
         if isinstance(term, str) and term:
             return term
         if isinstance(term, dict):
@@ -412,7 +418,7 @@ class _Reader:
 
 def _known(node: dict[str, Any], leaf: Leaf | None, values: list[Any], name: str) -> IcebergLeaf:
     kind = str(node["type"])
-    if None in values:  # pyiceberg writes infinity so, and reads no null; it asks its own filter of the rows anyway
+    if None in values:  # pyiceberg writes infinity as null; it applies its own filter to the rows anyway
         reason = "a null value says nothing (infinity is written so)"
         return IcebergLeaf({"type": "not-null", "term": name}, (Unknown(f"{name} {kind} null", reason, (name,)),))
     written = node if leaf is None else for_readers(node, leaf.dtype)
@@ -420,7 +426,7 @@ def _known(node: dict[str, Any], leaf: Leaf | None, values: list[Any], name: str
 
 
 def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[Any, ...]) -> tuple[Predicate, ...]:
-    """Everything that a predicate on a column may mean (``leaf`` None: one that is nested)."""
+    """Returns all readings of a predicate on a column (``leaf`` None: a nested one)."""
     term = Ref(str(node["term"]))
     if leaf is None:
         return (read_tree(node),)
@@ -432,7 +438,7 @@ def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[
     if leaf.dtype.is_float:
         if leaf.dtype.bits < 64 and values:
             found.append(_test(kind, term, [rounded(value) for value in given]))
-        if kind == "not-nan":  # to Arrow it is null for a null
+        if kind == "not-nan":  # in Arrow it is null for a null
             found += [And((Not(IsNull(term)), each)) for each in found]
         if kind in ("gt", "gt-eq"):
             found += [And((each, Not(IsNan(term)))) for each in found]
@@ -444,7 +450,7 @@ def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[
 
 
 def _doubt(kind: str, dtype: DataType, values: tuple[Any, ...]) -> str | None:
-    """Why clients may mean things by a predicate that no reading covers; None: they do not."""
+    """Returns why clients may read a predicate in a way that is not covered; None if they do not."""
     if dtype.name == "uuid" and kind in _RANGES:
         return "clients order values of type uuid in two ways"
     if kind in _PREFIXES and not dtype.is_text:
@@ -466,7 +472,8 @@ def _test(kind: str, term: Ref, values: list[Any]) -> Predicate:
 
 
 def _with_other_zero(kind: str, term: Ref, values: list[Any]) -> Predicate:
-    """The reading in which one zero is less than the other, so that of equal ones each may be meant or not."""
+    """Returns the reading in which one zero is less than the other, so that for equal ones either result is
+    possible."""
     if kind in _RANGES:
         return _test({"lt": "lt-eq", "lt-eq": "lt", "gt": "gt-eq", "gt-eq": "gt"}[kind], term, values)
     others = [value for value in values if not is_zero(value)]
@@ -474,7 +481,7 @@ def _with_other_zero(kind: str, term: Ref, values: list[Any]) -> Predicate:
 
 
 def predicate_of(shape: Shape, leaves: Sequence[IcebergLeaf]) -> Predicate:
-    """What may be true of a row: at least one reading of each leaf that the connectives need."""
+    """Returns what may be true of a row: at least one reading of each leaf that the connectives need."""
     if shape is None or isinstance(shape, bool):
         return TRUE if shape else Constant(False)
     if isinstance(shape, Atom):
@@ -486,7 +493,7 @@ def predicate_of(shape: Shape, leaves: Sequence[IcebergLeaf]) -> Predicate:
 
 
 def _connected(kind: str, parts: list[Shape]) -> Shape:
-    """A connective; one inside of another of its kind is made part of that."""
+    """Returns a connective; nested ones of the same kind are flattened."""
     flat: list[Shape] = []
     for part in parts:
         flat += part[1] if isinstance(part, tuple) and part[0] == kind else (part,)
@@ -494,7 +501,7 @@ def _connected(kind: str, parts: list[Shape]) -> Shape:
 
 
 def _joined(kind: str, parts: list[Any]) -> dict[str, Any]:
-    """Two sides each, halves of about the same length, so that no client recurses deep."""
+    """Nests a connective with two sides of about the same length each, so that no client recurses deeply."""
     if len(parts) == 1:
         return dict(parts[0])
     middle = len(parts) // 2
@@ -513,10 +520,10 @@ def _member(node: dict[str, Any], name: str, path: str) -> Any:
 
 
 class IcebergResiduals:
-    """The residuals of one filter, each as JSON text that is made once."""
+    """The residuals of one filter, each as JSON text that is created once."""
 
     def __init__(self, filter: IcebergFilter, schema: Schema, *, case_sensitive: bool = True) -> None:
-        """Raises FilterTypeMismatch, UnknownColumn, for a filter that does not fit the columns."""
+        """Raises FilterTypeMismatch or UnknownColumn for a filter that does not fit the columns."""
         self._filter = filter
         self._bound: list[list[BoundPredicate]] = [
             [bind(reading, schema, case_sensitive=case_sensitive) for reading in leaf.readings]
@@ -525,7 +532,8 @@ class IcebergResiduals:
         self._texts: dict[Shape, msgspec.Raw] = {}
 
     def of(self, sidecar: Sidecar, rows: Indexes) -> list[bool | msgspec.Raw]:
-        """For each of a sidecar's ``rows`` what is left: True nothing, False no row can match, or JSON."""
+        """Returns the residual of each of a sidecar's ``rows``: True nothing is left, False no row can match, or
+        JSON."""
         states = states_of(self._bound, sidecar)[rows]
         vectors, inverse = np.unique(states, axis=0, return_inverse=True)
         left = [self._text(simplified(self._filter.shape, vector.tolist())) for vector in vectors]

@@ -1,8 +1,8 @@
 """A table's history as Iceberg table metadata, format version 2.
 
 A snapshot's id is its number in the table's history, which is also its sequence number: both only grow, and no two
-snapshots of a table share one. Nothing is at the places that the metadata names as manifest lists: who plans without
-the service reads an export instead.
+snapshots of a table share one. The manifest lists named in the metadata do not exist: clients that plan without the
+service use an export instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DELETES: Final = frozenset({"delete", "remove"})
 
 
 class PastSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the metadata says of a snapshot. ``parent``: the number of the one before it, None when it is not there."""
+    """A snapshot's entry in the metadata. ``parent``: the number of the previous one, None if it is not there."""
 
     number: int
     parent: int | None
@@ -41,9 +41,11 @@ class PastSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
-    """The schemas that snapshots of the table can be read with, by id; None: only the current snapshot can be read.
+    """Returns the schemas that snapshots of the table can be read with, by id; None if only the current snapshot can be
+    read.
 
-    So it is when files of earlier snapshots may call two columns by one name. Schemas that cannot be said are left out.
+    This is the case if files of earlier snapshots may call two columns by one name. Schemas without an Iceberg form are
+    left out.
 
     Raises:
         NotExpressible: the current snapshot cannot be read.
@@ -69,7 +71,7 @@ def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
 
 
 def require_named(head: Snapshot) -> None:
-    """Raise NotExpressible unless every file of the snapshot is known to have the table's names and numbers."""
+    """Raise NotExpressible unless every file of the snapshot is known to have the table's names and field ids."""
     count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
@@ -81,7 +83,7 @@ def require_named(head: Snapshot) -> None:
 
 
 def require_types(schema: Schema, written: Iterable[Schema]) -> None:
-    """Raise NotExpressible when Iceberg's readers do not take values that were written as values of ``schema``."""
+    """Raise NotExpressible if Iceberg's readers do not accept written values as values of ``schema``."""
     now = schema.by_id()
     for each in written:
         for leaf in each.leaves():
@@ -95,7 +97,7 @@ def require_types(schema: Schema, written: Iterable[Schema]) -> None:
 
 
 def mapping_of(schema: Schema, others: Iterable[Schema]) -> list[dict[str, Any]]:
-    """The name mapping for files that were written with any of these schemas, of all columns of any of them."""
+    """Returns the name mapping for files that were written with any of these schemas, of all columns of any of them."""
     every = [schema, *others]
     found: dict[int, dict[str, Any]] = {}
     covered: set[int] = set()
@@ -110,7 +112,7 @@ def mapping_of(schema: Schema, others: Iterable[Schema]) -> list[dict[str, Any]]
 
 
 def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """One entry with the fields below either."""
+    """Returns one entry with the fields of both."""
     below: dict[int, dict[str, Any]] = {}
     for entry in (*one.get("fields", ()), *other.get("fields", ())):
         known = below.get(entry["field-id"])
@@ -127,10 +129,10 @@ def table_metadata(
     location: str,
     only_refs: bool = False,
 ) -> dict[str, Any]:
-    """The metadata of a table whose current snapshot is ``head``, with the number ``current``.
+    """Returns the metadata of a table whose current snapshot is ``head``, with the number ``current``.
 
     ``past``: snapshots by time, the current one last; those that cannot be read as Iceberg are left out. ``tags``: the
-    numbers of tagged snapshots. ``only_refs``: of the snapshots only those that a ref names.
+    numbers of tagged snapshots. ``only_refs``: only snapshots that a ref names.
 
     Raises:
         NotExpressible: the current snapshot cannot be read as Iceberg.
@@ -199,7 +201,8 @@ def _snapshot(each: PastSnapshot, numbers: set[int], location: str) -> dict[str,
 
 
 def _operation(word: str) -> str:
-    """One of Iceberg's four words. Those of the history are free, so nothing may follow from what this says."""
+    """Returns one of Iceberg's four operations. Operations of the history are free text, so nothing may depend on the
+    result."""
     if word in ("append", "create"):
         return "append"
     return "delete" if word in _DELETES else "overwrite"

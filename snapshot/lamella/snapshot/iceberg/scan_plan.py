@@ -1,4 +1,4 @@
-"""Scan planning: the blocks that a prune keeps as Iceberg scan tasks with statistics, cut into plan tasks."""
+"""Scan planning: the blocks that a prune keeps as Iceberg scan tasks with statistics, split into plan tasks."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from lamella.snapshot.stats.bound import Value, from_bound
 from lamella.snapshot.stats.column import is_all_null
 from lamella.snapshot.tokens import SignedTokens
 
-# A block's statistics as Iceberg's: counts and bounds by field id, and only what every reader of them may believe.
+# A block's statistics in Iceberg's form: counts and bounds by field id, restricted to what every reader may trust.
 #
-# Readers skip files by bounds, and Spark answers MIN and MAX from them as if they were values of rows, but for text
-# and bytes. So a bound of any other type is given only when it is such a value. Iceberg compares numbers as if there
-# were no NaN, and tells -0.0 from 0.0; Spark's rows do neither.
+# Readers skip files by bounds, and Spark answers MIN and MAX from them as if they were values of rows, except for text
+# and bytes. So a bound of any other type is included only if it is such a value. Iceberg compares numbers as if there
+# were no NaN, and distinguishes -0.0 from 0.0; Spark's rows do neither.
 
 _INT: Final = struct.Struct("<i")
 _LONG: Final = struct.Struct("<q")
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-#: Whose bounds are no claim that a row has them.
+#: Types whose bounds need not be values of rows.
 _CUT: Final = ("binary", "bson")
 _SURROGATES: Final = (0xD800, 0xE000)
 _LAST: Final = 0x10FFFF
 
 
 class FileStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manifest says of a file's columns, by field id. ``value_counts`` include nulls and NaN."""
+    """A manifest's statistics of a file's columns, by field id. ``value_counts`` include nulls and NaN."""
 
     value_counts: dict[int, int]
     null_value_counts: dict[int, int]
@@ -50,12 +50,13 @@ class FileStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_statistics(block: Block, schema: Schema, columns: Collection[int] | None = None) -> FileStatistics:
-    """The statistics of a block that was written with ``schema``; only of the ``columns`` with these ids (None: all).
+    """Returns the statistics of a block that was written with ``schema``; only of the ``columns`` with these ids (None:
+    all).
 
-    Columns below lists and maps are left out: they have other numbers of values than the block has rows.
+    Columns below lists and maps are left out: their numbers of values differ from the number of rows.
 
     Raises:
-        ManifestError: a bound is not of the column's type.
+        ManifestError: a bound does not match the column's type.
     """
     found = FileStatistics(value_counts={}, null_value_counts={}, nan_value_counts={}, lower_bounds={}, upper_bounds={})
     rows = block.row_count
@@ -93,21 +94,22 @@ def _bounds(dtype: DataType, stats: ColumnStats) -> tuple[bytes | None, bytes | 
         low = None if stats.min is None else _bytes(from_bound(dtype, stats.min))
         high = None if stats.max is None else _bytes(from_bound(dtype, stats.max))
         if dtype.is_text:
-            # Readers decode them, and fail at a character that is cut.
+            # Readers decode them, and fail at a truncated character.
             low, high = None if low is None else _head(low), _text_above(high)
         return low, high
     encode = _encoder(dtype)
     if encode is None:
         return None, None
     low = encode(from_bound(dtype, stats.min), -1) if stats.min is not None and stats.min_exact else None
-    # To Spark NaN is greater than all numbers, so no number is a greatest value beside it.
+    # In Spark NaN is greater than all numbers, so no number is a maximum in its presence.
     has_greatest = stats.max is not None and stats.max_exact and (not dtype.is_float or stats.nan == "none")
     high = encode(from_bound(dtype, stats.max), 1) if stats.max is not None and has_greatest else None
     return low, high
 
 
 def _encoder(dtype: DataType) -> Callable[[Value, int], bytes | None] | None:
-    """Writes a value as Iceberg does, ``side`` -1 as a lower and 1 as an upper bound; None: there is no one order."""
+    """Returns a function that encodes a value as Iceberg does, ``side`` -1 as a lower and 1 as an upper bound; None if
+    clients order the type differently."""
     name = dtype.name
     if name == "boolean":
         return lambda value, _: b"\1" if value else b"\0"
@@ -125,16 +127,16 @@ def _encoder(dtype: DataType) -> Callable[[Value, int], bytes | None] | None:
         return lambda value, _: _unscaled(int(value))
     if name == "fixed":
         return lambda value, _: _bytes(value)
-    return None  # a uuid among them: clients order them in two ways
+    return None  # including uuid: clients order them in two ways
 
 
 def _signed_zero(value: float, side: int) -> float:
-    """A zero as the one that no other zero lies beyond: to Iceberg -0.0 is less than 0.0, to a row they are equal."""
+    """Returns the outermost zero: in Iceberg -0.0 is less than 0.0, in rows they are equal."""
     return value if value else side * 0.0
 
 
 def _unscaled(value: int) -> bytes:
-    """Two's complement, the first byte first, in as few bytes as hold it."""
+    """Returns the shortest two's complement, big-endian."""
     size = (value if value >= 0 else ~value).bit_length() // 8 + 1
     return value.to_bytes(size, "big", signed=True)
 
@@ -146,7 +148,7 @@ def _bytes(value: Value) -> bytes:
 
 
 def _text_above(bound: bytes | None) -> bytes | None:
-    """An upper bound that is text and not less; None where there is none."""
+    """Returns an upper bound that is valid text and not less; None if there is none."""
     if bound is None:
         return None
     head = _head(bound)
@@ -162,7 +164,7 @@ def _text_above(bound: bytes | None) -> bytes | None:
 
 
 def _head(bound: bytes) -> bytes:
-    """What stands before the first byte that is not text."""
+    """Returns the bytes before the first one that is not text."""
     try:
         bound.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -171,7 +173,7 @@ def _head(bound: bytes) -> bytes:
 
 
 class FileMembers:
-    """Gives members of a ``data-file`` as JSON. ``blocks`` reads those of a segment by its row in the snapshot."""
+    """Returns members of a ``data-file`` as JSON. ``blocks`` reads those of a segment by its row in the snapshot."""
 
     def __init__(self, head: Snapshot, column_ids: Sequence[int], blocks: Callable[[int], Sequence[Block]]) -> None:
         self._head = head
@@ -180,7 +182,7 @@ class FileMembers:
         self._read: tuple[int, Sequence[Block]] | None = None
 
     def __call__(self, part: Kept, row: int) -> bytes:
-        """The members of one block, each behind a comma."""
+        """Returns the members of one block, each after a comma."""
         if self._read is None or self._read[0] != part.segment:
             self._read = (part.segment, self._blocks(part.segment))
         block = self._read[1][row]
@@ -214,19 +216,20 @@ def _high_is_exact(block: Block, column_id: int) -> bool:
     return block.col_stats[column_id].max_exact
 
 
-#: Scan tasks of one answer.
+#: Maximum number of scan tasks in one answer.
 MAX_TASKS: Final = 5_000
-#: What they may take together, in bytes, by their residual filters and statistics.
+#: Maximum total size of their residual filters and statistics, in bytes.
 _PART_BYTES: Final = 16 << 20
-#: What a plan without parts may take.
+#: Maximum size of a plan without parts.
 MAX_BYTES: Final = 64 << 20
-#: What a task takes beside, and what the statistics of a column take, roughly.
+#: Approximate size of the rest of a task, and of the statistics of a column.
 _TASK_BYTES: Final = 300
 _COLUMN_BYTES: Final = 200
-#: What the tokens of one answer may take together, in characters.
+#: Maximum total size of the tokens of one answer, in characters.
 _TOKEN_CHARACTERS: Final = 4 << 20
 
-#: Of a kept block's part and row, further members of its ``data-file``: JSON that begins with a comma, or nothing.
+#: Returns further members of the ``data-file`` of a kept block, given its part and row: JSON that begins with a comma,
+#: or nothing.
 Extra = Callable[[Kept, int], bytes]
 
 
@@ -239,9 +242,9 @@ class PlannedBlock(msgspec.Struct, frozen=True):
 
 
 def within(parts: Iterable[Kept], start: Position, stop: Position) -> Iterator[Kept]:
-    """The kept blocks from ``start`` to before ``stop``.
+    """Yields the kept blocks from ``start`` to before ``stop``.
 
-    Positions are blocks of the snapshot, not of what is kept: that may become less while a plan is fetched.
+    Positions count blocks of the snapshot, not kept blocks, whose number may decrease while a plan is fetched.
     """
     for part in parts:
         segment, rows = part.segment, part.rows
@@ -257,7 +260,7 @@ def within(parts: Iterable[Kept], start: Position, stop: Position) -> Iterator[K
 
 
 def ranges(parts: Iterable[Kept], start: Position, stop: Position, most: int) -> list[tuple[Position, Position]]:
-    """Where parts of at most ``most`` blocks each begin and end; they cover all from ``start`` to before ``stop``."""
+    """Returns ranges of at most ``most`` blocks each that cover everything from ``start`` to before ``stop``."""
     cuts = [start]
     count = 0
     for part in within(parts, start, stop):
@@ -272,7 +275,7 @@ def ranges(parts: Iterable[Kept], start: Position, stop: Position, most: int) ->
 
 
 def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[PlannedBlock]:
-    """The blocks of which some row may match."""
+    """Yields the blocks of which some row may match."""
     for part in parts:
         for row, left in zip(part.rows.tolist(), residuals.of(part.sidecar, part.rows), strict=True):
             if left is not False:
@@ -280,9 +283,9 @@ def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[Pl
 
 
 def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, most: int) -> list[PlannedBlock] | None:
-    """Blocks with ``row_count`` rows or more, every one of which is proven to match.
+    """Returns blocks with ``row_count`` rows or more, all of which are proven to match.
 
-    None: so many are not proven, or not by ``most`` blocks.
+    None: fewer rows are proven to match, or they need more than ``most`` blocks.
     """
     found: list[PlannedBlock] = []
     for block in blocks_of(parts, residuals):
@@ -295,24 +298,24 @@ def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, m
 
 
 def part_sizes(task_bytes: int, token_characters: int) -> tuple[int, int]:
-    """How many tasks an answer has at most, and how many tokens."""
+    """Returns the maximum number of tasks of an answer, and of tokens."""
     tasks = max(1, min(MAX_TASKS, _PART_BYTES // task_bytes))
     return tasks, max(8, _TOKEN_CHARACTERS // max(1, token_characters))
 
 
 def task_bytes(residual_bytes: int, columns: int) -> int:
-    """What a task takes at most, roughly: a residual is no longer than what the whole filter is written as."""
+    """Returns the approximate maximum size of a task: a residual is no longer than the whole filter."""
     return _TASK_BYTES + residual_bytes + _COLUMN_BYTES * columns
 
 
 def spread(cuts: Sequence[tuple[Position, Position]], most: int) -> list[tuple[Position, Position]]:
-    """At most ``most`` ranges that cover the given ones, of about as many each."""
+    """Returns at most ``most`` ranges that cover the given ones, of about as many each."""
     step = -(-len(cuts) // most)
     return [(cuts[at][0], cuts[min(at + step, len(cuts)) - 1][1]) for at in range(0, len(cuts), step)]
 
 
 def tasks_json(blocks: Iterable[PlannedBlock], extra: Extra | None = None) -> bytes:
-    """The scan tasks, one after another with commas between them."""
+    """Returns the scan tasks, separated by commas."""
     found: list[bytes] = []
     part: Kept | None = None
     run: list[PlannedBlock] = []
@@ -354,16 +357,15 @@ def _of_part(blocks: Sequence[PlannedBlock], extra: Extra | None) -> Iterator[by
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
-# Plan tasks: one part of a plan as text that only the service can have written.
+# Plan tasks: one part of a plan as a token signed by the service.
 #
-# A token holds all that is needed, so that any replica with the same secret serves it, and nobody keeps plans: the
-# snapshot, the request, and from which block to which. Text: a MessagePack array, signed, the request in it
-# compressed.
+# A token contains everything necessary, so any replica with the same secret can serve it, and no plans are stored: the
+# snapshot, the request, and the range of blocks. It is a signed MessagePack array, with the request compressed.
 
 _VERSION: Final = 1
-#: What a request may be once it is decompressed. Only requests of ours are, but they were a client's.
+#: Maximum size of a decompressed request. Tokens are signed, but their requests came from clients.
 _MAX_BYTES: Final = 64 << 20
-#: Behind every block of a snapshot.
+#: After every block of a snapshot.
 END: Final = Position(1 << 62, 0)
 START: Final = Position(0, 0)
 
@@ -391,19 +393,19 @@ class PlanTasks:
         self._signed = SignedTokens(secret, "lamella plan task", max_characters=MAX_CHARACTERS)
 
     def first(self, table_id: str, snapshot_id: str, spoken: str, request: PlanTableScan) -> PlanTask:
-        """The task that is all of a plan."""
+        """Returns the task of a whole plan."""
         packed = zlib.compress(msgspec.json.encode(request), 1)
         return PlanTask(_VERSION, table_id, snapshot_id, spoken, packed, START, END)
 
     def write(self, task: PlanTask) -> str:
-        """The token of a task."""
+        """Returns the token of a task."""
         return self._signed.write(msgspec.msgpack.encode(task))
 
     def read(self, text: str) -> tuple[PlanTask, PlanTableScan]:
-        """The task of a token, and the request that it is a part of; raises InvalidPageToken."""
+        """Returns the task of a token, and the request that it is a part of; raises InvalidPageToken."""
         try:
             task = _TASK.decode(self._signed.read(text))
-            # One that is longer than this is cut, and no JSON any more.
+            # A longer one is cut, and is then no valid JSON.
             request = _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MAX_BYTES))
         except (msgspec.MsgspecError, zlib.error) as error:
             raise InvalidPageToken("the plan task is of another version of this service") from error

@@ -1,7 +1,7 @@
-"""A table's columns as an Iceberg schema, and whether Iceberg's readers read its files alike.
+"""A table's columns as an Iceberg schema, and checks that Iceberg's readers read its files equally.
 
-Types by the Iceberg specification's format version 2. A column that has none there makes the table unreadable as an
-Iceberg table: leaving it out would change what ``SELECT *`` means, and reading it as something else its values.
+Types follow format version 2 of the Iceberg specification. A column without a type there makes the table unreadable as
+an Iceberg table: leaving it out would change the meaning of ``SELECT *``, and another type its values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REASONS: Final = {
 
 
 def type_name(dtype: DataType) -> str | None:
-    """Iceberg's name of a type that holds values, None for one that it has none for."""
+    """Returns Iceberg's name of a leaf type, None if it has none."""
     if dtype.name == "decimal":
         return f"decimal({dtype.precision}, {dtype.scale})" if dtype.precision <= 38 else None
     if dtype.name == "fixed":
@@ -42,10 +42,10 @@ def type_name(dtype: DataType) -> str | None:
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:
-    """The schema as table metadata has it. Every field is optional: no statistics prove that a file has no null.
+    """Returns the schema in table metadata form. Every field is optional: no statistics prove that a file has no null.
 
     Raises:
-        NotExpressible: a column has no Iceberg type, or a default, which format version 2 does not know.
+        NotExpressible: a column has no Iceberg type, or a default, which format version 2 does not support.
     """
     return {
         "type": "struct",
@@ -55,7 +55,7 @@ def schema_json(schema: Schema) -> dict[str, Any]:
 
 
 def name_mapping(schema: Schema, earlier: Iterable[Schema]) -> list[dict[str, Any]]:
-    """Which names in files without field ids stand for which column: those of now, and of schemas before.
+    """Returns the name mapping for files without field ids: the columns' current and earlier names.
 
     Raises:
         NotExpressible: files of the table call two columns by one name, so that no mapping is right for all.

@@ -1,6 +1,6 @@
 """Requests and answers of the Iceberg REST specification, as far as Lamella serves it.
 
-Names, and which members there are, by ``open-api/rest-catalog-open-api.yaml`` of Apache Iceberg 1.11.
+Names and members follow ``open-api/rest-catalog-open-api.yaml`` of Apache Iceberg 1.11.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from lamella.snapshot.wire.limits import ColumnPaths
 
-#: Of a plan task. Plans of requests that make longer ones have no parts.
+#: Maximum length of a plan task. Plans of requests that need longer ones have no parts.
 MAX_CHARACTERS: Final = 1 << 20
 #: Ids of snapshots: positive, of 63 bits.
 SnapshotId = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -27,13 +27,13 @@ class IcebergErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IcebergError(msgspec.Struct, frozen=True):
-    """The answer to every request that failed."""
+    """The answer to every failed request."""
 
     error: IcebergErrorBody
 
 
 class IcebergConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client takes over before it asks anything; ``overrides`` win over its own settings."""
+    """The client's configuration; ``overrides`` take precedence over its own settings."""
 
     defaults: dict[str, str]
     overrides: dict[str, str]
@@ -69,7 +69,7 @@ class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
 
 
 class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A table as Iceberg has it. At ``metadata_location`` is the service's own manifest of the snapshot."""
+    """A table in Iceberg's form. At ``metadata_location`` is the service's own manifest of the snapshot."""
 
     metadata_location: str
     metadata: dict[str, Any]
@@ -77,10 +77,10 @@ class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """Which files does a scan read? At most one of ``snapshot_id`` and a range of snapshots; else the current one.
+    """A scan plan request. At most one of ``snapshot_id`` and a range of snapshots; else the current one.
 
-    ``select`` changes nothing of the answer. ``use_snapshot_schema``: names are those of the snapshot's schema, and not
-    of the table's. ``min_rows_requested``: so many rows are enough.
+    ``select`` does not change the answer. ``use_snapshot_schema``: names are those of the snapshot's schema, and not of
+    the table's. ``min_rows_requested``: this many rows are enough.
     """
 
     snapshot_id: SnapshotId | None = None
@@ -95,7 +95,7 @@ class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
 
 
 class FetchScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The files of one part of a plan."""
+    """Requests the files of one part of a plan."""
 
     plan_task: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
 
@@ -115,7 +115,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """A block. Statistics are there only for the fields that were asked for, and only exact ones."""
+    """A block. It has statistics only for the requested fields, and only exact ones."""
 
     spec_id: int
     partition: tuple[Any, ...]
@@ -132,28 +132,28 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 
 
 class FileScanTask(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A file to read, and what is left of the filter in it: ``true`` when every row is proven to match."""
+    """A file to read, and its residual filter: ``true`` if every row is proven to match."""
 
     data_file: DataFile
     residual_filter: Any
 
 
 class ScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """Files, and further parts that are asked for one by one."""
+    """Files, and further parts to be requested one by one."""
 
     file_scan_tasks: tuple[FileScanTask, ...]
     plan_tasks: tuple[str, ...] | None = None
 
 
 class CompletedPlan(ScanTasks, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """A plan: it is whole when it is answered."""
+    """A plan that is complete with its answer."""
 
     status: Literal["completed"]
     plan_id: str
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Credentials for storage, by prefix: the service gives none of its own away."""
+    """Credentials for storage, by prefix; always empty, since the service does not share its own."""
 
     storage_credentials: tuple[dict[str, Any], ...]
 
@@ -179,7 +179,7 @@ class TokenRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class OAuthError(msgspec.Struct, frozen=True, kw_only=True):
-    """What the token endpoint refused (RFC 6749, section 5.2)."""
+    """A refusal of the token endpoint (RFC 6749, section 5.2)."""
 
     error: str
     error_description: str
