@@ -69,18 +69,18 @@ class SharedTableList(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class SharingError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why a request failed: a code of docs/errors.md in upper case, and a text for people."""
+    """Why a request failed: a code of docs/errors.md in upper case, and a message."""
 
     error_code: str
     message: str
 
 
-#: Columns that have statistics in an answer: the first of the table, as in Delta's own logs.
+#: Columns with statistics in an answer: the first of the table, as in Delta's own logs.
 MAX_COLUMNS: Final = 32
-# Statistics of files as recipients take them: only what is exact, and reads the same for whoever reads JSON.
+# Statistics of files for recipients: only exact ones that every JSON reader reads equally.
 #
-# Left out are bounds that may be loose, integers that a double does not hold, decimals, times finer than a
-# millisecond, text whose order is not everywhere the same, and bounds of columns that may hold NaN.
+# Excluded are bounds that may be loose, integers that a double cannot hold, decimals, times finer than a millisecond,
+# text whose order differs between readers, and bounds of columns that may contain NaN.
 
 _EXACT_IN_DOUBLE: Final = 1 << 53
 _LONGEST_TEXT: Final = 256
@@ -91,7 +91,7 @@ Plain = Callable[[Any], Any]
 
 
 def stats_of(part: Kept, schema: Schema) -> list[str]:
-    """The statistics of each of the kept files, as JSON in ASCII."""
+    """Returns the statistics of each of the kept files, as JSON in ASCII."""
     found: list[dict[str, Any]] = [
         {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
         for rows in part.numbers("row_count").tolist()
@@ -128,7 +128,8 @@ def _value(keys: Keys, row: int, plain: Plain) -> Any:
 
 
 def _plain_of(dtype: DataType, sign: float) -> Plain | None:
-    """Makes JSON of a bound, None of one that not everybody would read alike; ``sign``: which zero a zero may be."""
+    """Returns a function that converts a bound to JSON, or to None if readers would differ on it; ``sign``: the sign of
+    a zero."""
     if dtype.is_integer:
         return lambda value: value if abs(value) <= _EXACT_IN_DOUBLE else None
     if dtype.is_float:
@@ -169,18 +170,18 @@ def _time(value: int, per_ms: int, end: str) -> str | None:
 
 # The lines of answers, in the protocol's two forms.
 #
-# ``parquet`` says of a file what a reader of Parquet needs, ``delta`` the actions of a Delta log, for kernels that
-# read those. All text is ASCII: some recipients split lines at every separator that Unicode has.
+# ``parquet`` describes a file for a reader of Parquet, ``delta`` has the actions of a Delta log, for kernels that read
+# those. All text is ASCII: some recipients split lines at every Unicode separator.
 
 Form = Literal["parquet", "delta"]
 
-#: What a recipient must be able to read a Delta log of tables that have local times.
+#: The feature that a recipient needs to read a Delta log of tables with local times.
 NTZ_FEATURE: Final = "timestampntz"
 _ENCODE_LINE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):
-    """A table at a version, as answers say it. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time."""
+    """A table at a version. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time."""
 
     table_id: str
     name: str
@@ -194,7 +195,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of an answer. ``file_id`` is the same in every answer, and another one's once its content is."""
+    """A file of an answer. ``file_id`` is the same in every answer, until the file's content changes."""
 
     file_id: str
     url: str
@@ -203,12 +204,12 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_ntz(schema: Schema) -> bool:
-    """Whether a column is a local time, which only the form of Delta has."""
+    """Returns whether a column is a local time, which only Delta's form supports."""
     return any(leaf.dtype.name == "timestamp_ntz" for leaf in schema.leaves())
 
 
 def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
-    """What is needed to read the table, and what the table is."""
+    """Yields the protocol and the metadata of the table."""
     sizes = {"version": state.version, "size": state.size_bytes, "numFiles": state.file_count}
     metadata: dict[str, Any] = {
         "id": state.table_id,
@@ -237,7 +238,7 @@ def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
 
 
 def file_line(form: Form, state: TableState, file: SharedFile, expires_ms: int) -> bytes:
-    """One file, which the URL reads until it expires."""
+    """Returns the line of one file, whose URL is valid until it expires."""
     known: dict[str, Any] = {
         "id": file.file_id,
         "version": state.version,
@@ -261,7 +262,7 @@ def file_line(form: Form, state: TableState, file: SharedFile, expires_ms: int) 
 def end_line(
     *, next_page_token: str | None = None, refresh_token: str | None = None, expires_ms: int | None = None
 ) -> bytes:
-    """The end of an answer, for recipients that ask for one or get pages."""
+    """Returns the end of an answer, for recipients that request one or get pages."""
     given = {
         "refreshToken": refresh_token,
         "nextPageToken": next_page_token,

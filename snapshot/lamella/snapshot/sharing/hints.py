@@ -35,26 +35,26 @@ from lamella.snapshot.expression.nodes import (
 from lamella.snapshot.expression.spark_casts import date_days, instant_us, is_finer_than_us, is_unicode, single
 from lamella.snapshot.schema import DataType, Leaf, Schema
 
-# One comparison of a recipient's hint, as a predicate that is true wherever any recipient may find it true.
+# One comparison of a recipient's hint, as a predicate that is true wherever any recipient may evaluate it to true.
 #
-# A hint is a filter that the recipient applies itself to the rows that it gets: in Spark, in pandas, in a tool that
-# nobody here knows. They differ in which rows a comparison is true for, so a value stands for all that one of them may
-# take it for, and a comparison that is negated also for rows of which SQL knows nothing:
+# A hint is a filter that the recipient itself applies to the rows that it gets: in Spark, in pandas, or in an unknown
+# tool. They differ in which rows a comparison is true for, so a value stands for all values that one of them may use,
+# and a negated comparison is also true for rows where SQL gives null:
 #
-# * pandas holds 64-bit integers beside nulls as doubles, which are exact up to 2**53;
-# * a 32-bit column is compared with a double, or with that double rounded to 32 bits;
-# * -0.0 equals 0.0, or is less (Java's order of doubles);
-# * instants are compared by the microsecond, or by the millisecond (JavaScript, Delta's statistics);
-# * text is ordered by bytes, or by units of UTF-16, which agree below U+D800;
-# * ``not (a = 1)`` holds for a null and for NaN in pandas, and not in SQL; ``isna`` takes NaN for null.
+# * pandas holds 64-bit integers beside nulls as doubles, which are exact up to 2**53; * a 32-bit column is compared
+# with a double, or with that double rounded to 32 bits; * -0.0 equals 0.0, or is less (Java's order of doubles); *
+# instants are compared by the microsecond, or by the millisecond (JavaScript, Delta's statistics); * text is ordered by
+# bytes, or by units of UTF-16, which agree below U+D800; * ``not (a = 1)`` holds for a null and for NaN in pandas, and
+# not in SQL; ``isna`` takes NaN for null.
 #
-# What a hint says of a column as another type is a cast, which may round, wrap or depend on a time zone: not used.
+# A hint that uses a column with another type implies a cast, which may round, wrap or depend on a time zone: it is not
+# used.
 
 Operator = Literal["eq", "lt", "le", "gt", "ge"]
 
 _OPPOSITE: Final[dict[Operator, nodes.Operator]] = {"eq": "ne", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _EXACT_IN_DOUBLE: Final = 1 << 53
-#: Integers of 64 bits that are the same double are no further apart.
+#: Integers of 64 bits that map to the same double differ by at most this.
 _DOUBLE_STEP: Final = 1 << 11
 _MILLISECOND_US: Final = 1_000
 _LONG: Final = (-(1 << 63), (1 << 63) - 1)
@@ -63,9 +63,9 @@ _ONE_ORDER_BELOW: Final = "\ud800"
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """All values that a recipient may take a literal for: from ``low`` to ``high``.
+    """All values that a recipient may use for a literal: from ``low`` to ``high``.
 
-    ``has_order`` False: recipients agree on what equals it, and not on what is less.
+    ``has_order`` False: recipients agree on equality, but not on order.
     """
 
     low: nodes.Literal
@@ -75,12 +75,12 @@ class Meant(msgspec.Struct, frozen=True):
 
 
 def one_order(text: str) -> bool:
-    """Whether every recipient finds the same texts less than this one."""
+    """Returns whether all recipients agree which texts are less than this one."""
     return all(character < _ONE_ORDER_BELOW for character in text)
 
 
 def integer(value: int, dtype: DataType) -> Meant | None:
-    """What an integer stands for beside a column of integers; None: more than 64 bits."""
+    """Returns the meaning of an integer for an integer column; None if it exceeds 64 bits."""
     if not _LONG[0] <= value <= _LONG[1]:
         return None
     slack = _DOUBLE_STEP if dtype.bits == 64 and abs(value) >= _EXACT_IN_DOUBLE else 0
@@ -88,18 +88,18 @@ def integer(value: int, dtype: DataType) -> Meant | None:
 
 
 def real(value: float, dtype: DataType) -> Meant | None:
-    """What a number stands for beside a column of floats; None: no number."""
+    """Returns the meaning of a number for a float column; None for NaN."""
     if not math.isfinite(value):
         return None
     low, high = (value, value) if dtype.bits == 64 else _singles_around(value)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    # Never exact: of two zeros one may be less, and whoever compares decimals has not rounded at all.
+    # Never exact: one zero may be less than the other, and a recipient that compares decimals does not round.
     return Meant(nodes.Literal("double", low), nodes.Literal("double", high), is_exact=False)
 
 
 def text(value: str) -> Meant | None:
-    """What text stands for beside a column of text; None: it is no Unicode."""
+    """Returns the meaning of text for a text column; None if it is not valid Unicode."""
     if not is_unicode(value):
         return None
     literal = nodes.Literal("string", value)
@@ -107,13 +107,14 @@ def text(value: str) -> Meant | None:
 
 
 def date(value: str) -> Meant | None:
-    """What ``2026-01-31`` stands for beside a column of dates."""
+    """Returns the meaning of ``2026-01-31`` for a date column."""
     days = date_days(value) if len(value) == 10 else None
     return None if days is None else _between("date", days, days)
 
 
 def instant(value: str) -> Meant | None:
-    """What a time with its zone stands for beside a column of instants; None without a zone, or finer than that."""
+    """Returns the meaning of a time with a zone for an instant column; None without a zone, or if it is finer than the
+    column."""
     has_zone = value.endswith("Z") or value[-6:-5] in ("+", "-")
     at = instant_us(value, "UTC") if has_zone and "T" in value and not is_finer_than_us(value) else None
     if at is None:
@@ -122,13 +123,13 @@ def instant(value: str) -> Meant | None:
 
 
 def boolean(value: bool) -> Meant:
-    """What a truth value stands for."""
+    """Returns the meaning of a boolean."""
     literal = nodes.Literal("boolean", value)
     return Meant(literal, literal, has_order=False)
 
 
 def _singles_around(value: float) -> tuple[float, float]:
-    """The greatest number of 32 bits that is not more, and the least that is not less."""
+    """Returns the nearest 32-bit numbers: the greatest that is not more, and the smallest that is not less."""
     rounded = single(value)
     if rounded == value:
         return value, value
@@ -144,7 +145,7 @@ def _between(kind: nodes.LiteralKind, low: int, high: int) -> Meant:
 
 
 def column(schema: Schema, name: object) -> Leaf | None:
-    """The column that a hint names; None where it names none, or one inside of another."""
+    """Returns the column that a hint names; None if it names none, or a nested one."""
     if not isinstance(name, str):
         return None
     try:
@@ -155,7 +156,8 @@ def column(schema: Schema, name: object) -> Leaf | None:
 
 
 def compared(operator: Operator, leaf: Leaf, meant: Meant, *, negated: bool) -> Predicate:
-    """``column operator value``, or its negation: true of every row for which a recipient may find it true."""
+    """Returns ``column operator value``, or its negation: true of every row for which a recipient may evaluate it to
+    true."""
     term = Ref(leaf.name)
     if operator != "eq" and not meant.has_order:
         return unused(leaf.name, "recipients differ in the order of these values")
@@ -167,7 +169,7 @@ def compared(operator: Operator, leaf: Leaf, meant: Meant, *, negated: bool) -> 
 
 
 def is_null(leaf: Leaf, *, negated: bool) -> Predicate:
-    """``column IS NULL``, or its negation."""
+    """Returns ``column IS NULL``, or its negation."""
     term = Ref(leaf.name)
     if negated:
         return Not(IsNull(term))
@@ -175,7 +177,7 @@ def is_null(leaf: Leaf, *, negated: bool) -> Predicate:
 
 
 def unused(what: str, reason: str) -> Predicate:
-    """A part of a hint that leaves out nothing."""
+    """Returns a part of a hint that excludes nothing."""
     return Unknown(what if is_unicode(what) else "a part of a hint", reason)
 
 
@@ -201,8 +203,8 @@ _OPERATORS: Final[dict[str, Operator]] = {
 # ``jsonPredicateHints``: a tree of operations in a JSON text.
 #
 # Leaves have types: ``{"op": "column", "name": "a", "valueType": "int"}`` and ``{"op": "literal", "value": "5",
-# "valueType": "int"}``. A type other than the column's is a cast, so both types must be the one that holds the
-# column's values without loss.
+# "valueType": "int"}``. A type other than the column's is a cast, so both types must be the one that holds the column's
+# values without loss.
 
 _MIRRORED: Final[dict[Operator, Operator]] = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -212,7 +214,8 @@ _INT: Final = (-(1 << 31), (1 << 31) - 1)
 
 
 def read_json_hint(given: str, schema: Schema) -> Predicate:
-    """The predicate of a hint's text; what cannot be read for certain is unknown in it, and nothing is an error."""
+    """Parses a hint's text to a predicate; parts that cannot be read with certainty are unknown, and nothing is an
+    error."""
     try:
         tree = msgspec.json.decode(given.encode("utf-8", "surrogatepass"))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -293,7 +296,7 @@ def _boolean(value: str, _dtype: DataType) -> Meant | None:
     return boolean(value == "true") if value in ("true", "false") else None
 
 
-#: By a leaf's type: which columns it casts without any loss, and its values.
+#: By a leaf's type: the columns that it casts without loss, and its values.
 _FITS: Final[dict[str, Callable[[DataType], bool]]] = {
     "bool": lambda dtype: dtype.name == "boolean",
     "int": lambda dtype: dtype.name in _SMALL,
@@ -320,7 +323,8 @@ _MAX_LISTED: Final = 1_000
 
 
 def read_sql_hint(given: str, schema: Schema) -> Predicate:
-    """The predicate of a hint's text; what cannot be read for certain is unknown in it, and nothing is an error."""
+    """Parses a hint's text to a predicate; parts that cannot be read with certainty are unknown, and nothing is an
+    error."""
     try:
         return _predicate(read_sql(given), schema, negated=False)
     except InvalidRequest as error:
@@ -383,7 +387,7 @@ def _meant(literal: FilterLiteral, dtype: DataType) -> Meant | None:
         return date(value) if dtype.name == "date" else None
     if literal.kind == "date" and isinstance(value, int) and dtype.name == "date":
         return Meant(literal, literal)
-    return None  # decimals are rounded by some, and times without a zone are those of a session
+    return None  # some recipients round decimals, and times without a zone depend on the session
 
 
 def _number(value: object) -> float | None:

@@ -1,4 +1,4 @@
-"""What recipients ask, what they can read, and whether they find a table's rows by column names."""
+"""Requests of recipients, their capabilities, and whether they can read a table's rows by column names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import spark_schema
 from lamella.snapshot.sharing.answers import NTZ_FEATURE, Form
 
-#: The header in which recipients say what they can read, and answers what they are.
+#: The header with a recipient's capabilities, and with those of an answer.
 CAPABILITIES: Final = "delta-sharing-capabilities"
 #: The header with a table's version.
 VERSION: Final = "delta-table-version"
@@ -24,12 +24,12 @@ Token = Annotated[str, Meta(max_length=4_096)]
 
 
 class ShareQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The body of a query. Hints are used as far as they can be read for certain; the recipient filters by itself.
+    """The body of a query. Hints are used as far as they can be read with certainty; the recipient filters by itself.
 
-    ``predicateHints``: SQL texts that all hold; ``jsonPredicateHints``: a JSON text. ``limitHint``: so many rows are
-    enough (used without other hints). At most one of ``version`` and ``timestamp`` (ISO 8601, UTC without a zone).
-    ``maxFiles``: at most so many files in an answer, and a ``nextPageToken`` for the others; ``pageToken`` asks for
-    them. ``includeRefreshToken``: answer a ``refreshToken``, which has the same version's URLs signed anew.
+    ``predicateHints``: SQL texts, combined with AND; ``jsonPredicateHints``: a JSON text. ``limitHint``: this many rows
+    are enough (used without other hints). At most one of ``version`` and ``timestamp`` (ISO 8601, UTC without a zone).
+    ``maxFiles``: maximum number of files in an answer, with a ``nextPageToken`` for the others; ``pageToken`` requests
+    them. ``includeRefreshToken``: return a ``refreshToken``, which returns new URLs of the same version.
     ``startingVersion``, ``endingVersion``: changes between versions, which are refused.
     """
 
@@ -47,12 +47,12 @@ class ShareQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def has_hints(self) -> bool:
-        """Whether there is a filter that the recipient applies to the rows."""
+        """Returns whether there is a filter that the recipient applies to the rows."""
         return bool(self.predicate_hints) or self.json_predicate_hints is not None
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipient can read. ``ends``: answers of files end with a line that says so."""
+    """A recipient's capabilities. ``ends``: answers of files end with a line that marks the end."""
 
     forms: frozenset[str] = frozenset({"parquet"})
     features: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, header: str | None) -> Capabilities:
-        """Read the header: ``responseformat=delta,parquet;readerfeatures=...;includeEndStreamAction=true``."""
+        """Parses the header: ``responseformat=delta,parquet;readerfeatures=...;includeEndStreamAction=true``."""
         given: dict[str, str] = {}
         for part in (header or "").split(";"):
             name, _, value = part.partition("=")
@@ -71,10 +71,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         return cls(forms=forms or frozenset({"parquet"}), features=features, ends=ends)
 
     def form_for(self, *, has_ntz: bool) -> Form:
-        """The form of an answer about a table: Parquet's where that will do.
+        """Returns the form of an answer about a table: Parquet's if it suffices.
 
         Raises:
-            NotExpressible: the recipient reads none that the table has.
+            NotExpressible: the recipient supports no form that the table has.
         """
         if "parquet" in self.forms and not has_ntz:
             return "parquet"
@@ -88,24 +88,24 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         raise NotExpressible("answers have responseformat=parquet or responseformat=delta")
 
     def header(self, form: Form) -> str:
-        """What an answer says of itself."""
+        """Returns the capabilities header of an answer."""
         return f"responseformat={form}" + (";includeendstreamaction=true" if self.ends else "")
 
 
 # Whether recipients, who read a table's files by the names of its columns, find its rows in them.
 #
-# They read each file as it is: a column that it lacks is null, one that the table does not have is left away, and no
-# id says that a name stood for another column once. So a table can be shared while each name has one meaning in all of
-# its files, and refused else: renames and names that were used again need the files to be rewritten.
+# They read each file as it is: a column that it lacks is null, one that the table does not have is ignored, and no id
+# shows that a name once belonged to another column. So a table can be shared if each name has one meaning in all of its
+# files, and is refused otherwise: after renames and reused names the files must be rewritten.
 
 _REMEDY: Final = "; rewrite these files (compact)"
 
 
 def shared_schema(schema: Schema, earlier: Iterable[Schema]) -> str:
-    """The columns as Spark's JSON; ``earlier``: the other schemas that files of the snapshot were written with.
+    """Returns the columns as Spark's JSON; ``earlier``: the other schemas that files of the snapshot were written with.
 
     Raises:
-        NotExpressible: a column of a type that recipients cannot read, or that they would not find in every file.
+        NotExpressible: recipients cannot read a column's type, or would not find a column in every file.
     """
     mapped = spark_schema(schema)
     for name, kind in mapped.unreadable.items():
@@ -132,7 +132,7 @@ def _check(column: Column, written: Schema) -> None:
 
 
 def _reads_as(own: Column, column: Column) -> bool:
-    """Whether values of the older column are those of the newer one to whoever reads both without being told."""
+    """Returns whether a reader without type information reads values of the older column as those of the newer one."""
     if own.dtype.is_nested or column.dtype.is_nested:
         return bool(_shape(own) == _shape(column))
     before, now = own.dtype, column.dtype
