@@ -1,4 +1,4 @@
-"""Page statistics: zone maps and places of the pages of blocks, kept in a sidecar of each segment."""
+"""Page statistics: zone maps and locations of the pages of blocks, stored in a sidecar of each segment."""
 
 from lamella.snapshot.pages.cell import Cell
 from lamella.snapshot.pages.sidecar import PageSidecar, build_pages

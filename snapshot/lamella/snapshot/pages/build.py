@@ -1,7 +1,7 @@
-"""From a file to the cells of its columns.
+"""Builds the cells of a file's columns.
 
-A block's statistics say of each column where its chunks are. A column's leaf in the file is found by those places, not
-by its name: the schema may have changed since the block was registered, the file has not.
+A block's statistics contain the location of each column's chunks. A column's leaf in the file is found by these
+locations, not by its name: the schema may have changed since the block was registered, the file has not.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _CHANGED: Final = "the file has changed since it was registered"
 
 
 class _Provenance(msgspec.Struct, frozen=True):
-    """Where a column's statistics come from."""
+    """The source of a column's statistics."""
 
     source: Source = "footer"
 
 
 class KnownBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment's manifest says of a block that ties its pages to it; members are those of ``Block``."""
+    """The part of a block's manifest entry that ties its pages to it; members are those of ``Block``."""
 
     location: str
     file_size: int
@@ -57,21 +57,22 @@ class KnownBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, block: Block) -> KnownBlock:
-        """Of a block of a manifest."""
+        """Returns the part of a block of a manifest."""
         return msgspec.convert(
             {name: getattr(block, name) for name in cls.__struct_fields__}, cls, from_attributes=True
         )
 
     @property
     def distrusted(self) -> str | None:
-        """Why the file's own statistics are not used: it was verified by a scan because nobody trusts its writer."""
+        """Returns why the file's own statistics are not used: it was verified by a scan because its writer is not
+        trusted."""
         if self.page_index_location is None and any(stats.source == "scan" for stats in self.col_stats.values()):
             return "the statistics were verified by reading the values, and the block names no page index"
         return None
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    """A segment's manifest without its statistics, which take most of the time to decode."""
+    """A segment's manifest without its statistics, which take most of the decoding time."""
 
     format_version: int
     blocks: tuple[KnownBlock, ...] = ()
@@ -81,7 +82,7 @@ _MANIFEST: Final = msgspec.json.Decoder(_Manifest)
 
 
 def known_blocks(manifest: bytes, location: str) -> tuple[KnownBlock, ...]:
-    """The blocks of a segment's manifest (whose hash has been checked).
+    """Returns the blocks of a segment's manifest (whose hash has been checked).
 
     Raises:
         UnsupportedFormat, ManifestError: as :func:`lamella.snapshot.manifest.decode_segment`.
@@ -96,12 +97,12 @@ def known_blocks(manifest: bytes, location: str) -> tuple[KnownBlock, ...]:
 
 
 def read_block_footer(store: Store, block: KnownBlock) -> Footer:
-    """The footer that the block's statistics come from.
+    """Returns the footer that the block's statistics come from.
 
     Raises:
-        CorruptParquet: the file is another one by now, the block does not say which one it was, or its own statistics
-            are not to be used.
-        ObjectNotFound, StoreError, NotParquet: as reading a footer does.
+        CorruptParquet: the file was replaced, the block does not identify its file, or its own statistics must not be
+            used.
+        ObjectNotFound, StoreError, NotParquet: as for reading a footer.
     """
     if block.distrusted is not None:
         raise CorruptParquet(block.distrusted)
@@ -122,19 +123,20 @@ def read_block_footer(store: Store, block: KnownBlock) -> Footer:
 
 
 def group_rows(footer: Footer) -> tuple[int, ...]:
-    """The rows of a file's row groups."""
+    """Returns the rows of a file's row groups."""
     return tuple(group.num_rows for group in footer.metadata.row_groups)
 
 
 def read_cells(
     store: Store, block: KnownBlock, footer: Footer, zoned: Sequence[Leaf], placed: Sequence[Leaf] = ()
 ) -> dict[int, Cell]:
-    """The cells of a block's columns by id: of ``zoned`` with zone maps, of ``placed`` only where the pages are.
+    """Returns the cells of a block's columns by id: of ``zoned`` with zone maps, of ``placed`` only with page
+    locations.
 
-    A column that the block does not place in its file (one that it lacks, or of several leaves) is left out.
+    A column without locations in the block (one that the file lacks, or one with several leaves) is left out.
 
     Raises:
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     indexes = _file_leaves(footer.metadata, block, (leaf.id for leaf in (*zoned, *placed)))
     bounds = {indexes[leaf.id] for leaf in zoned if leaf.id in indexes}
@@ -145,12 +147,13 @@ def read_cells(
 
 
 def why(error: LamellaError) -> str:
-    """An error as a reason that does not differ from file to file."""
+    """Returns an error as a reason that does not differ from file to file."""
     return error.message if isinstance(error, CorruptParquet) and "location" not in error.details else error.code
 
 
 def _file_leaves(metadata: FileMetadata, block: KnownBlock, column_ids: Iterable[int]) -> dict[int, int]:
-    """The file's leaves by column id: those whose chunks lie just where the block's manifest says, in any row group."""
+    """Returns the file's leaves by column id: those whose chunks are exactly where the block's manifest states, in any
+    row group."""
     chunks = [
         tuple((group.chunks[leaf].offset, group.chunks[leaf].compressed_size) for group in metadata.row_groups)
         for leaf in range(len(metadata.schema.leaves))

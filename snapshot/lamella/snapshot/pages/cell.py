@@ -1,4 +1,4 @@
-"""A cell: places and zone maps of the pages of one column in one block.
+"""A cell: locations and zone maps of the pages of one column in one block.
 
 Zone entries are those of the row groups (from the chunks' own statistics), followed by those of the pages of each row
 group whose pages have statistics. A row group whose pages have none is one zone: the row group's.
@@ -26,7 +26,7 @@ _WIDTHS: Final = ((0, None), (1, "<u1"), (2, "<u2"), (4, "<u4"), (8, "<u8"))
 
 
 def pack(values: npt.NDArray[Any]) -> bytes:
-    """An array of int64 or uint64."""
+    """Packs an array of int64 or uint64."""
     if not len(values):
         return b""
     least, most = int(values.min()), int(values.max())
@@ -39,7 +39,7 @@ def pack(values: npt.NDArray[Any]) -> bytes:
 
 
 def unpack(data: bytes, count: int, *, unsigned: bool = False) -> npt.NDArray[Any]:
-    """``count`` numbers as :func:`pack` made them; raises ManifestError when the bytes are not those."""
+    """Unpacks ``count`` numbers from the bytes of :func:`pack`; raises ManifestError for invalid bytes."""
     dtype = np.uint64 if unsigned else np.int64
     if not count:
         if data:
@@ -60,7 +60,7 @@ def unpack(data: bytes, count: int, *, unsigned: bool = False) -> npt.NDArray[An
 
 Numbers = npt.NDArray[np.int64]
 
-#: What a cell takes in memory beside its arrays, in bytes, roughly.
+#: Approximate memory of a cell without its arrays, in bytes.
 _OVERHEAD_BYTES: Final = 2_000
 
 
@@ -78,11 +78,11 @@ class Units(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One column of one block.
 
-    Per row group: ``group_rows``; the chunk's ``offsets`` and ``sizes`` in bytes, with the dictionary, of which the
-    first ``dictionary_sizes`` bytes are; ``page_counts`` (0: its pages' places are not known). Per page with a place:
-    ``page_rows`` and ``page_sizes``. ``zoned``: which row groups' pages have zone entries. ``zones`` and
-    ``null_counts`` (-1: unknown) have an entry per row group and then per zoned page; None: only places are known.
-    ``reason``: why some row group has no page places or statistics.
+    Per row group: ``group_rows``; the chunk's ``offsets`` and ``sizes`` in bytes, including the dictionary, which is
+    the first ``dictionary_sizes`` bytes; ``page_counts`` (0: the locations of its pages are unknown). Per page with a
+    location: ``page_rows`` and ``page_sizes``. ``zoned``: the row groups whose pages have zone entries. ``zones`` and
+    ``null_counts`` (-1: unknown) have an entry per row group and then per zoned page; None: only locations are known.
+    ``reason``: why some row group has no page locations or statistics.
     """
 
     group_rows: Numbers
@@ -99,7 +99,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def zone_starts(self) -> tuple[Numbers, Numbers]:
-        """The first row of each zone, relative to the block and ascending, and the entry of ``zones`` it stands for."""
+        """Returns the first row of each zone, relative to the block and ascending, and its entry in ``zones``."""
         group_starts = _starts(self.group_rows)
         starts: list[Numbers] = []
         entries: list[Numbers] = []
@@ -119,7 +119,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def units(self) -> Units:
-        """What can be read of the column by itself: pages, or the whole chunk where its pages are not known."""
+        """Returns what can be read of the column separately: pages, or the whole chunk if its pages are unknown."""
         group_starts = _starts(self.group_rows)
         columns: list[list[Numbers]] = [[], [], [], []]
         page = 0
@@ -143,7 +143,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def size_bytes(self) -> int:
-        """About what the cell takes in memory."""
+        """Returns the approximate memory of the cell."""
         keys = 40 * len(self.zones) if self.zones is not None else 0
         return _OVERHEAD_BYTES + 72 * len(self.group_rows) + 32 * len(self.page_rows) + keys
 
@@ -180,7 +180,7 @@ _MAX_PAGES: Final = 1 << 22
 
 
 def encode(cell: Cell) -> bytes:
-    """A cell with zones as bytes."""
+    """Encodes a cell with zones."""
     zones = cell.zones
     if zones is None:
         raise ValueError("only cells with zones are stored")
@@ -207,7 +207,7 @@ def encode(cell: Cell) -> bytes:
 
 
 def decode(data: bytes, dtype: DataType) -> Cell:
-    """A cell of a column of ``dtype``; raises ManifestError when the bytes are none."""
+    """Decodes a cell of a column of ``dtype``; raises ManifestError for invalid bytes."""
     try:
         raw = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -215,7 +215,7 @@ def decode(data: bytes, dtype: DataType) -> Cell:
     groups, pages, entries = raw.groups, raw.pages, raw.entries
     zoned = np.frombuffer(raw.zoned, dtype=np.uint8).astype(bool)
     flags = np.frombuffer(raw.flags, dtype=np.uint8)
-    # Before room is made: packed numbers that are all the same take a few bytes, however many they are.
+    # Before allocating: packed numbers that are all equal take a few bytes, however many they are.
     if len(zoned) != groups or len(flags) != entries or not 0 <= pages <= _MAX_PAGES:
         raise ManifestError("page statistics contradict themselves")
     counts = unpack(raw.page_counts, groups)
@@ -278,7 +278,7 @@ def _keys(parts: Sequence[bytes], dtype: DataType, count: int) -> Keys | None:
 
 
 def prefixes(offsets: Numbers, data: bytes) -> npt.NDArray[np.uint64]:
-    """The ``prefix_key`` of each of the strings that ``offsets`` cut ``data`` into."""
+    """Returns the ``prefix_key`` of each of the strings into which ``offsets`` cut ``data``."""
     padded = np.frombuffer(data + bytes(8), dtype=np.uint8)
     at = np.arange(8, dtype=np.int64)
     chosen: npt.NDArray[Any] = padded[offsets[:-1, None] + at]

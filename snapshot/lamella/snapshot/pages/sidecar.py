@@ -6,9 +6,9 @@
     directory (MessagePack)
     cells, column after column, in each block after block; the directory has their sizes and checksums
 
-A reader fetches the directory once, and then only the cells of the columns and blocks that it asks about. The sidecar
-is derived: it can be deleted and built again at any time, and no manifest refers to it. It is bound to the segment by
-the hash of the segment's manifest, and that holds the hash of each file's footer.
+A reader fetches the directory once, and then only the cells of the columns and blocks that it needs. The sidecar is
+derived: it can be deleted and rebuilt at any time, and no manifest refers to it. It is bound to the segment by the hash
+of the segment's manifest, which contains the hash of each file's footer.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from lamella.snapshot.storage.store import Store
 
 MAGIC: Final = b"LAMELPG1"
 VERSION: Final = 1
-#: What the first request for a sidecar asks for, in bytes; the directory of 1,000 blocks and 20 columns fits.
+#: Bytes of the first request for a sidecar; the directory of 1,000 blocks and 20 columns fits.
 FIRST_BYTES: Final = 384 << 10
 #: A longer directory is refused: about 1,000 blocks of 10,000 columns fit.
 MAX_DIRECTORY_BYTES: Final = 128 << 20
-#: Cells nearer to each other than this are read by one request.
+#: Cells closer to each other than this are read by one request.
 GAP_BYTES: Final = 64 << 10
 
 _HEADER_BYTES: Final = 48
@@ -44,7 +44,7 @@ _CHECK_BYTES: Final = 8
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    """A block: its row groups' rows, its content id, or why there are no cells of it."""
+    """A block: its row groups' rows, its content id, or why it has no cells."""
 
     group_rows: tuple[int, ...]
     content_id: str | None
@@ -73,21 +73,21 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Directory)
 
 
 class Ranges(Protocol):
-    """Where a sidecar's bytes come from: a store, or the bytes themselves."""
+    """The source of a sidecar's bytes: a store, or the bytes themselves."""
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes of an object, as of :class:`~lamella.snapshot.storage.store.Store`."""
+        """Returns some bytes of an object, as :class:`~lamella.snapshot.storage.store.Store`."""
         ...
 
 
 class PageSidecar:
-    """A page sidecar that can be read: its directory."""
+    """A readable page sidecar: its directory."""
 
     def __init__(self, store: Ranges, location: str, segment_id: str, manifest_sha256: str) -> None:
         """Fetch the directory of the sidecar at ``location`` of this segment.
 
         Raises:
-            ObjectNotFound, StoreError: as the store says.
+            ObjectNotFound, StoreError: as the store.
             ManifestError, UnsupportedFormat: not a page sidecar, or one of another segment.
         """
         self._store = store
@@ -128,27 +128,27 @@ class PageSidecar:
         return len(self._blocks)
 
     def block(self, block: int) -> tuple[tuple[int, ...], str | None, str | None]:
-        """Of a block: its row groups' rows, its file's content id when it was registered, why there are no cells."""
+        """Returns of a block its row groups' rows, its file's content id at registration, and why it has no cells."""
         entry = self._blocks[block]
         return entry.group_rows, entry.content_id, entry.reason
 
     def has(self, column_id: int) -> bool:
-        """True when it has cells of the column."""
+        """Returns whether it has cells of the column."""
         return column_id in self._columns
 
     @property
     def column_types(self) -> dict[int, str]:
-        """The columns that it was built for, in order, and the types that they had then."""
+        """Returns the columns that it was built for, in order, with their types at that time."""
         return {column_id: column[0] for column_id, column in self._columns.items()}
 
     def cells(self, column_id: int, dtype: DataType, blocks: Sequence[int]) -> list[Cell | None]:
-        """A column's cells of some blocks (ascending), None for those without; reads just these.
+        """Returns a column's cells of some blocks (ascending), None for those without; reads only these.
 
-        ``dtype`` is the column's type now; it may have been widened since the sidecar was built.
+        ``dtype`` is the column's current type; it may have been widened since the sidecar was built.
 
         Raises:
-            ObjectNotFound, StoreError: as the store says.
-            ManifestError: the bytes are not those that were written.
+            ObjectNotFound, StoreError: as the store.
+            ManifestError: the bytes differ from those that were written.
         """
         built_for = self._columns[column_id][0]
         found: list[Cell | None] = []
@@ -164,7 +164,7 @@ class PageSidecar:
         return found
 
     def _raw(self, column_id: int, blocks: Sequence[int]) -> list[bytes]:
-        """A column's cells of some blocks (ascending) as they are stored, empty for those without."""
+        """Returns a column's stored cells of some blocks (ascending), empty for those without."""
         _, offsets, sizes, checks = self._columns[column_id]
         raw = _read_parts(self._store, self._location, [(int(offsets[b]), int(sizes[b])) for b in blocks])
         for block, data in zip(blocks, raw, strict=True):
@@ -183,10 +183,10 @@ def build_pages(
     workers: int = 8,
     on_done: Callable[[str, str | None], None] | None = None,
 ) -> bytes:
-    """The page sidecar of a segment, from the files of its blocks.
+    """Builds the page sidecar of a segment from the files of its blocks.
 
-    A file that cannot be read, or has changed, has no cells, and the sidecar says why; ``on_done`` is called with
-    each block's location and that reason (None: all is well), in the caller's thread.
+    A file that cannot be read, or has changed, has no cells, and the sidecar records why; ``on_done`` is called with
+    each block's location and that reason (None: no problem), in the caller's thread.
     """
     leaves = schema.leaves()
     known = [KnownBlock.of(block) for block in blocks]
@@ -222,9 +222,9 @@ def build_pages(
 
 
 def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manifest_sha256: str) -> bytes | None:
-    """The page sidecar of a segment whose blocks others had before: each with its sidecar and number in it.
+    """Builds the page sidecar of a segment whose blocks come from others: each with its sidecar and number in it.
 
-    No file is read. None when the sidecars are not of the same columns and types: then it has to be built.
+    No file is read. None if the sidecars do not have the same columns and types: then it must be built from the files.
 
     Raises:
         ObjectNotFound, StoreError, ManifestError: a part cannot be read, or is damaged.
@@ -251,7 +251,8 @@ def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manife
 
 
 def _by_part(parts: Sequence[tuple[PageSidecar, int]]) -> list[tuple[PageSidecar, list[int]]]:
-    """The places of each sidecar's blocks, in its order, so that near cells are read by one request."""
+    """Returns the indexes of each sidecar's blocks, in its order, so that neighbouring cells are read by one
+    request."""
     places: dict[int, list[int]] = {}
     for place, (part, _) in enumerate(parts):
         places.setdefault(id(part), []).append(place)
@@ -263,7 +264,7 @@ def _check(data: bytes) -> bytes:
 
 
 def _read_parts(store: Ranges, location: str, parts: Iterable[tuple[int, int]]) -> list[bytes]:
-    """Parts of an object, given in ascending order; near ones by one request."""
+    """Returns parts of an object, given in ascending order; neighbouring ones are read by one request."""
     wanted = list(parts)
     out: list[bytes] = []
     first = 0

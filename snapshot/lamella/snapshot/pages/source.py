@@ -1,7 +1,7 @@
-"""Where page statistics come from, nearest first, and how the page sidecars of a snapshot are written.
+"""The sources of page statistics, nearest first, and writing the page sidecars of a snapshot.
 
-Files are read at most so many per request: without a page sidecar a broad filter would otherwise read every footer of
-the table. What is left out is said, with the reason, and its blocks are answered whole.
+The number of files read per request is limited: without a page sidecar a broad filter would otherwise read every footer
+of the table. Blocks beyond the limit are reported with the reason and returned whole.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.storage.store import Store
 
-#: How long a segment without a page sidecar is taken to have none, in seconds.
+#: How long a missing page sidecar is remembered, in seconds.
 ABSENT_S: Final = 60.0
-#: A decoded footer takes about so many times its bytes in memory.
+#: Memory of a decoded footer relative to its bytes.
 _FOOTER_FACTOR: Final = 12
-#: What a block's entry of a manifest takes in memory for each of its chunks, in bytes.
+#: Memory of a block's manifest entry per chunk, in bytes.
 _PLACE_BYTES: Final = 200
-#: What it takes to remember that a block has no cell of a column.
+#: Memory of a note that a block has no cell of a column.
 _NOTHING_BYTES: Final = 300
 
 
 class SegmentPages(msgspec.Struct, frozen=True):
-    """A segment, as page statistics are looked up by it."""
+    """A segment, as the key of page statistics."""
 
     segment_id: str
     manifest: ObjectRef
 
     @property
     def location(self) -> str:
-        """Where its page sidecar is: beside its manifest."""
+        """Returns the location of its page sidecar: next to its manifest."""
         return self.manifest.location.removesuffix(".json") + ".pages"
 
 
 class BlockPages(msgspec.Struct, frozen=True, kw_only=True):
-    """A block's cells by column id, with the rows of its row groups (empty: not known).
+    """A block's cells by column id, with the rows of its row groups (empty: unknown).
 
-    ``reason``: why there are no cells. A column that the block does not have in its file has no cell either.
+    ``reason``: why there are no cells. A column that the block's file lacks has no cell either.
     """
 
     group_rows: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class BlockPages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct):
-    """What a request took: cells out of memory and of sidecars, files read; blocks left out, by reason."""
+    """The work of a request: cells from memory and from sidecars, files read; blocks left out, by reason."""
 
     cached: int = 0
     from_sidecars: int = 0
@@ -86,23 +86,23 @@ _Missing = dict[int, list[tuple[Leaf, bool]]]
 
 
 class _Cache(LRUCache[tuple[str, ...], tuple[_Held, int]]):
-    """Values with their sizes; counts those that make room for others."""
+    """Values with their sizes; counts evictions."""
 
     def __init__(self, max_bytes: int, counts: Counts) -> None:
         super().__init__(max_bytes, getsizeof=lambda entry: entry[1])
         self._counts = counts
 
     def popitem(self) -> tuple[tuple[str, ...], tuple[_Held, int]]:
-        """Remove the value that was not used for longest."""
+        """Remove the least recently used value."""
         self._counts.evicted += 1
         return super().popitem()
 
 
 class PageSource:
-    """Page statistics of a warehouse. Safe to share between threads.
+    """Page statistics of a warehouse. May be shared between threads.
 
-    ``read_manifest`` gives the bytes of a segment's manifest, their hash checked; ``cache_bytes`` bounds what is held
-    in memory; a request may open ``files`` files, ``workers`` at a time; ``timer`` gives seconds.
+    ``read_manifest`` returns the bytes of a segment's manifest, their hash checked; ``cache_bytes`` limits the cache in
+    memory; a request may open ``files`` files, ``workers`` at a time; ``timer`` returns seconds.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PageSource:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._cache = _Cache(cache_bytes, self._counts)
-        self._unusable: TTLCache[str, str] = TTLCache(4096, ABSENT_S, timer)  # why, or empty: there is none
+        self._unusable: TTLCache[str, str] = TTLCache(4096, ABSENT_S, timer)  # why, or empty if there is none
 
     def pages(
         self,
@@ -133,10 +133,10 @@ class PageSource:
         placed: Sequence[Leaf],
         usage: Usage,
     ) -> list[BlockPages]:
-        """What is known of the pages of some blocks of a segment, given by their rows in its sidecar.
+        """Returns what is known of the pages of some blocks of a segment, given by their rows in its sidecar.
 
-        ``zoned`` are the columns whose statistics are needed, ``placed`` those of which it is only asked where their
-        pages are. ``usage`` belongs to one request: it is added to, and says how many files may still be read.
+        ``zoned`` are the columns whose statistics are needed, ``placed`` those of which only page locations are needed.
+        ``usage`` belongs to one request: it is updated, and limits how many files may still be read.
         """
         wanted = {leaf.id: (leaf, False) for leaf in placed} | {leaf.id: (leaf, True) for leaf in zoned}
         cells: dict[int, dict[int, Cell]] = {row: {} for row in rows}
@@ -162,16 +162,16 @@ class PageSource:
 
     @property
     def limit_bytes(self) -> int:
-        """What may be held in memory."""
+        """Returns the memory limit."""
         return int(self._cache.maxsize)
 
     def counts(self) -> Counts:
-        """What happened so far in memory."""
+        """Returns the counters of the cache."""
         with self._lock:
             return msgspec.structs.replace(self._counts, size_bytes=int(self._cache.currsize))
 
     def forget(self, segment: SegmentPages) -> None:
-        """A page sidecar of the segment may have appeared, or gone."""
+        """Forget the cached state of a segment, since its page sidecar may have been created or deleted."""
         with self._lock:
             self._unusable.pop(segment.segment_id, None)
             for key in [key for key in self._cache if key[1] == segment.segment_id]:
@@ -254,7 +254,7 @@ class PageSource:
     def _noted(
         self, usage: Usage, cells: dict[int, Cell], rows: tuple[int, ...], content_id: str | None, reason: str | None
     ) -> BlockPages:
-        """The pages of a block; why there are none, or not all, is counted."""
+        """Returns the pages of a block; counts the reasons for missing ones."""
         if reason is not None:
             usage.reasons[reason] += 1
         else:
@@ -283,7 +283,7 @@ class PageSource:
         return made
 
     def _give_up(self, segment: SegmentPages, error: LamellaError, usage: Usage) -> None:
-        """A page sidecar is damaged or of a newer release: do without it for a while, and say so."""
+        """Ignore a damaged or newer page sidecar for a while, and record the reason."""
         problem = f"a page sidecar cannot be used: {error.message}"
         usage.reasons[problem] += 1
         with self._lock:
@@ -308,7 +308,7 @@ class PageSource:
         return found
 
     def _cell(self, segment: SegmentPages, row: int, leaf: Leaf, *, zones: bool) -> Cell | _NoCell | None:
-        """A cell from memory; one with zones also serves where only places are asked for."""
+        """Returns a cell from memory; one with zones also serves requests for locations only."""
         key = (segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
         with self._lock:
             found = self._cache.get(("cell", *key)) or (None if zones else self._cache.get(("place", *key)))
@@ -329,11 +329,11 @@ class PageSource:
     def _keep(self, key: tuple[str, ...], value: _Held, size_bytes: int) -> None:
         with self._lock:
             self._counts.misses += 1
-            if size_bytes <= self._cache.maxsize // 4:  # nothing pushes everything else out
+            if size_bytes <= self._cache.maxsize // 4:  # no single value may evict everything else
                 self._cache[key] = (value, size_bytes)
 
 
-#: Called once a block with its location, and why it has no page statistics (None: it has).
+#: Called once per block with its location, and why it has no page statistics (None: it has).
 OnBlock = Callable[[str, str | None], None]
 
 
@@ -357,7 +357,7 @@ def write_page_sidecars(
     rebuild: bool = False,
     on_done: OnBlock | None = None,
 ) -> PagesBuilt:
-    """Write what is missing; a sidecar that cannot be used counts as missing. See ``Warehouse.build_pages``."""
+    """Write missing page sidecars; an unusable one counts as missing. See ``Warehouse.build_pages``."""
     written = skipped = blocks = size_bytes = 0
     left_out: dict[str, int] = {}
 
@@ -377,7 +377,7 @@ def write_page_sidecars(
         store.delete(pages.location)
         try:
             store.put(pages.location, data)
-        except AlreadyExists:  # another builder was faster, with the same
+        except AlreadyExists:  # another builder wrote the same
             skipped += 1
         else:
             written += 1
@@ -388,9 +388,9 @@ def write_page_sidecars(
 
 
 def carry_page_sidecars(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
-    """Give segments the page statistics of others that they were made of: the blocks of ``of``, one after another.
+    """Write page sidecars of new segments from those of old ones: the blocks of ``of``, one after another.
 
-    As :func:`take_page_sidecars`.
+    See :func:`take_page_sidecars`.
     """
     places = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
     stops = list(accumulate(ref.summary.block_count for ref in made))
@@ -399,13 +399,13 @@ def carry_page_sidecars(store: Store, made: Sequence[SegmentRef], of: Sequence[S
 
 
 def take_page_sidecars(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
-    """Give segments the page statistics of others: of each block the segment that it was in, and its number there.
+    """Write page sidecars of new segments from those of old ones: for each block its old segment, and its number there.
 
-    Nothing is written unless each of those has a page sidecar that can be used, and all are of the same columns and
-    types; then the sidecars are missing until somebody builds them.
+    Nothing is written unless each of those has a usable page sidecar, and all have the same columns and types;
+    otherwise the sidecars are missing until they are built.
 
     Raises:
-        StoreError: as the store says.
+        StoreError: as the store.
     """
     opened: dict[str, PageSidecar] = {}
     try:
