@@ -1,4 +1,4 @@
-"""Deadlines that threads inherit, a pool of threads that do, and work that many want and one does."""
+"""Request deadlines that threads inherit, a thread pool that passes them on, and single-flight execution."""
 
 from __future__ import annotations
 
@@ -11,42 +11,41 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from lamella.snapshot.errors import LamellaError, Unavailable
 
-# Until when somebody waits for what is being done: known to all that is done for it, in whatever thread.
+# Request deadline, carried to worker threads in a context variable.
 #
-# Work in a thread cannot be ended from outside. So it asks from time to time whether anybody still waits, and ends
-# itself.
+# A thread cannot be stopped from outside. So work checks the deadline from time to time, and stops itself.
 
 #: By the clock of :func:`time.monotonic`, in seconds.
 _UNTIL: Final[ContextVar[float | None]] = ContextVar("lamella_waited_for_until", default=None)
-#: What ``details.reason`` says of a request whose time is over.
+#: ``details.reason`` of a request whose deadline is exceeded.
 _REASON: Final = "deadline"
 
 
 def wait_until(until_s: float | None) -> None:
-    """From now on, in this context, somebody waits until then (:func:`time.monotonic`; None: as long as it takes)."""
+    """Set the deadline of this context (:func:`time.monotonic`; None: no deadline)."""
     _UNTIL.set(until_s)
 
 
 def left_s() -> float | None:
-    """How much longer somebody waits, in seconds, not below 0; None: as long as it takes."""
+    """Returns the time until the deadline, in seconds, not below 0; None without a deadline."""
     until_s = _UNTIL.get()
     return None if until_s is None else max(0.0, until_s - time.monotonic())
 
 
 def check_patience() -> None:
-    """Raise Unavailable once nobody waits any more; to be called where work can end without harm."""
+    """Raise Unavailable if the deadline is exceeded; to be called where work can stop without harm."""
     until_s = _UNTIL.get()
     if until_s is not None and time.monotonic() >= until_s:
         raise too_late()
 
 
 def too_late() -> Unavailable:
-    """What is said of a request whose time is over."""
+    """Returns the error of a request whose deadline is exceeded."""
     return Unavailable("the request took longer than it may", retry_after_s=1, reason=_REASON)
 
 
 def is_too_late(error: BaseException | None) -> bool:
-    """Whether it says that nobody waited for the work any more: nothing was wrong with the work itself."""
+    """Returns whether an error means that the deadline was exceeded, and not that the work failed."""
     return isinstance(error, Unavailable) and error.details.get("reason") == _REASON
 
 
@@ -55,11 +54,11 @@ T = TypeVar("T")
 
 
 class ContextThreadPool(ThreadPoolExecutor):
-    """Work sees the context (:mod:`contextvars`) of whoever asked for it; what it changes there stays its own."""
+    """A thread pool whose tasks run in a copy of the submitter's context (:mod:`contextvars`)."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """As the base does; ``map`` goes through this, too."""
-        run: Any = copy_context().run  # each time anew: one context cannot be entered twice at once
+        """Submit a task, as the base class; ``map`` uses this too."""
+        run: Any = copy_context().run  # a new copy each time: one context cannot be entered twice at once
         future: Future[T] = super().submit(run, fn, *args, **kwargs)
         return future
 
@@ -75,11 +74,12 @@ class SingleFlight:
         self._running: dict[Hashable, Future[Any]] = {}
 
     def run(self, key: Hashable, work: Callable[[], _T]) -> _T:
-        """What ``work`` returns or raises; threads that come with a key while it is at work share its outcome.
+        """Returns what ``work`` returns or raises; threads that arrive with the same key while it runs share its
+        outcome.
 
-        Each waits only as long as somebody waits for it (:func:`wait_until`). Where the one that was at
-        work gave up because nobody waited for it any more, or its thread was told to end (``KeyboardInterrupt`` and
-        the like), one of the others does the work anew. ``work`` must not come back with its own key.
+        Each waits only until its own deadline (:func:`wait_until`). If the running thread stopped because of its
+        deadline or was interrupted (``KeyboardInterrupt`` and the like), one of the others runs the work again.
+        ``work`` must not call this with its own key.
         """
         while True:
             mine: Future[_T] = Future()
@@ -92,7 +92,8 @@ class SingleFlight:
                     mine.set_result(result)
                     return result
             except BaseException as error:
-                # An interrupt may come at any line above. Nobody has this future where another one is at work.
+                # An interrupt may occur at any line above. If another thread runs the work, no other thread has this
+                # future.
                 self._end(key, mine)
                 if not mine.done():
                     mine.set_exception(error)
@@ -106,7 +107,7 @@ class SingleFlight:
             check_patience()
 
     def _end(self, key: Hashable, mine: Future[_T]) -> None:
-        """Before the others know the outcome, so that none of them finds what is over."""
+        """Remove the entry before the outcome is set, so that no other thread finds a finished call."""
         with self._lock:
             if self._running.get(key) is mine:
                 del self._running[key]
@@ -116,5 +117,5 @@ def _outcome(running: Future[_T]) -> _T:
     try:
         return running.result()
     except LamellaError as error:
-        # Each thread raises an error of its own: callers add details to theirs.
+        # Each thread raises its own error, because callers add details to it.
         raise type(error)(error.message, **error.details) from error

@@ -3,26 +3,26 @@
 ::
 
     LamellaError
-    ├── InvalidRequest              what was asked cannot be done as asked; nothing was changed
+    ├── InvalidRequest              the request is invalid; nothing was changed
     │   ├── InvalidFilter           the filter cannot be read (carries ``position``)
     │   ├── FilterTypeMismatch      a literal can never be compared with that column
     │   ├── FilterNotEvaluable      a reader cannot decide a part of the filter (carries ``predicate``)
     │   ├── EvaluationFailed        a value that the filter needs cannot be computed (carries ``predicate``)
-    │   ├── UnknownColumn           no such column in the snapshot's schema, or two that fit
-    │   ├── InvalidSchema           a schema that breaks its own rules
+    │   ├── UnknownColumn           no such column in the snapshot's schema, or an ambiguous name
+    │   ├── InvalidSchema           an inconsistent schema
     │   ├── SchemaMismatch          a file's schema does not fit the table's
-    │   ├── ValueOutsideFile        a column's value stands only in a folder's name or a log (carries ``column``)
+    │   ├── ValueOutsideFile        only a folder's name or a log has a column's value (carries ``column``)
     │   ├── OtherTableFormat        files are another format's table (carries ``location``)
-    │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
+    │   ├── BlocksRefused           none of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
     │   ├── HeadersTooLarge         the head of the request is over the limit
-    │   ├── InvalidPageToken        not one of this service, or of another request
-    │   ├── LocationRefused         a place that the table may not use (carries ``location``)
-    │   ├── NotSignable             a place for which no URL can be signed (carries ``location``)
-    │   ├── NotExpressible          the other protocol (Iceberg, Delta Sharing) has no way to say it
-    │   ├── InvalidSettings         the service cannot be started like this (carries ``problems``)
+    │   ├── InvalidPageToken        not issued by this service, or for another request
+    │   ├── LocationRefused         a location that the table may not use (carries ``location``)
+    │   ├── NotSignable             a location without signed URLs (carries ``location``)
+    │   ├── NotExpressible          the other protocol (Iceberg, Delta Sharing) cannot express it
+    │   ├── InvalidSettings         invalid settings of the service (carries ``problems``)
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
-    ├── Unauthenticated             no key or token, or one that does not hold (any more)
+    ├── Unauthenticated             no key or token, or an invalid one
     ├── PermissionDenied            known, but not allowed to do this (carries ``role``)
     ├── NotParquet                  not a Parquet file that can be trusted
     │   ├── TruncatedParquet        magic present, footer cut off or out of bounds
@@ -33,57 +33,57 @@
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
     │   ├── SnapshotNotFound
-    │   │   └── SnapshotExpired     it was one, and is no longer in the history
+    │   │   └── SnapshotExpired     no longer in the history
     │   ├── TagNotFound
     │   ├── LeaseNotFound
     │   ├── SegmentNotFound
     │   ├── IndexNotFound
     │   ├── JobNotFound
-    │   ├── PlanTaskNotFound        not a part of an Iceberg plan of that table (any more)
+    │   ├── PlanTaskNotFound        not a part of an Iceberg plan of that table
     │   ├── ScheduleNotFound
     │   ├── PolicyNotFound
     │   ├── KeyNotFound
     │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
-    ├── Conflict                    certainly not done, because of what is there already
+    ├── Conflict                    certainly not done, because of the current state
     │   ├── AlreadyExists
     │   ├── NamespaceNotEmpty
     │   ├── DuplicateBlock
-    │   ├── QuotaExceeded           there would be more than there may be (carries ``limit``)
+    │   ├── QuotaExceeded           a quota would be exceeded (carries ``limit``)
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
-    │   │   └── NewMatches          blocks came that may match what the change rests on
-    │   ├── BlocksGone              files of an old snapshot are not there as they were (carries ``blocks``)
+    │   │   └── NewMatches          blocks were added that may match the change's condition
+    │   ├── BlocksGone              files of an old snapshot are missing or replaced (carries ``blocks``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
-    │   ├── SchemaConflict          the schema is not the one that was expected (carries ``schema_id``)
-    │   ├── JobLeaseLost            the job is not this worker's any more
-    │   ├── JobFinished             the job is over
-    │   ├── JobRunning              a worker is at the job
-    │   ├── JobCancelled            the job was told to end; what it committed stays
+    │   ├── SchemaConflict          the schema is not the expected one (carries ``schema_id``)
+    │   ├── JobLeaseLost            the job no longer belongs to this worker
+    │   ├── JobFinished             the job is finished
+    │   ├── JobRunning              a worker is running the job
+    │   ├── JobCancelled            the job was cancelled; what it committed stays
     │   └── IdempotencyMismatch     the key was used for another request
     ├── ManifestError               a manifest cannot be trusted
-    │   ├── CatalogDamaged          a row of the catalog's database is not what was written
+    │   ├── CatalogDamaged          a row of the catalog's database is damaged
     │   ├── UnsupportedFormat       written by a newer Lamella
     │   └── HashMismatch            bytes differ from the recorded content hash
     ├── StoreError                  object storage failed or refused
     └── Unavailable                 try again later (carries ``retry_after_s``)
-        ├── Overloaded              too much is waiting already; nothing was done
-        │   └── RateLimited         this client asks too often; nothing was done
-        ├── TooSlow                 the request did not come in time (carries ``limit``)
-        ├── CatalogOutdated         the catalog's database is to be migrated first
+        ├── Overloaded              too many requests are waiting; nothing was done
+        │   └── RateLimited         this client sends too many requests; nothing was done
+        ├── TooSlow                 the request was not received in time (carries ``limit``)
+        ├── CatalogOutdated         the catalog's database must be migrated first
         └── OutcomeUnknown          a mutation may or may not have happened; the idempotency key resolves it
 
-``code`` is part of the API: it stands in problem documents, and the client rebuilds the same class from it.
+``code`` is part of the API: problem documents contain it, and the client rebuilds the class from it.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-#: A longer message is cut and ends with an ellipsis.
+#: A longer message is truncated and ends with an ellipsis.
 MAX_MESSAGE_CHARACTERS: Final = 1_000
 
 
 class LamellaError(Exception):
-    """Base of all errors; ``details`` are JSON-ready members that name the place (column, position, blocks, ...)."""
+    """Base of all errors; ``details`` are JSON-ready members that give the context (column, position, blocks, ...)."""
 
     code: ClassVar[str] = "lamella_error"
 
@@ -103,7 +103,7 @@ def _rebuild(cls: type[LamellaError], message: str, details: dict[str, Any]) -> 
 
 
 class InvalidRequest(LamellaError):
-    """The request cannot be carried out as it stands."""
+    """The request cannot be executed as sent."""
 
     code = "invalid_request"
 
@@ -115,13 +115,13 @@ class InvalidFilter(InvalidRequest):
 
 
 class FilterTypeMismatch(InvalidRequest):
-    """A literal that can never be compared with the column it stands beside."""
+    """A literal that can never be compared with its column."""
 
     code = "filter_type_mismatch"
 
 
 class FilterNotEvaluable(InvalidRequest):
-    """A part of the filter can be pruned by, or left alone, but not decided row by row; ``predicate`` names it."""
+    """A part of the filter can be pruned by, or left alone, but not evaluated row by row; ``predicate`` names it."""
 
     code = "filter_not_evaluable"
 
@@ -129,7 +129,7 @@ class FilterNotEvaluable(InvalidRequest):
 class EvaluationFailed(InvalidRequest):
     """A row has a value that the filter cannot compute with: an overflow, a division by zero, a cast out of range.
 
-    Also a JSON document of which it is not certain what Spark makes.
+    Also a JSON document that Spark might read differently.
     """
 
     code = "evaluation_failed"
@@ -142,7 +142,7 @@ class UnknownColumn(InvalidRequest):
 
 
 class InvalidSchema(InvalidRequest):
-    """A schema with an unknown type, a doubled name or a doubled id."""
+    """A schema with an unknown type, a duplicate name or a duplicate id."""
 
     code = "invalid_schema"
 
@@ -154,9 +154,9 @@ class SchemaMismatch(InvalidRequest):
 
 
 class ValueOutsideFile(InvalidRequest):
-    """A value that every row of a file should have, and that stands only in a folder's name, or in a table's log.
+    """A value that every row of a file should have, but that only a folder's name or a table's log contains.
 
-    ``column`` names the column; ``folder`` the folder (``year=2020``), where it is one.
+    ``column`` names the column; ``folder`` the folder (``year=2020``), if there is one.
     """
 
     code = "value_outside_file"
@@ -169,7 +169,7 @@ class OtherTableFormat(InvalidRequest):
 
 
 class BlocksRefused(InvalidRequest):
-    """No file of a registration could be taken; ``refused`` lists each with its reason."""
+    """No file of a registration was accepted; ``refused`` lists each with its reason."""
 
     code = "blocks_refused"
 
@@ -187,31 +187,32 @@ class HeadersTooLarge(InvalidRequest):
 
 
 class InvalidPageToken(InvalidRequest):
-    """A page token that is not one of this service, was altered, or belongs to another request or snapshot."""
+    """A page token that this service did not issue, that was altered, or that belongs to another request or
+    snapshot."""
 
     code = "invalid_page_token"
 
 
 class InvalidSettings(InvalidRequest):
-    """Settings of a service that cannot be used; ``problems`` lists all that is wrong with them."""
+    """Invalid settings of a service; ``problems`` lists all of them."""
 
     code = "invalid_settings"
 
 
 class LocationRefused(InvalidRequest):
-    """A place of the store that the table may not use, whatever is there; ``location`` names it."""
+    """A location that the table may not use, whether it exists or not; ``location`` names it."""
 
     code = "location_refused"
 
 
 class NotSignable(InvalidRequest):
-    """A place for which no URL can be signed: its store has none, or the service no credentials for it."""
+    """A location without signed URLs: its store does not support them, or the service has no credentials for it."""
 
     code = "not_signable"
 
 
 class NotExpressible(InvalidRequest):
-    """The table, or what is asked of it, is nothing that the client's protocol can say without wrong rows."""
+    """The client's protocol cannot express the table, or the request, without wrong rows."""
 
     code = "not_expressible"
 
@@ -223,13 +224,14 @@ class LimitExceeded(InvalidRequest):
 
 
 class Unauthenticated(LamellaError):
-    """The request has no key or token, or one that does not hold; why is not told."""
+    """The request has no key or token, or an invalid one; the reason is not disclosed."""
 
     code = "unauthenticated"
 
 
 class PermissionDenied(LamellaError):
-    """The principal may not do this; ``role`` is what it would need. What it may not even see is not found instead."""
+    """The principal may not do this; ``role`` is what it would need. Objects that it may not even see are reported as
+    not found."""
 
     code = "permission_denied"
 
@@ -241,7 +243,7 @@ class NotParquet(LamellaError):
 
 
 class TruncatedParquet(NotParquet):
-    """The footer is cut off or points outside the file."""
+    """The footer is truncated or points outside the file."""
 
     code = "truncated_parquet"
 
@@ -265,7 +267,7 @@ class BlockReplaced(NotParquet):
 
 
 class NotFound(LamellaError):
-    """What was named does not exist, or may not be seen."""
+    """The named object does not exist, or may not be seen."""
 
     code = "not_found"
 
@@ -295,13 +297,13 @@ class SnapshotExpired(SnapshotNotFound):
 
 
 class TagNotFound(NotFound):
-    """No such tag of the table, or not any more."""
+    """No such tag of the table, or it has expired."""
 
     code = "tag_not_found"
 
 
 class LeaseNotFound(NotFound):
-    """No such lease of the table, or it ran out."""
+    """No such lease of the table, or it has expired."""
 
     code = "lease_not_found"
 
@@ -325,7 +327,7 @@ class PlanTaskNotFound(NotFound):
 
 
 class JobNotFound(NotFound):
-    """No such job, or it was over for so long that it was forgotten."""
+    """No such job, or it finished so long ago that it was deleted."""
 
     code = "job_not_found"
 
@@ -355,88 +357,91 @@ class ObjectNotFound(NotFound):
 
 
 class Conflict(LamellaError):
-    """Certainly not done, because of what is there already."""
+    """Certainly not done, because of the current state."""
 
     code = "conflict"
 
 
 class AlreadyExists(Conflict):
-    """A namespace or table of that name exists."""
+    """An object of that name exists."""
 
     code = "already_exists"
 
 
 class NamespaceNotEmpty(Conflict):
-    """The namespace still holds tables."""
+    """The namespace still has tables."""
 
     code = "namespace_not_empty"
 
 
 class DuplicateBlock(Conflict):
-    """A block of that location is in the table already, or twice in one request."""
+    """A block of that location is already in the table, or occurs twice in one request."""
 
     code = "duplicate_block"
 
 
 class QuotaExceeded(Conflict):
-    """There would be more than the service, or the namespace, may have.
+    """The request would exceed a quota of the service or the namespace.
 
-    ``limit`` names the quota, ``most`` is what it allows, ``used`` what there would be.
+    ``limit`` names the quota, ``most`` is its value, ``used`` the resulting use.
     """
 
     code = "quota_exceeded"
 
 
 class CommitConflict(Conflict):
-    """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the winner."""
+    """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the commit that removed
+    them."""
 
     code = "commit_conflict"
 
 
 class NewMatches(CommitConflict):
-    """Blocks were added that may hold rows which the change should have seen; ``blocks`` names them."""
+    """Blocks were added that may contain rows which the change should have seen; ``blocks`` names them."""
 
     code = "new_matches"
 
 
 class BlocksGone(Conflict):
-    """Blocks of an older snapshot are missing, or are other files by now; ``blocks`` names them."""
+    """Blocks of an older snapshot are missing, or their files were replaced; ``blocks`` names them."""
 
     code = "blocks_gone"
 
 
 class NotAppendOnly(Conflict):
-    """Blocks were removed where a reader of appended rows wants none removed; ``snapshot_id`` is the first to do so."""
+    """Blocks were removed, but a reader of appended rows allows no removals; ``snapshot_id`` is the first snapshot that
+    removed some."""
 
     code = "not_append_only"
 
 
 class SchemaConflict(Conflict):
-    """The table's schema is not the one that the change was made for; ``schema_id`` names the one there is."""
+    """The table's schema is not the one that the change was made for; ``schema_id`` names the current one."""
 
     code = "schema_conflict"
 
 
 class JobLeaseLost(Conflict):
-    """The job is not this worker's any more: its lease ran out, and another took the job over or nobody has it."""
+    """The job no longer belongs to this worker: its lease expired, and another worker took the job over or none has
+    it."""
 
     code = "job_lease_lost"
 
 
 class JobFinished(Conflict):
-    """The job is over, so that it cannot be cancelled, or succeeded, so that it cannot be tried again."""
+    """The job is finished and cannot be cancelled, or it succeeded and cannot be retried."""
 
     code = "job_finished"
 
 
 class JobRunning(Conflict):
-    """A worker is at the job; cancel it first."""
+    """A worker is running the job; cancel it first."""
 
     code = "job_running"
 
 
 class JobCancelled(Conflict):
-    """The job was told to end before it was done; what it committed stays."""
+    """The job was cancelled before it was done; what it committed stays."""
 
     code = "job_cancelled"
 
@@ -466,13 +471,13 @@ class UnsupportedFormat(ManifestError):
 
 
 class HashMismatch(ManifestError):
-    """The bytes read differ from the content hash recorded beside their location."""
+    """The bytes read differ from the content hash recorded with their location."""
 
     code = "hash_mismatch"
 
 
 class StoreError(LamellaError):
-    """Object storage failed, refused or answered nonsense."""
+    """Object storage failed, refused a request or returned an invalid answer."""
 
     code = "store_error"
 
@@ -484,31 +489,32 @@ class Unavailable(LamellaError):
 
 
 class Overloaded(Unavailable):
-    """The service refused a request before it looked at it, since too many are waiting; nothing was done."""
+    """The service refused a request without processing it, since too many are waiting; nothing was done."""
 
     code = "overloaded"
 
 
 class RateLimited(Overloaded):
-    """The principal, or the address, has asked more often than it may; ``retry_after_s`` says when there is room."""
+    """The principal, or the address, sent requests faster than allowed; ``retry_after_s`` says when the next one is
+    accepted."""
 
     code = "rate_limited"
 
 
 class TooSlow(Unavailable):
-    """The request did not come in the time that it has; ``limit`` says which part of it. Nothing was done."""
+    """The request was not received within its time limit; ``limit`` names the part. Nothing was done."""
 
     code = "too_slow"
 
 
 class CatalogOutdated(Unavailable):
-    """The catalog has the schema of an earlier release; ``lamella catalog migrate`` changes that."""
+    """The catalog has the schema of an earlier release; ``lamella catalog migrate`` upgrades it."""
 
     code = "catalog_outdated"
 
 
 class OutcomeUnknown(Unavailable):
-    """A mutation may have happened; ask again with the same idempotency key."""
+    """A mutation may have happened; repeat the request with the same idempotency key."""
 
     code = "outcome_unknown"
 
@@ -525,5 +531,5 @@ BY_CODE: dict[str, type[LamellaError]] = _tree(LamellaError)
 
 
 def from_code(code: str, message: str, details: dict[str, Any]) -> LamellaError:
-    """The error of that ``code``; an unknown code (a newer service) becomes a plain :class:`LamellaError`."""
+    """Returns the error with a code; an unknown code (a newer service) becomes a plain :class:`LamellaError`."""
     return BY_CODE.get(code, LamellaError)(message, **details)

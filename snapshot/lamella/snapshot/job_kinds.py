@@ -1,4 +1,4 @@
-"""The kinds of jobs: the arguments that each takes, and the command that runs it."""
+"""The kinds of jobs: their arguments, and the command that runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lamella.snapshot.errors import InvalidRequest
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-#: Words of a command line hold no NUL.
+#: Words of a command line must not contain NUL.
 _NO_NUL = r"\A[^\x00]*\Z"
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000, pattern=_NO_NUL)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_NO_NUL)]
@@ -26,8 +26,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RewriteArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How blocks are written anew. ``memory_mib``: of rows that one task holds. ``processes``: of the engine that runs
-    on the worker's machine. ``scratch``: a folder for rows on their way, which all tasks see."""
+    """How blocks are rewritten. ``memory_mib``: memory for the rows of one task. ``processes``: processes of the engine
+    on the worker's machine. ``scratch``: a folder for intermediate rows that all tasks can access."""
 
     memory_mib: Count | None = None
     processes: Count | None = None
@@ -35,8 +35,8 @@ class RewriteArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CompactArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``where``: only blocks that may hold a row of this filter. ``max_bytes``, ``max_blocks``: rewrite no more than
-    that. ``target_rows``, ``target_bytes``: how large a block should be.
+    """``where``: only blocks that may contain a row of this filter. ``max_bytes``, ``max_blocks``: maximum to rewrite.
+    ``target_rows``, ``target_bytes``: target size of a block.
     """
 
     where: Text | None = None
@@ -47,8 +47,8 @@ class CompactArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unkno
 
 
 class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``target_depth``: how many blocks a key value should lie in. ``min_gain``: what must be gained for each part that
-    is rewritten. ``repeat``: run so often, or until nothing is left."""
+    """``target_depth``: how many blocks may contain a key value. ``min_gain``: minimum ratio of gain to the fraction
+    that is rewritten. ``repeat``: maximum number of runs; the job ends earlier if nothing is left."""
 
     target_depth: Count | None = None
     min_gain: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -57,8 +57,8 @@ class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unk
 
 class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``by``: columns, ``a,b``, of a key of that ``kind`` in place of the table's cluster key. ``kind``: of the key
-    that ``by`` names. ``max_segments``: that are replaced at once. ``target_depth``: how many segments a key value
-    should lie in. ``min_gain``: what must be gained for each part of the segments that is replaced."""
+    that ``by`` names. ``max_segments``: maximum number that is replaced at once. ``target_depth``: how many segments
+    may contain a key value. ``min_gain``: minimum ratio of gain to the fraction of the segments that is replaced."""
 
     by: Text | None = None
     kind: Literal["linear", "zorder", "hilbert"] | None = None
@@ -68,8 +68,8 @@ class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``index``: its name. ``mode``: "incremental" indexes the blocks that it does not know, "full" all blocks anew,
-    "quick" only what needs no row to be read. ``max_blocks``: commit after so many blocks at most."""
+    """``index``: its name. ``mode``: "incremental" indexes the blocks that it does not cover, "full" all blocks again,
+    "quick" only what requires no rows to be read. ``max_blocks``: commit after at most this many blocks."""
 
     index: Name
     mode: Literal["incremental", "full", "quick"] = "incremental"
@@ -77,14 +77,14 @@ class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown
 
 
 class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``where``: the rows that go. ``time_zone``: of timestamps in it that have none."""
+    """``where``: the rows to delete. ``time_zone``: for timestamps in it without one."""
 
     where: Text
     time_zone: Name | None = None
 
 
 class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``set``: SQL by column. ``where``: the rows that change. ``all``: every row changes; one of the two is needed."""
+    """``set``: SQL by column. ``where``: the rows to change. ``all``: every row changes; one of the two is required."""
 
     set: Annotated[dict[Name, Text], msgspec.Meta(min_length=1)]
     where: Text | None = None
@@ -96,11 +96,11 @@ class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknow
 
 
 class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella vacuum``: without ``execute`` it only says what would be done.
+    """Arguments of ``lamella vacuum``: without ``execute`` it only reports what would be done.
 
-    ``older_than``: expire snapshots that were superseded so long ago (``7d``, ``12h``), in place of the table's
-    retention. ``include_external_blocks``: also delete files outside of the table's folder that were blocks of the
-    snapshots that expire now, and of no snapshot of any table that stays.
+    ``older_than``: expire snapshots that were superseded at least this long ago (``7d``, ``12h``), in place of the
+    table's retention. ``include_external_blocks``: also delete files outside of the table's folder that were blocks of
+    the snapshots that expire now, and are in no remaining snapshot of any table.
     """
 
     execute: bool = False
@@ -109,21 +109,21 @@ class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class VacuumDroppedArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella vacuum --dropped``. ``include_external_blocks``: also delete files outside of the tables' folders
-    that were blocks of these tables, and of no snapshot of any table that stays."""
+    """Arguments of ``lamella vacuum --dropped``. ``include_external_blocks``: also delete files outside of the tables'
+    folders that were blocks of these tables, and are in no remaining snapshot of any table."""
 
     execute: bool = False
     include_external_blocks: bool = False
 
 
 class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella verify``.
+    """Arguments of ``lamella verify``.
 
     ``snapshot``: one of the history instead of the current one. ``deep``: read the values of some blocks, and answer
     random filters from them. ``sample``: the share of blocks that this reads. ``blocks``: how many blocks it reads.
-    ``seed``: draws these blocks and filters; another one each time unless it is said. ``filters``: of each block.
-    ``no_files``: look only at what Lamella wrote, not at the blocks' files. ``pages``: every segment should have a page
-    sidecar. ``history``: look at so many snapshots back. ``repair``: write damaged sidecars again.
+    ``seed``: selects these blocks and filters; random by default. ``filters``: number per block. ``no_files``: check
+    only what Lamella wrote, not the blocks' files. ``pages``: every segment should have a page sidecar. ``history``:
+    how many snapshots back to check. ``repair``: rewrite damaged sidecars.
     """
 
     snapshot: Name | None = None
@@ -139,12 +139,12 @@ class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella external refresh``.
+    """Arguments of ``lamella external refresh``.
 
-    ``full``: open every file, also those that look unchanged. ``strict``: change nothing when a file is refused.
-    ``lenient``: leave out a file that is refused. ``verify``: read every value, and do not believe the files'
-    statistics. ``location``: the metadata file that an Iceberg table is at by now. ``allow_empty``: a directory without
-    any file is no mistake.
+    ``full``: open every file, also those that appear unchanged. ``strict``: change nothing if a file is refused.
+    ``lenient``: leave out a file that is refused. ``verify``: read every value instead of trusting the files'
+    statistics. ``location``: the current metadata file of an Iceberg table. ``allow_empty``: accept a directory without
+    any files.
     """
 
     full: bool = False
@@ -156,12 +156,12 @@ class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella export iceberg``.
+    """Arguments of ``lamella export iceberg``.
 
-    ``snapshot``: an id or a tag; the current one unless it is said. ``location``: the folder of the export, in place of
-    one in the table's own. ``columns``: ``a,b``, of which statistics are exported, in place of the first hundred.
-    ``hold``: the tag that keeps the exported snapshot from expiring. ``no_hold``: let it expire as any other.
-    ``trust_files``: do not open registered files to see whether Iceberg's readers can read them.
+    ``snapshot``: an id or a tag; by default the current one. ``location``: the folder of the export, in place of one in
+    the table's own. ``columns``: ``a,b``, the columns whose statistics are exported, in place of the first hundred.
+    ``hold``: the tag that keeps the exported snapshot from expiring. ``no_hold``: let it expire like any other.
+    ``trust_files``: do not open registered files to check whether Iceberg's readers can read them.
     """
 
     snapshot: Name | None = None
@@ -174,25 +174,26 @@ class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknow
 
 # The registry of job kinds. A kind is one entry: its name, its arguments, its command.
 #
-# The service checks the arguments of a job by it, the worker makes a command line of it; neither knows a kind by name.
-# Packages add their own by an entry point of the group ``lamella.job_kinds`` that gives a ``JobKind``.
+# The service checks the arguments of a job with it, and the worker builds a command line from it; no code checks for a
+# specific kind. Packages add kinds through an entry point of the group ``lamella.job_kinds`` that returns a
+# ``JobKind``.
 
 GROUP: Final = "lamella.job_kinds"
 _PLACE: Final = re.compile(r"(?P<message>.*) - at `\$(?P<path>.*)`", re.DOTALL)
 
 
 class JobKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of job. ``name`` is what users write; ``text`` says in one sentence what it does.
+    """A kind of job. ``name`` is what users write; ``text`` describes it in one sentence.
 
-    ``command``: words of the program, which is ``lamella``, or ``program`` where that is given. The table's name and
-    the arguments called ``positional`` stand behind them, all other arguments are options. ``is_spark``: the program
-    can work on a cluster, so a worker may start it by ``spark-submit``. ``final_statuses``: exit statuses after which
-    trying again cannot help: 2, a wrong command line, and others if the program gave its answer all the same.
+    ``command``: words of the program, which is ``lamella`` unless ``program`` is given. The table's name and the
+    arguments called ``positional`` follow, all other arguments are options. ``is_spark``: the program can run on a
+    cluster, so a worker may start it with ``spark-submit``. ``final_statuses``: exit statuses after which a retry
+    cannot help: 2, a wrong command line, and others if the program still gave its answer.
 
-    ``server_only``: a job of this kind can do with the worker's own rights what the one who asks for it could not do
-    alone, as by SQL that calls functions, so only who maintains the whole server asks for one. True unless it is said.
-    ``server_arguments``: those that only such a one gives. ``location_arguments``: those that say where the job writes,
-    which has to be a place that the table may use.
+    ``server_only``: a job of this kind can do with the worker's own rights what its submitter could not do alone, for
+    example through SQL that calls functions, so only an administrator of the whole server may submit one. True by
+    default. ``server_arguments``: those that only such an administrator may set. ``location_arguments``: those that
+    name where the job writes, which must be a location that the table may use.
     """
 
     name: str
@@ -209,11 +210,11 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     location_arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # msgspec 0.22 learns a type when it first meets it, and crashes if two threads do that at once.
+        # msgspec 0.22 analyses a type when it is first used, and crashes if two threads do that at once.
         msgspec.json.Decoder(self.arguments)
 
 
-#: They are about the worker's machine, and where it writes.
+#: Arguments about the worker's machine, and where it writes.
 _OF_THE_WORKER: Final = ("memory_mib", "processes", "scratch")
 BUILTIN: Final = (
     JobKind(
@@ -222,7 +223,7 @@ BUILTIN: Final = (
         command=("compact",),
         arguments=CompactArguments,
         is_spark=True,
-        final_statuses=(1, 2),  # 1: some blocks could not be read as they should be
+        final_statuses=(1, 2),  # 1: some blocks could not be read correctly
         server_only=False,
         server_arguments=_OF_THE_WORKER,
     ),
@@ -311,7 +312,7 @@ BUILTIN: Final = (
 
 @cache
 def job_kinds() -> dict[str, JobKind]:
-    """All kinds there are, by name: Lamella's own, and those of other packages."""
+    """Returns all job kinds by name: Lamella's own, and those of other packages."""
     found = {kind.name: kind for kind in BUILTIN}
     for point in entry_points(group=GROUP):
         kind = point.load()
@@ -322,7 +323,7 @@ def job_kinds() -> dict[str, JobKind]:
 
 
 def job_kind_named(name: str) -> JobKind:
-    """The kind of that name; raises InvalidRequest."""
+    """Returns the kind with a name; raises InvalidRequest."""
     found = job_kinds().get(name)
     if found is None:
         raise InvalidRequest(f"there is no job kind {name!r}; there are {', '.join(sorted(job_kinds()))}", kind=name)
@@ -330,11 +331,11 @@ def job_kind_named(name: str) -> JobKind:
 
 
 def check_arguments(kind: JobKind, given: Mapping[str, Any], *, root: str = "$.arguments") -> dict[str, Any]:
-    """The arguments of a job as plain values, without those that are as they would be anyway.
+    """Returns the arguments of a job as plain values, without those that equal their defaults.
 
     Raises:
-        InvalidRequest: one that the kind does not have, one that is missing, or a wrong value; ``details.path`` is its
-            JSON path below ``root``.
+        InvalidRequest: an unknown or missing argument, or an invalid value; ``details.path`` is its JSON path below
+            ``root``.
     """
     try:
         checked = msgspec.convert(dict(given), kind.arguments)
@@ -349,14 +350,13 @@ def check_arguments(kind: JobKind, given: Mapping[str, Any], *, root: str = "$.a
 def command_line(
     kind: JobKind, table: str | None, arguments: Mapping[str, Any], *, extra: Sequence[str] = ()
 ) -> list[str]:
-    """What stands behind the program's name for a job: ``vacuum --execute -- db.t``. ``extra``: more options.
+    """Returns the words after the program's name for a job: ``vacuum --execute -- db.t``. ``extra``: more options.
 
-    A member of the arguments that is true is a flag; a list and a mapping are options that are given again and again;
-    options that are at their default are left out. Values stand behind ``=`` and names behind ``--``, so that none is
-    taken for an option.
+    An argument that is true is a flag; lists and mappings become repeated options; options with their default are left
+    out. Values follow ``=`` and names follow ``--``, so that none is taken for an option.
 
     Raises:
-        InvalidRequest: arguments that the kind does not take, or a kind that needs a table without one.
+        InvalidRequest: arguments that the kind does not accept, or a kind that needs a table without one.
     """
     if kind.needs_table and table is None:
         raise InvalidRequest(f"a job of kind {kind.name!r} is about a table", kind=kind.name)

@@ -1,7 +1,7 @@
-"""Reports of readers: blocks that held no row for a filter, remembered for all who ask the same.
+"""Reader feedback: blocks that had no row for a filter, remembered for later queries with the same filter.
 
-A report is somebody's word, not a proof. What it depends on is in its key: the filter by what it means, the time zone,
-the case rule, the columns by id, type and default, and the block by its content.
+A report is a statement of a client, not a proof. Its key contains everything it depends on: the meaning of the filter,
+the time zone, the case rule, the columns by id, type and default, and the block by its content.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from lamella.snapshot.prune.selection import Kept
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, FeedbackUse, PruneRequest
 
-# What a filter asks, as a digest: the same for filters that mean the same by their form, whatever their spelling.
+# The digest of a filter: equal for filters that have the same meaning by their form, whatever their spelling.
 #
-# The digest is made of the filter as it was read, not as it is bound for statistics, since only that says everything
-# about a row: patterns, literals with the way they were written, functions. Columns stand in it by id, type and
-# default.
+# The digest is computed from the parsed filter, not from its bound form, since only the former says everything about a
+# row: patterns, literals with their spelling, functions. Columns are included by id, type and default.
 
 DIGEST_BYTES: Final = 16
-#: Counts up when what readers make of a filter changes, so that nothing from before is believed.
+#: Incremented when readers evaluate filters differently, so that no earlier report is used.
 _VERSION: Final = 2
 
 
 def questions(
     predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
 ) -> tuple[bytes, ...]:
-    """The digests under which an answer helps: of the filter as a whole, and of each predicate that it needs.
+    """Returns the digests under which an answer helps: of the whole filter, and of each predicate that it requires.
 
-    Empty when there is none: parts that no reader decides exactly have no digest.
+    Empty if there are none: parts that no reader decides exactly have no digest.
     """
     parts = [predicate, *(_flat(predicate, And) if isinstance(predicate, And) else ())]
     found = (digest_of(part, schema, time_zone=time_zone, case_sensitive=case_sensitive) for part in parts)
@@ -50,7 +49,8 @@ def questions(
 def digest_of(
     predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
 ) -> bytes | None:
-    """What names a predicate over the columns of a schema; None for one that is constant, or not decided exactly."""
+    """Returns the digest of a predicate over the columns of a schema; None for one that is constant, or not decided
+    exactly."""
     if isinstance(predicate, Constant):
         return None
     try:
@@ -66,7 +66,7 @@ class _NotExact(Exception):
 
 
 def _form(node: object, schema: Schema, case_sensitive: bool) -> tuple[object, ...]:
-    """A node as nested tuples: its kind, then its members."""
+    """Returns a node as nested tuples: its kind, then its members."""
     if isinstance(node, Unknown):
         raise _NotExact
     if isinstance(node, Ref):
@@ -94,16 +94,16 @@ def _member(value: object, schema: Schema, case_sensitive: bool) -> object:
 
 
 def _flat(node: And | Or, kind: type[And] | type[Or]) -> list[Predicate]:
-    """The children, those of children of the same kind instead of them."""
+    """Returns the children, with children of the same kind flattened."""
     return [each for child in node.children for each in (_flat(child, kind) if isinstance(child, kind) else (child,))]
 
 
 def _written(value: object) -> bytes:
-    """One text for each value; types that compare equal (``1``, ``1.0``, ``True``) are told apart."""
+    """Returns one text for each value; types that compare equal (``1``, ``1.0``, ``True``) are distinguished."""
     if isinstance(value, tuple):
         return b"(" + b",".join(_written(each) for each in value) + b")"
     if isinstance(value, float):
-        text = value.hex()  # zeros of either sign differ, which costs an answer and never gives a wrong one
+        text = value.hex()  # zeros of either sign differ, which may miss a report but never gives a wrong answer
     elif isinstance(value, bytes):
         text = value.hex()
     elif value is None or isinstance(value, bool | int | str):
@@ -114,12 +114,12 @@ def _written(value: object) -> bytes:
     return f"{type(value).__name__}{len(raw)}:".encode() + raw
 
 
-#: What one of the entries takes beside its keys, roughly.
+#: Approximate size of an entry without its keys.
 _ENTRY_BYTES: Final = 200
 
 
 class Facts:
-    """The blocks that were reported to be empty, by the digest of what they are empty for. Never changed."""
+    """The blocks that were reported empty, by the digest of the filter. Immutable."""
 
     def __init__(self, blocks: Mapping[bytes, BlockKeys]) -> None:
         self._blocks = dict(blocks)
@@ -129,24 +129,24 @@ class Facts:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory, roughly."""
+        """Returns the approximate memory in bytes."""
         return sum(keys.nbytes + _ENTRY_BYTES for keys in self._blocks.values())
 
     def known(self, digests: Sequence[bytes]) -> list[bytes]:
-        """Those of the digests that something is remembered under."""
+        """Returns those of the digests that have an entry."""
         return [digest for digest in digests if digest in self._blocks]
 
     def empty(self, digests: Sequence[bytes]) -> BlockKeys:
-        """The blocks that are empty for one of them, and so for a filter that needs all."""
+        """Returns the blocks that are empty for one of the digests, and so for a filter that requires all."""
         return np.concatenate([no_keys(), *(self._blocks[digest] for digest in self.known(digests))])
 
 
 class Told:
-    """What readers said about one filter, taken from the kept blocks of one prune; it adds up what it did.
+    """The reader feedback on one filter, applied to the kept blocks of one prune; counts its effect.
 
-    ``digests``: :func:`questions` of the filter over the snapshot's schema. ``keys`` gives
-    the block keys of a segment by its row, as it does for skip indexes. A block all of whose rows are proven to match
-    stays, whatever was reported.
+    ``digests``: :func:`questions` of the filter over the snapshot's schema. ``keys`` returns the block keys of a
+    segment by its row, as for skip indexes. A block all of whose rows are proven to match is kept, whatever was
+    reported.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Told:
         keys: Callable[[int], BlockKeys],
         timer: Callable[[], float],
     ) -> None:
-        #: Those under which something is known.
+        #: Those that have an entry.
         self.used = tuple(facts.known(digests))
         empty = facts.empty(self.used)
         self._empty = empty[np.argsort(empty[:, 1])]
@@ -166,13 +166,13 @@ class Told:
         self._ms = 0.0
 
     def refine(self, kept: Sequence[Kept]) -> Sequence[Kept]:
-        """The kept blocks without those that readers found empty; the same object when all of them stay."""
+        """Returns the kept blocks without those that readers found empty; the same object if all of them stay."""
         before = self._ruled_out
         left = [found for part in kept if len((found := self.refine_one(part)).rows)]
         return kept if self._ruled_out == before else left
 
     def refine_one(self, part: Kept) -> Kept:
-        """As :meth:`refine`, of one segment, perhaps without any block left."""
+        """Applies :meth:`refine` to one segment, which may have no blocks left."""
         started = self._timer()
         is_empty = self._is_empty(self._keys(part.segment)[part.rows])
         is_proven = part.codes == ALL
@@ -187,14 +187,14 @@ class Told:
     def _is_empty(self, keys: BlockKeys) -> Mask:
         if not len(self._empty):
             return np.zeros(len(keys), dtype=bool)
-        # Of two files with the same second half only the first one would be found, which keeps a block too many.
+        # Of two files with the same second half only the first is found, which keeps one block too many.
         places = np.minimum(np.searchsorted(self._empty[:, 1], keys[:, 1]), len(self._empty) - 1)
         found: Mask = (self._empty[places] == keys).all(axis=1)
         return found
 
     @property
     def use(self) -> FeedbackUse:
-        """What the report says."""
+        """Returns the counters for the report."""
         return FeedbackUse(
             considered=self._considered,
             ruled_out=self._ruled_out,
@@ -203,24 +203,24 @@ class Told:
         )
 
 
-#: The property of a table that readers' reports are believed for.
+#: The table property that enables reader feedback.
 ENABLED: Final = "lamella.feedback.enabled"
 _PREFIX: Final = "lamella.feedback."
 
 
 class FeedbackSource(Protocol):
-    """What is remembered for tables. Thread-safe."""
+    """The stored feedback of tables. Thread-safe."""
 
     def is_near(self, head: Snapshot) -> bool:
-        """Whether :meth:`facts` answers without waiting for anything."""
+        """Returns whether :meth:`facts` answers without blocking."""
         ...
 
     def facts(self, head: Snapshot) -> Facts | None:
-        """What is remembered for the table of a snapshot; None: nothing is believed there."""
+        """Returns the stored feedback for the table of a snapshot; None if it is disabled there."""
         ...
 
     def used(self, head: Snapshot, digests: Sequence[bytes]) -> None:
-        """Facts under these digests were used just now."""
+        """Mark facts under these digests as used."""
         ...
 
 
@@ -232,7 +232,8 @@ def told_of(
     keys: Callable[[int], BlockKeys],
     timer: Callable[[], float],
 ) -> Told | None:
-    """What readers said about a filter, ready to be taken from the blocks that a prune keeps; None: nothing."""
+    """Returns the reader feedback on a filter, ready to be applied to the blocks that a prune keeps; None if there is
+    none."""
     if source is None or not is_enabled(head.properties):
         return None
     facts = source.facts(head)
@@ -247,12 +248,12 @@ def told_of(
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:
-    """Whether the table wants readers' reports to be believed."""
+    """Returns whether the table has enabled reader feedback."""
     return properties.get(ENABLED) == "true"
 
 
 def check_feedback(properties: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a property of feedback that is not known, or says neither true nor false."""
+    """Raise InvalidRequest for an unknown feedback property, or one that is neither true nor false."""
     for name, value in properties.items():
         if name.startswith(_PREFIX) and (name != ENABLED or value not in ("true", "false")):
             raise InvalidRequest(f"{name}={value!r}: the property is {ENABLED}, true or false", property=name)

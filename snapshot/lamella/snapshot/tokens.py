@@ -1,4 +1,4 @@
-"""API keys, and tokens that only the service can have written."""
+"""API keys, and tokens signed by the service."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Final
 
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
 
-# API keys as texts: made of 256 random bits, and known by their hash.
+# API keys as texts: 256 random bits, stored as their hash.
 #
-# A key is ``lamella_``, 43 characters, and 6 more that follow from those, so that a scanner finds one in a repository
-# and a mistyped one is refused without a look into the catalog. Its bits are all random, so a plain hash keeps it:
-# there is nothing to guess that a slow one would protect.
+# A key is ``lamella_``, 43 characters, and a checksum of 6 more, so that a scanner finds one in a repository and a
+# mistyped one is refused without a catalog look-up. All its bits are random, so a plain hash is sufficient: a slow hash
+# would not protect anything that can be guessed.
 
 PREFIX: Final = "lamella_"
 RANDOM_BYTES: Final = 32
@@ -26,7 +26,7 @@ _FORM: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{{_BODY_CHARACTERS + _CHECK_C
 
 
 def key_text(random: bytes) -> str:
-    """The key of 32 random bytes."""
+    """Returns the key of 32 random bytes."""
     if len(random) != RANDOM_BYTES:
         raise ValueError(f"a key is made of {RANDOM_BYTES} random bytes, not {len(random)}")
     body = base64.urlsafe_b64encode(random).decode().rstrip("=")
@@ -34,7 +34,7 @@ def key_text(random: bytes) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text can be a key: its form and its last characters are right."""
+    """Returns whether a text can be a key: its form and its checksum are right."""
     if _FORM.fullmatch(text) is None:
         return False
     body = text[len(PREFIX) : -_CHECK_CHARACTERS]
@@ -42,12 +42,12 @@ def is_key(text: str) -> bool:
 
 
 def key_sha256(text: str) -> str:
-    """The hash by which a key is known, hexadecimal."""
+    """Returns the hash that identifies a key, hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def unspelt(text: str) -> str:
-    """A text without the keys that stand in it, for what is written down; nobody should have put one there."""
+    """Returns a text without any keys in it, for logging."""
     return _FORM.sub(f"{PREFIX}hidden", text) if PREFIX in text else text
 
 
@@ -61,9 +61,9 @@ _MAX_CHARACTERS: Final = 1_000
 
 
 class SignedTokens:
-    """Writes and reads the tokens of one secret for one ``purpose``: those of another purpose are not taken.
+    """Writes and reads the tokens of one secret for one ``purpose``; those of another purpose are refused.
 
-    ``max_characters``: longer ones are not read.
+    ``max_characters``: longer ones are refused.
     """
 
     def __init__(self, secret: bytes, purpose: str, *, max_characters: int = _MAX_CHARACTERS) -> None:
@@ -74,11 +74,11 @@ class SignedTokens:
         self._max_characters = max_characters
 
     def write(self, body: bytes) -> str:
-        """The token of these bytes."""
+        """Returns the token of bytes."""
         return base64.urlsafe_b64encode(self._mac(body) + body).decode().rstrip("=")
 
     def read(self, text: str) -> bytes:
-        """The bytes of a token; raises InvalidPageToken for one that is not ours, or was altered."""
+        """Returns the bytes of a token; raises InvalidPageToken for a foreign or altered one."""
         if len(text) > self._max_characters or not text.isascii():
             raise InvalidPageToken("the page token is not one of this service")
         try:

@@ -1,6 +1,6 @@
-"""How spans leave a process: by OpenTelemetry's SDK and its own environment variables.
+"""Exports traces with OpenTelemetry's SDK and its own environment variables.
 
-Nothing here is loaded unless somebody wants traces; the SDK and the exporter come with ``lamella[telemetry]``.
+Nothing here is loaded unless traces are enabled; the SDK and the exporter come with ``lamella[telemetry]``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from lamella.snapshot.errors import InvalidRequest
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-#: How long the last spans may take to leave when a process ends, in seconds.
+#: Maximum time to send the last spans when a process ends, in seconds.
 _LAST_S: Final = 5.0
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
 def open_provider(service: str) -> TracerProvider:
-    """A provider whose spans are sent by OTLP over HTTP, in the background and in batches.
+    """Returns a provider whose spans are sent by OTLP over HTTP, in the background and in batches.
 
-    ``service`` is the process's name unless ``OTEL_SERVICE_NAME`` gives one. Endpoint, headers, sampler, limits,
-    batches and the resource come from the standard variables. Nothing is registered for the whole process.
+    ``service`` is the process's name unless ``OTEL_SERVICE_NAME`` is set. Endpoint, headers, sampler, limits, batches
+    and the resource come from the standard variables. Nothing is registered for the whole process.
 
     Raises:
-        InvalidRequest: the packages are not there, or a variable asks for another exporter or protocol.
+        InvalidRequest: the packages are not installed, or a variable requests another exporter or protocol.
     """
     from importlib import metadata
 
@@ -54,7 +54,7 @@ def open_provider(service: str) -> TracerProvider:
 
 
 def close_provider(provider: TracerProvider) -> None:
-    """Send what is left, for a few seconds at most; a collector that does not answer holds up nobody."""
+    """Send the remaining spans within a few seconds; a collector that does not answer does not delay the exit."""
     ending = threading.Thread(target=provider.shutdown, name="lamella-last-spans", daemon=True)
     ending.start()
     ending.join(_LAST_S)
