@@ -1,4 +1,5 @@
-"""Binding: names become column ids, literals become values of the column's order, and the inexact becomes unknown."""
+"""Binding: replaces names by column ids and literals by values of the column's order; inexact predicates become
+unknown."""
 
 from __future__ import annotations
 
@@ -82,24 +83,24 @@ from lamella.snapshot.schema.types import Order
 from lamella.snapshot.stats.bound import Value
 
 _EXACT_SINGLE: Final = 1 << 24
-#: The least number that has more digits than Spark's widest decimal.
+#: The smallest number with more digits than Spark's widest decimal.
 _TOO_LONG: Final = 10**MAX_DIGITS
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _DATE_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, text: str) -> Membership | Anything:
-    """``term IN literals``.
+    """Binds ``term IN literals``.
 
     Raises:
-        FilterTypeMismatch: one of them can never be compared with the term.
+        FilterTypeMismatch: one of the literals can never be compared with the term.
     """
     dtype = term.dtype
     if dtype.is_integer:
         plain = _whole_numbers(literals, *dtype.int_range)
         if plain is not None:
             return Membership(term, plain, False, False, text)
-    # Spark refuses a list with one value that the term cannot be compared with, whatever the others are.
+    # Spark refuses a list with one value that cannot be compared with the term, whatever the others are.
     for literal in literals:
         check_comparable(literal, term)
     given = _one_type([literal for literal in literals if literal.kind != "null"], term)
@@ -125,7 +126,7 @@ def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, t
 
 
 def _whole_numbers(literals: tuple[Literal, ...], low: int, high: int) -> tuple[int, ...] | None:
-    """The values of a list of whole numbers that a column of integers may have; None for any other list."""
+    """Returns the values of a list of whole numbers that an integer column may have; None for any other list."""
     values: set[int] = set()
     for literal in literals:
         value = literal.value
@@ -137,7 +138,7 @@ def _whole_numbers(literals: tuple[Literal, ...], low: int, high: int) -> tuple[
 
 
 def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusable:
-    """The list as Spark sees it: IN brings column and values to one common type before it compares."""
+    """Returns the list as Spark evaluates it: IN converts column and values to one common type before it compares."""
     kinds = {literal.kind for literal in literals}
     if (
         "float" in kinds
@@ -171,14 +172,14 @@ def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusa
 
 
 def _typed(literal: Literal) -> Literal:
-    """A number as a list has it: by its type, where a comparison would go by its digits."""
+    """Returns a number with its type, as in a list; a comparison would use its digits."""
     if literal.type or not isinstance(literal.value, int) or not -(1 << 63) <= literal.value < 1 << 63:
         return literal
     return Literal(literal.kind, literal.value, "int32" if -(1 << 31) <= literal.value < 1 << 31 else "int64")
 
 
 def _canonical(literal: Literal, term: BoundTerm) -> bool:
-    """True when text compared as text and text cast to the column's type give the same answer."""
+    """Returns whether comparing as text and comparing as the column's type give the same answer."""
     text = str(literal.value)
     if term.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
         return _INTEGER_TEXT.fullmatch(text) is not None and term.dtype.name != "uint64"
@@ -188,14 +189,14 @@ def _canonical(literal: Literal, term: BoundTerm) -> bool:
 
 
 _MIN_PARTS: Final = 2
-#: The comparisons of one term, which leave a range; NaN lies outside whenever it ends above.
+#: The comparisons of one term, which define a range; NaN is outside if the range has an upper limit.
 _Range = list[Comparison]
 _LOW: Final = ("gt", "ge", "eq")
 _HIGH: Final = ("lt", "le", "eq")
 
 
 def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
-    """The children of a conjunction, as sharp as they are together; each row's result stays what it was."""
+    """Combines the children of a conjunction into narrower predicates; the result for each row stays the same."""
     flat: list[BoundPredicate] = []
     for child in children:
         if isinstance(child, BoundAnd):
@@ -229,7 +230,7 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
 
 
 def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:
-    """``x >= 5 AND x <> 5`` is ``x > 5``: ranges lose the ends that another conjunct excludes."""
+    """Rewrites ``x >= 5 AND x <> 5`` to ``x > 5``: excludes the ends of ranges that another conjunct excludes."""
     ends = {child.term for child in flat if isinstance(child, Comparison) and child.op in ("ge", "le")}
     excluded: dict[BoundTerm, set[Value]] = {}
     for child in flat if ends else ():
@@ -264,7 +265,7 @@ def _cut(listed: Membership, found: _Range | None) -> Membership:
 
 
 def _is_empty(parts: _Range) -> bool:
-    """True when no value fits, NaN included: one part's upper bound lies outside another's lower one."""
+    """Returns whether no value matches, including NaN: one part's upper limit is outside another's lower one."""
     low, high = _ends(parts)
     if low is None or high is None:
         return False
@@ -274,7 +275,7 @@ def _is_empty(parts: _Range) -> bool:
 
 
 def _ends(parts: _Range) -> tuple[Comparison | None, Comparison | None]:
-    """The part that bounds the values from below most tightly, and the one from above; None where there is none."""
+    """Returns the part with the highest lower limit, and the one with the lowest upper limit; None if there is none."""
     low: Comparison | None = None
     high: Comparison | None = None
     for part in parts:
@@ -305,13 +306,13 @@ _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt"
 
 
 _EXACT: Final = Context(prec=2 * MAX_DIGITS)
-#: The deadline is looked at once for so many predicates.
+#: The deadline is checked once per this many predicates.
 _BETWEEN_CHECKS: Final = 64
 _ORDERING: Final = ("lt", "le", "gt", "ge")
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """What binding asks of a type; ``is_signed``: an integer that Spark has too."""
+    """What binding needs to know of a type; ``is_signed``: an integer type that Spark has too."""
 
     order: Order | None
     is_signed: bool
@@ -327,12 +328,13 @@ def _kind(dtype: DataType) -> _Kind:
 def bind(
     predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
 ) -> BoundPredicate:
-    """The filter over ``schema``'s columns.
+    """Binds a filter to the columns of ``schema``.
 
     Raises:
         UnknownColumn: a name that the schema does not have (also inside parts that are not used).
         FilterTypeMismatch: a literal that can never be compared with its column, two terms that Spark refuses to
-            compare, or a condition that is no boolean. Like the first it has the ``position`` of the predicate.
+            compare, or a condition that is not a boolean. The error has the ``position`` of the predicate, like
+            UnknownColumn.
         InvalidRequest: an unknown time zone.
     """
     if spark_casts.zone(time_zone) is None:
@@ -438,7 +440,8 @@ class _Binder:
         return _at(term, op, place, text)
 
     def _constant(self, term: Term) -> Literal | None:
-        """The constant that a term is, for a comparison: with a type only where a cast gave it one."""
+        """Returns the constant value of a term in a comparison, with a type only if a cast gave it one; None if it is
+        not constant."""
         if isinstance(term, Literal):
             return term if not term.type else Literal(term.kind, term.value)
         if not isinstance(term, Cast) or not isinstance(term.term, Literal):
@@ -487,7 +490,7 @@ class _Binder:
 
 
 def _conjuncts(node: And) -> list[Predicate]:
-    """The parts of a conjunction and of those inside it, in their order, so that all are looked at together once."""
+    """Returns the parts of a conjunction and of nested ones, in order, so that all are examined together once."""
     for child in node.children:
         if type(child) is And:
             break
@@ -505,7 +508,7 @@ def _conjuncts(node: And) -> list[Predicate]:
 
 
 def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundPredicate:
-    """``1 = 1`` and the like: of whole numbers, or equality of texts; other pairs are left alone."""
+    """Binds ``1 = 1`` and similar: comparisons of whole numbers, and equality of texts; other pairs stay unknown."""
     if "null" in (left.kind, right.kind):
         return Fixed(None)
     if left.kind == right.kind == "integer" and isinstance(left.value, int) and isinstance(right.value, int):
@@ -514,13 +517,13 @@ def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundP
 
 
 def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
-    """``column op place`` with the place moved onto a value of the column."""
+    """Binds ``column op place``, with the place moved to a value of the column."""
     value, kind = place.value, _kind(term.dtype)
     if kind.order in ("float", "bytes"):
         if not isinstance(value, int | float | bytes):
             raise AssertionError("floats and bytes have no places between values")
         return Comparison(term, op, value, text)
-    if isinstance(value, float):  # NaN or infinite, against integers
+    if isinstance(value, float):  # NaN or infinite, compared with integers
         above = math.isnan(value) or value > 0
         return NonNull(term, op in ("lt", "le") if above else op in ("gt", "ge"), text)
     if isinstance(value, bytes):

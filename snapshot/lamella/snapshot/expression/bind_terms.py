@@ -1,4 +1,4 @@
-"""Binding of terms: what each function of columns computes, or why it is not understood."""
+"""Binding of terms: the value that each function of columns computes, or the reason why it is not supported."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type
 
 # Numbers in terms: Spark's types for them, casts between them, and constants.
 #
-# The wider of two integers, decimals with room for the exact result, doubles beside anything; what Spark would round
-# is not understood.
+# The result type is the wider of two integers, a decimal with room for the exact result, or a double if one operand is.
+# Operations that Spark would round are not supported.
 
 INT: Final = parse_type("int32")
 LONG: Final = parse_type("int64")
@@ -76,7 +76,7 @@ def decimal_arithmetic(
 
 
 def is_comparable(left: DataType, right: DataType) -> bool:
-    """True when two types' bounds can be compared as they are, and Spark compares the values so."""
+    """Returns whether two types' bounds can be compared directly, and Spark compares the values in the same way."""
     if left.is_integer and right.is_integer:
         return left.order == right.order
     if left.is_float and right.is_float:
@@ -89,7 +89,7 @@ def is_comparable(left: DataType, right: DataType) -> bool:
 
 
 def as_decimals(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
-    """Both as the decimals that hold the values of both exactly."""
+    """Returns both terms as decimals that represent the values of both exactly."""
     (p1, s1), (p2, s2) = _digits(left), _digits(right)
     scale = max(s1, s2)
     precision = max(p1 - s1, p2 - s2) + scale
@@ -110,7 +110,7 @@ def as_doubles(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm]
 
 
 def room_for(dtype: DataType, held: list[Held]) -> DataType | None:
-    """The type of a coalesce of such a column and numbers, None where that would have to round."""
+    """Returns the type of a coalesce of such a column and numbers, None if it would have to round."""
     if not held:
         return dtype
     if dtype.name == "float32":
@@ -144,7 +144,7 @@ def cast_number(term: BoundTerm, wanted: DataType, name: str) -> BoundTerm | Unu
 
 
 def digits_of(number: Decimal) -> tuple[int, int]:
-    """Precision and scale of the decimal type that Spark gives a number by its digits."""
+    """Returns precision and scale of the decimal type that Spark gives a number by its digits."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or exponent >= 0:
         return len(digits) + (exponent if isinstance(exponent, int) else 0), 0
@@ -152,7 +152,7 @@ def digits_of(number: Decimal) -> tuple[int, int]:
 
 
 def type_of(literal: Literal) -> DataType:
-    """The type of a whole number or decimal outside of arithmetic with decimals."""
+    """Returns the type of a whole number or decimal outside of decimal arithmetic."""
     if literal.type:
         return parse_type(literal.type)
     value = literal.value
@@ -163,7 +163,7 @@ def type_of(literal: Literal) -> DataType:
 
 
 def held(literal: Literal) -> Held | Unusable:
-    """A literal inside a function, in the type that Spark gives it."""
+    """Returns a literal inside a function, in the type that Spark gives it."""
     value, name = literal.value, term_text(literal)
     if literal.kind in ("integer", "decimal"):
         dtype = type_of(literal)
@@ -181,7 +181,7 @@ def held(literal: Literal) -> Held | Unusable:
 
 
 def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
-    """A whole number or decimal constant in another type that holds it exactly."""
+    """Returns a whole number or decimal constant in another type that represents it exactly."""
     source, value = held.dtype, held.value
     if not isinstance(value, int) or not (source.is_integer or source.name == "decimal"):
         return Unusable("a constant that is cast is not used")
@@ -195,7 +195,7 @@ def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
 
 
 def _typed_digits(held: Held) -> tuple[int, int]:
-    """Precision and scale of a constant's type."""
+    """Returns precision and scale of a constant's type."""
     return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (DIGITS[held.dtype.bits], 0)
 
 
@@ -208,12 +208,12 @@ def kind_of(term: BoundTerm) -> str | None:
 
 
 def signed_bits(dtype: DataType) -> int:
-    """Width of the signed integer that Spark reads a column as."""
+    """Returns the width of the signed integer as which Spark reads a column."""
     return dtype.bits * 2 if dtype.order == "uint" else dtype.bits
 
 
 def _digits(term: BoundTerm) -> tuple[int, int]:
-    """Precision and scale of a term in decimal arithmetic."""
+    """Returns precision and scale of a term in decimal arithmetic."""
     if term.dtype.name == "decimal":
         return term.dtype.precision, term.dtype.scale
     if isinstance(term, Held) and term.digits:
@@ -221,15 +221,16 @@ def _digits(term: BoundTerm) -> tuple[int, int]:
     return DIGITS[signed_bits(term.dtype)], 0
 
 
-# Binding of terms: a function of columns becomes what is computed, or the reason why it is not understood.
+# Binding of terms: a function of columns becomes a computed term, or the reason why it is not supported.
 #
-# Types are Spark's: the wider of two integers, decimals with room for the exact result, doubles beside anything. What
-# Spark would round, cast row by row, or decide by its ANSI setting has no exact meaning here and is not understood.
+# Types are Spark's: the wider of two integers, decimals with room for the exact result, doubles if one operand is a
+# double. Operations that Spark would round, cast row by row, or decide by its ANSI setting have no exact meaning here
+# and are not supported.
 
 _INSTANT: Final = parse_type("timestamp(us)")
 _STRING: Final = parse_type("string")
 _MAX_MONTHS: Final = 120_000
-#: Microseconds in the units of times that are used.
+#: Microseconds per time unit in use.
 FACTORS: Final = {"us": 1, "ms": 1000}
 _UNITS: Final[dict[str, calendar.Unit]] = {
     "year": "year",
@@ -249,23 +250,23 @@ _UNITS: Final[dict[str, calendar.Unit]] = {
 
 
 class Binder(Protocol):
-    """What functions need of :class:`lamella.snapshot.expression.bind_terms.TermBinder`."""
+    """The methods of :class:`lamella.snapshot.expression.bind_terms.TermBinder` that functions use."""
 
     def offsets(self) -> Offsets:
-        """The offsets of the session's time zone."""
+        """Returns the offsets of the session's time zone."""
 
     def wall(self, term: BoundTerm) -> BoundTerm | Unusable:
-        """A time or date as the wall clock shows it, in microseconds."""
+        """Returns a time or date as a wall clock time, in microseconds."""
 
     def day(self, term: BoundTerm) -> BoundTerm | Unusable:
-        """The date of a date or time."""
+        """Returns the date of a date or time."""
 
     def cast(self, term: BoundTerm, target: str, name: str) -> BoundTerm | Unusable:
-        """The term in another type."""
+        """Returns the term cast to another type."""
 
 
 def renamed(term: BoundTerm | Unusable, name: str) -> BoundTerm | Unusable:
-    """The same term under the text of the whole."""
+    """Returns the same term with the text of the whole expression."""
     return Derived(term.function, term.arguments, term.dtype, name) if isinstance(term, Derived) else term
 
 
@@ -418,7 +419,7 @@ def _text(term: BoundTerm) -> str:
 
 
 Reader = Callable[[Binder, Call, list[BoundTerm]], BoundTerm | Unusable]
-#: How each function of the language is bound, its arguments being bound already.
+#: How each function of the language is bound; its arguments are bound already.
 READERS: Final[dict[str, Reader]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide"), _arithmetic),
     **dict.fromkeys(("negative", "abs"), _unary),
@@ -440,7 +441,7 @@ READERS: Final[dict[str, Reader]] = {
 
 _WALL: Final = parse_type("timestamp_ntz(us)")
 _DAY_US: Final = 86_400_000_000
-#: Which constants a coalesce takes beside a term, the result being of the term's type.
+#: The constants that a coalesce accepts with a term, if the result has the term's type.
 _BESIDE: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("int32", "int64"), frozenset({"integer"})),
     "decimal": frozenset({"integer", "decimal"}),
@@ -464,7 +465,7 @@ class TermBinder:
         self._columns: dict[str, Leaf | Unusable] = {}
 
     def bind(self, term: Term) -> BoundTerm | Unusable:
-        """The term, or why it is not understood.
+        """Binds a term; returns the reason if it is not supported.
 
         Raises:
             UnknownColumn: anywhere in the term.
@@ -485,7 +486,7 @@ class TermBinder:
                 return self._call(term)
 
     def _column(self, path: str) -> Leaf | Unusable:
-        """The column of a path; one that is named again is not looked up again."""
+        """Returns the column of a path; repeated names are looked up once."""
         found = self._columns.get(path)
         if found is None:
             leaf = self._schema.find(path, case_sensitive=self._case_sensitive)
@@ -511,14 +512,14 @@ class TermBinder:
         return READERS[term.function](self, term, bound)
 
     def offsets(self) -> Offsets:
-        """The offsets of the session's time zone."""
+        """Returns the offsets of the session's time zone."""
         zone = spark_casts.zone(self._time_zone)
         if zone is None:
             raise AssertionError("the time zone was checked before")
         return offsets_of(zone)
 
     def wall(self, term: BoundTerm) -> BoundTerm | Unusable:
-        """A time or date as the wall clock shows it, in microseconds."""
+        """Returns a time or date as a wall clock time, in microseconds."""
         dtype = term.dtype
         if dtype.name == "date":
             return Derived(calendar.Micros(_DAY_US), (term,), _WALL, term.name)
@@ -530,14 +531,14 @@ class TermBinder:
         return term if factor == 1 else Derived(calendar.Micros(factor), (term,), _WALL, term.name)
 
     def day(self, term: BoundTerm) -> BoundTerm | Unusable:
-        """The date of a date or time."""
+        """Returns the date of a date or time."""
         if term.dtype.name == "date":
             return term
         wall = self.wall(term)
         return wall if isinstance(wall, Unusable) else Derived(calendar.Day(), (wall,), DATE, term.name)
 
     def cast(self, term: BoundTerm, target: str, name: str) -> BoundTerm | Unusable:
-        """The term in another type, as ``CAST`` does it; raises InvalidFilter for a type that does not exist."""
+        """Returns the term in another type, like ``CAST``; raises InvalidFilter for a type that does not exist."""
         try:
             wanted = parse_type(target)
         except InvalidSchema as error:
@@ -562,7 +563,8 @@ class TermBinder:
         return cast_number(term, wanted, name)
 
     def alike(self, left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
-        """Both terms in one order, as Spark casts them before it compares the values; or why that is not exact."""
+        """Converts both terms to one order, as Spark casts them before it compares; returns the reason if that is not
+        exact."""
         pair = left.dtype, right.dtype
         if is_comparable(*pair):
             return left, right
@@ -615,7 +617,7 @@ class TermBinder:
         return Derived(Coalesce(), tuple(arguments), wanted or first.dtype, term_text(term))
 
     def _held_beside(self, literal: Literal, dtype: DataType) -> Held | None:
-        """A constant of a coalesce in the result's type; None where Spark's type for the whole is another."""
+        """Returns a constant of a coalesce in the result's type; None if Spark's type for the whole is another."""
         if literal.kind == "null":
             return Held(None, dtype, "NULL")
         if literal.kind not in _BESIDE.get(dtype.name, frozenset()):

@@ -1,7 +1,7 @@
-"""A filter bound to a schema: columns are ids, literals are values of the column's order.
+"""Bound filters: columns are ids, literals are values of the column's order.
 
-Every node maps each row to true, false or null exactly as the filter does, but for the nodes whose name says that
-they are unknown.
+Every node maps each row to true, false or null exactly as the filter does, except for :class:`Anything`, which is
+unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BoundOperator = Literal["lt", "le", "gt", "ge", "eq"]
 class Held(msgspec.Struct, frozen=True, gc=False):
     """A constant as a term: a value of ``dtype``, None for null.
 
-    ``digits``: how many a whole number has that was written with them; beside a decimal Spark types it by these.
+    ``digits``: the number of digits of a whole number; with a decimal operand, Spark types it by these.
     """
 
     value: Value | None
@@ -39,7 +39,7 @@ class Derived(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
-#: What predicates speak of. Each has ``dtype`` and ``name``.
+#: The operands of predicates. Each has ``dtype`` and ``name``.
 BoundTerm = Leaf | Held | Derived
 
 
@@ -68,7 +68,8 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
 
 
 class Membership(msgspec.Struct, frozen=True, gc=False):
-    """``term IN values``: ascending, no doubles, no NaN; ``has_nan`` and ``has_null`` say what else is listed."""
+    """``term IN values``: ascending, no duplicates, no NaN; ``has_nan`` and ``has_null``: whether these are listed
+    too."""
 
     term: BoundTerm
     values: tuple[Value, ...]
@@ -92,7 +93,7 @@ class NanTest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Prefix(msgspec.Struct, frozen=True, gc=False):
-    """Texts that begin with ``prefix``; ``whole``: all of those match, else those that are like the ``parts``."""
+    """Texts that begin with ``prefix``; ``whole``: all of those match, otherwise those that match the ``parts``."""
 
     term: BoundTerm
     prefix: bytes
@@ -110,7 +111,7 @@ class NonNull(msgspec.Struct, frozen=True, gc=False):
 
 
 class Anything(msgspec.Struct, frozen=True, gc=False):
-    """Not known; with a ``term``, null exactly where that is null."""
+    """An unknown result; with a ``term``, null exactly where that is null."""
 
     text: str
     reason: str
@@ -118,13 +119,13 @@ class Anything(msgspec.Struct, frozen=True, gc=False):
 
 
 class BoundIsTrue(msgspec.Struct, frozen=True, gc=False):
-    """Null becomes false."""
+    """``IS TRUE``: null becomes false."""
 
     child: BoundPredicate
 
 
 class BoundIsUnknown(msgspec.Struct, frozen=True, gc=False):
-    """Null becomes true, all else false."""
+    """``IS UNKNOWN``: null becomes true, all else false."""
 
     child: BoundPredicate
 
@@ -154,14 +155,14 @@ BoundPredicate = Fixed | BoundLeaf | BoundIsTrue | BoundIsUnknown | BoundAnd | B
 
 
 def children_of(node: BoundPredicate) -> tuple[BoundPredicate, ...]:
-    """The direct parts of a node."""
+    """Returns the direct children of a node."""
     if isinstance(node, BoundAnd | BoundOr):
         return node.children
     return (node.child,) if isinstance(node, BoundNot | BoundIsTrue | BoundIsUnknown) else ()
 
 
 def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
-    """The predicates of a tree, left to right."""
+    """Returns the predicates of a tree, left to right."""
     found: list[BoundLeaf] = []
     left = [node]
     while left:
@@ -176,19 +177,19 @@ def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
 
 
 def terms_of(leaf: BoundLeaf) -> tuple[BoundTerm, ...]:
-    """What a predicate speaks of."""
+    """Returns the terms of a predicate."""
     if isinstance(leaf, Pair):
         return leaf.left, leaf.right
     return () if leaf.term is None else (leaf.term,)
 
 
 def functions_in(term: BoundTerm) -> int:
-    """How many functions a term has."""
+    """Returns the number of functions in a term."""
     return 1 + sum(map(functions_in, term.arguments)) if isinstance(term, Derived) else 0
 
 
 def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
-    """The columns of a term, each once."""
+    """Returns the columns of a term, without duplicates."""
     if isinstance(term, Leaf):
         return (term,)
     if isinstance(term, Held):
@@ -197,12 +198,12 @@ def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
 
 
 def columns_of(node: BoundPredicate) -> tuple[Leaf, ...]:
-    """The columns of a filter, each once, in the order of their first use."""
+    """Returns the columns of a filter, without duplicates, in the order of their first use."""
     return columns_in(leaves_of(node))
 
 
 def columns_in(parts: Sequence[BoundLeaf]) -> tuple[Leaf, ...]:
-    """The columns of predicates, each once, in the order of their first use."""
+    """Returns the columns of predicates, without duplicates, in the order of their first use."""
     found: dict[Leaf, None] = {}
     for part in parts:
         if not isinstance(part, Pair) and isinstance(part.term, Leaf):
@@ -213,5 +214,5 @@ def columns_in(parts: Sequence[BoundLeaf]) -> tuple[Leaf, ...]:
 
 
 def column_ids(node: BoundPredicate) -> frozenset[int]:
-    """The columns whose statistics the filter asks for."""
+    """Returns the columns whose statistics the filter uses."""
     return frozenset(leaf.id for leaf in columns_of(node))

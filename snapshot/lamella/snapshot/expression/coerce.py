@@ -1,6 +1,6 @@
-"""Literals brought into a column's own order, exactly, or not at all.
+"""Converts literals to a column's own order, exactly or not at all.
 
-The rules are Spark SQL's casts, resolved at bind time: an exact answer becomes a value (perhaps with another
+The rules are those of Spark SQL's casts, resolved at bind time: an exact answer becomes a value (possibly with another
 operator: ``int_column > 4.5`` is ``int_column > 4``); what Spark would decide row by row, or by a lossy cast, is
 :class:`Unusable`; what no engine could compare is a ``FilterTypeMismatch``.
 """
@@ -29,7 +29,7 @@ _EXACT_DOUBLE: Final = 1 << 53
 _EXACT_SINGLE: Final = 1 << 24
 #: Digits of Spark's widest decimal.
 MAX_DIGITS: Final = 38
-#: Digits of the decimal that Spark makes of an integer type, by its bits.
+#: Digits of the decimal to which Spark converts an integer type, by its bits.
 DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 _SPELLED: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _SPELLED_FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
@@ -48,31 +48,31 @@ _NO_DIGITS: Final = frozenset({"nan", "inf", "infinity"})
 
 
 class Target(Protocol):
-    """What a literal is compared with: a column, or a function of columns."""
+    """The operand that a literal is compared with: a column, or a function of columns."""
 
     @property
     def dtype(self) -> DataType:
-        """Its type."""
+        """Returns the operand's type."""
 
     @property
     def name(self) -> str:
-        """Its text, for messages."""
+        """Returns the operand's text, for messages."""
 
 
 class Point(msgspec.Struct, frozen=True):
-    """An exact place on the column's number line; a fraction lies between two values of the column."""
+    """An exact position on the column's number line; a fraction lies between two values of the column."""
 
     value: int | float | bytes | Fraction
 
 
 class Unusable(msgspec.Struct, frozen=True):
-    """The literal cannot be compared exactly; why."""
+    """The literal cannot be compared exactly, with the reason."""
 
     reason: str
 
 
 def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
-    """Where ``literal`` (not null) lies among the column's values.
+    """Returns the position of ``literal`` (not null) among the column's values.
 
     Raises:
         FilterTypeMismatch: the two can never be compared.
@@ -107,7 +107,7 @@ def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
 
 @lru_cache(maxsize=256)
 def family(dtype: DataType) -> str | None:
-    """What a type is compared with in Spark: others of its family, and text. None: unknown."""
+    """Returns the family of types that Spark compares with each other and with text. None: unknown."""
     if dtype.is_integer or dtype.is_float or dtype.name == "decimal":
         return "number"
     if dtype.is_text:
@@ -116,12 +116,12 @@ def family(dtype: DataType) -> str | None:
 
 
 def are_comparable(left: str | None, right: str | None) -> bool:
-    """False for two families that Spark refuses to compare."""
+    """Returns False for two families that Spark refuses to compare."""
     return left is None or right is None or left == right or "text" in (left, right)
 
 
 def check_comparable(literal: Literal, leaf: Target) -> None:
-    """Raise FilterTypeMismatch for a literal that Spark compares with no value of the type."""
+    """Raise FilterTypeMismatch for a literal that Spark never compares with a value of the type."""
     known = family(leaf.dtype)
     if not are_comparable(known, _LITERAL_FAMILIES.get(literal.kind)):
         raise _mismatch(literal, leaf)
@@ -165,7 +165,7 @@ def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
 
 
 def _ratio(literal: Literal) -> tuple[int, int] | None:
-    """The number that an integer or decimal literal spells, as numerator and denominator."""
+    """Returns the number that an integer or decimal literal spells, as numerator and denominator."""
     if literal.kind == "integer" and isinstance(literal.value, int):
         return literal.value, 1
     if literal.kind == "decimal" and isinstance(literal.value, str):
@@ -174,7 +174,7 @@ def _ratio(literal: Literal) -> tuple[int, int] | None:
 
 
 def is_beyond_long(literal: Literal) -> bool:
-    """True for an integer or decimal that is less than the smallest or greater than the largest 64-bit integer."""
+    """Returns whether an integer or decimal is outside of the range of 64-bit integers."""
     ratio = _ratio(literal)
     return ratio is not None and not -(1 << 63) * ratio[1] <= ratio[0] <= ((1 << 63) - 1) * ratio[1]
 
@@ -209,10 +209,11 @@ def _number(literal: Literal, leaf: Target) -> Point | Unusable:
 
 
 def common_digits(literal: Literal, leaf: Target) -> tuple[int, int]:
-    """Digits before and behind the point of the decimal type that holds a column's values and a number, exactly.
+    """Returns the digits before and after the point of the decimal type that represents a column's values and a number
+    exactly.
 
-    A number has its ``type``, or else that of its digits. More than :data:`MAX_DIGITS` of both together do not exist in
-    Spark: it rounds, or gives null.
+    A number has its ``type``, or else that of its digits. Spark has no more than :data:`MAX_DIGITS` of both together:
+    it rounds, or gives null.
     """
     if literal.type:
         dtype = parse_type(literal.type)
@@ -240,13 +241,13 @@ def _scaled(number: Fraction, leaf: Target) -> Point:
 
 
 def _place(numerator: int, denominator: int) -> Point:
-    """The place of a quotient, a whole number if it is one."""
+    """Returns the position of a quotient, a whole number if it is one."""
     whole, rest = divmod(numerator, denominator)
     return Point(Fraction(numerator, denominator) if rest else whole)
 
 
 def _number_by_double(value: float, leaf: Target) -> Point | Unusable:
-    """Spark casts the column to double; that is exact for integers up to 2^53, and for literals below it."""
+    """Compares as doubles, like Spark; that is exact for integers up to 2^53, and for literals below it."""
     if leaf.dtype.name == "decimal":
         return Unusable("Spark compares a decimal with a double as doubles; spell the number without exponent")
     if math.isinf(value) or math.isnan(value):
@@ -270,7 +271,7 @@ def _float(literal: Literal, leaf: Target) -> Point | Unusable:
         return Point(value)
     if literal.kind in ("double", "float"):
         value = float(literal.value if literal.value is not None else math.nan)
-        # a JSON number is a double in Spark's eyes and single precision in Iceberg's: use it where both agree
+        # A JSON number is a double in Spark and single precision in Iceberg: it is used where both agree.
         if narrow and literal.kind == "double" and value == value and spark_casts.single(value) != value:
             return Unusable("the number is not exact in single precision, and readers differ on rounding it")
         return Point(value)
@@ -328,14 +329,15 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
 
 
 def _unread_time(literal: Literal, leaf: Target) -> Unusable:
-    """For text that is not read as a date or time here, but may be by Spark; some cannot be one."""
+    """Returns the result for text that is not parsed as a date or time here, but may be by Spark; raises if it cannot
+    be one."""
     if spark_casts.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)):
         raise _mismatch(literal, leaf)
     return Unusable("this spelling of a time is not read with certainty")
 
 
 def _in_unit(micros: int, leaf: Target) -> Point:
-    """Microseconds in the column's unit; between two milliseconds it is a fraction."""
+    """Returns microseconds in the column's unit; between two milliseconds the result is a fraction."""
     return _place(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
 
 
@@ -376,7 +378,7 @@ def _binary(literal: Literal, leaf: Target) -> Point | Unusable:
 
 
 def literal_of(dtype: DataType, value: int | float | bytes) -> Literal | None:
-    """A value of a type's order as a constant; None: there is no spelling for it."""
+    """Returns a value of a type's order as a constant; None if it has no spelling."""
     if isinstance(value, bytes):
         return Literal("string", value.decode("utf-8", "replace")) if dtype.is_text else Literal("binary", value)
     if dtype.is_float:

@@ -1,4 +1,4 @@
-"""Filters of requests, read and bound, and kept because the same question is often asked again."""
+"""Reads and binds the filters of requests, and caches them because filters are often repeated."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from lamella.snapshot.schema import Schema
 
 
 def read_filter(given: Any, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
-    """A filter as requests carry it: None (every row), SQL text, or a JSON tree.
+    """Reads a filter of a request: None (every row), SQL text, or a JSON tree.
 
-    ``now_us``: what ``now()`` and its like are in SQL text; see :func:`~lamella.snapshot.expression.sql.read_sql`.
+    ``now_us``: the time of ``now()`` and similar functions in SQL text; see
+    :func:`~lamella.snapshot.expression.sql.read_sql`.
 
     Raises:
         InvalidFilter: cannot be read; LimitExceeded: too large.
@@ -35,19 +36,19 @@ def read_filter(given: Any, *, time_zone: str = "UTC", now_us: int | None = None
     raise InvalidFilter("a filter is SQL text or a JSON expression", position="$")
 
 
-#: Schemas that one filter is kept bound to.
+#: Number of schemas for which the bound form of one filter is cached.
 _SCHEMAS: Final = 4
-#: What an entry weighs beside its text, in characters.
+#: Size of an entry besides its text, in characters.
 _ENTRY: Final = 256
 
-#: Names of what the clock says, wherever they stand.
+#: Names that depend on the clock, wherever they occur.
 _CLOCK: Final = re.compile(r"now|current|curdate|localtimestamp", re.IGNORECASE)
 
 _Key = tuple[str | bytes, str]
 
 
 class _Bound(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A filter over the columns of a schema, and how it was bound."""
+    """A filter bound to the columns of a schema, and the arguments of its binding."""
 
     schema: Schema
     time_zone: str
@@ -56,7 +57,7 @@ class _Bound(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Entry(msgspec.Struct, eq=False, gc=False):
-    """A filter that was read, and the latest forms that it was bound to."""
+    """A filter that was read, and its most recent bound forms."""
 
     predicate: Predicate
     weight: int
@@ -64,10 +65,10 @@ class _Entry(msgspec.Struct, eq=False, gc=False):
 
 
 class Filters:
-    """Reads and binds filters, and keeps the latest of them. Thread-safe.
+    """Reads and binds filters, and caches the most recent ones. Thread-safe.
 
-    A filter is kept when its text (or its JSON, as MessagePack) has at most ``each_characters``; all kept ones
-    together have at most ``characters``, some 50 bytes of memory for each. Errors are not kept.
+    A filter is cached if its text (or its JSON, as MessagePack) has at most ``each_characters``; all cached ones
+    together have at most ``characters``, with about 50 bytes of memory for each. Errors are not cached.
     """
 
     def __init__(self, *, characters: int = 1 << 18, each_characters: int = 4_096) -> None:
@@ -81,7 +82,8 @@ class Filters:
         return len(self._entries)
 
     def read(self, given: Any, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
-        """As :func:`~lamella.snapshot.expression.read_filter`. What may depend on the clock is not kept."""
+        """Reads a filter, as :func:`~lamella.snapshot.expression.read_filter`. Filters that may depend on the clock are
+        not cached."""
         if given is None:
             return TRUE
         if now_us is not None and isinstance(given, str) and _CLOCK.search(given):
@@ -110,13 +112,14 @@ class Filters:
     def bound(
         self, predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
     ) -> BoundPredicate:
-        """As :func:`~lamella.snapshot.expression.bind`; what :meth:`read` gave is kept bound."""
+        """Binds a filter, as :func:`~lamella.snapshot.expression.bind`; the bound form of a result of :meth:`read` is
+        cached."""
         with self._lock:
             entry = self._by_predicate.get(id(predicate))
         if entry is None or entry.predicate is not predicate:
             return bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         for held in entry.bounds:
-            # The head of a new snapshot is another object, mostly with an equal schema.
+            # The head of a new snapshot is another object, usually with an equal schema.
             is_alike = held.time_zone == time_zone and held.case_sensitive == case_sensitive
             if is_alike and (held.schema is schema or held.schema == schema):
                 return held.predicate
@@ -126,14 +129,14 @@ class Filters:
         return bound
 
     def _key(self, given: Any, time_zone: str) -> _Key | None:
-        """What names a filter; None for one that is not kept."""
+        """Returns the cache key of a filter; None for one that is not cached."""
         name: str | bytes
         if isinstance(given, str):
             name = given
         elif isinstance(given, dict):
-            try:  # MessagePack tells NaN from null, which JSON does not
+            try:  # MessagePack distinguishes NaN from null, which JSON does not
                 name = msgspec.msgpack.encode(given)
-            except (TypeError, ValueError, OverflowError, RecursionError):  # no JSON, or none that can be written
+            except (TypeError, ValueError, OverflowError, RecursionError):  # not JSON, or not serializable
                 return None
         else:
             return None

@@ -45,7 +45,7 @@ from lamella.snapshot.expression.text import term_text
 from lamella.snapshot.schema import parse_type
 
 _INT64: Final = 1 << 63
-#: No type holds more than 128 bits; far longer numbers would only cost time.
+#: No type has more than 128 bits; far longer numbers would only cost time.
 _MAX_BITS: Final = 1024
 _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
@@ -55,12 +55,12 @@ _MAX_DIGITS: Final = 38
 
 
 def wrong(path: str, message: str) -> InvalidFilter:
-    """The error for something that is not of the grammar, at a JSON path."""
+    """Returns the error for invalid grammar at a JSON path."""
     return InvalidFilter(f"{message} (at {path})", position=path)
 
 
 def json_literal(value: Any, path: str) -> Literal:
-    """The constant that a JSON value stands for; raises InvalidFilter."""
+    """Returns the constant of a JSON value; raises InvalidFilter."""
     if value is None:
         return Literal("null")
     if isinstance(value, bool):
@@ -80,11 +80,11 @@ def json_literal(value: Any, path: str) -> Literal:
 
 
 def json_literals(values: list[Any], path: str) -> tuple[Literal, ...]:
-    """The constants of a list at a JSON path; raises InvalidFilter."""
+    """Returns the constants of a list at a JSON path; raises InvalidFilter."""
     return tuple(
         [
             Literal("integer", value)
-            if type(value) is int and -_INT64 <= value < _INT64  # most long lists, with no path made for each
+            if type(value) is int and -_INT64 <= value < _INT64  # the common case; creates no path
             else json_literal(value, f"{path}[{index}]")
             for index, value in enumerate(values)
         ]
@@ -98,7 +98,7 @@ def encodable(text: str, path: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A short text of a JSON value for messages; a long or deep one is named by its type."""
+    """Returns a short text of a JSON value for messages; a long or deep one is replaced by its type."""
     return repr(value) if isinstance(value, str | float | bool) and len(str(value)) <= 100 else type(value).__name__
 
 
@@ -150,7 +150,7 @@ def _typed_text(value: Any) -> Literal | None:
 
 
 def _of_size(literal: Literal, precision: int, scale: int) -> Literal | None:
-    """A decimal as one of a type; None when that does not have it."""
+    """Returns a decimal with the given precision and scale; None if it does not fit."""
     _, digits, exponent = Decimal(str(literal.value)).as_tuple()
     if not isinstance(exponent, int) or not scale <= precision <= _MAX_DIGITS:
         return None
@@ -204,18 +204,18 @@ _OPERATORS: Final[dict[str, Operator]] = {
 # Filters from JSON: the Iceberg REST expression grammar in both its spellings, and exact typed literals.
 #
 # ``{"type": "gt", "term": "a", "value": 4}`` and ``{"type": "gt", "left": {"type": "reference", "name": "a"}, "right":
-# 4}`` say the same. Added here: many ``children`` under ``and``/``or``, ``eq-null-safe``, ``like``, ``is-true``,
+# 4}`` are equivalent. Extensions: many ``children`` under ``and``/``or``, ``eq-null-safe``, ``like``, ``is-true``,
 # ``is-unknown`` (a predicate is null), typed literals ``{"type": "literal", "data-type": "timestamp", "value":
 # <microseconds>}``, and ``{"type": "unknown", "text": ..., "reason": ...}`` for what a client cannot express.
 #
-# A null comparison value keeps everything: clients write infinity as null (seen from pyiceberg).
+# A null comparison value excludes nothing: clients write infinity as null (observed with pyiceberg).
 
 
 def read_tree(tree: Any) -> Predicate:
-    """The predicate of a JSON filter (already parsed).
+    """Returns the predicate of a JSON filter (already parsed).
 
     Raises:
-        InvalidFilter: not of the grammar; ``position`` is a JSON path.
+        InvalidFilter: invalid grammar; ``position`` is a JSON path.
         LimitExceeded: deeper or with more predicates or values than allowed.
     """
     return _Reader().predicate(tree, "$", 1)
@@ -353,7 +353,7 @@ class _Reader:
         return term
 
     def _operand(self, node: dict[str, Any], path: str) -> Term | Unknown:
-        """The right side: a value, or another term."""
+        """Returns the right side: a value, or another term."""
         name = "value" if "value" in node else "right"
         given = _member(node, name, path)
         if isinstance(given, dict) and given.get("type") != "literal":
@@ -423,7 +423,7 @@ def _member(node: dict[str, Any], name: str, path: str) -> Any:
 
 
 def _columns(term: Term) -> tuple[str, ...]:
-    """The columns that a term names."""
+    """Returns the columns that a term names."""
     match term:
         case Ref(path):
             return (path,)

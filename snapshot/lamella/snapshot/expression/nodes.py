@@ -1,8 +1,8 @@
-"""The filter language as values, before any schema is looked at, and the sizes a filter may have.
+"""The filter language as values, independent of a schema, and the size limits of filters.
 
 A filter is a tree of predicates over terms (columns, functions of columns, literals), with SQL's three-valued logic.
-Whatever cannot be expressed is :class:`Unknown`: it may be true, false or null for any row, so it excludes nothing, and
-its neighbours still do.
+Whatever cannot be expressed is :class:`Unknown`: it may be true, false or null for any row, so it excludes nothing,
+while the other predicates still do.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from typing import Literal as Choice
 
 import msgspec
 
-#: Characters of SQL text; longer lists belong into a JSON filter, which needs no tokenizer.
+#: Maximum characters of SQL text; longer lists belong in a JSON filter, which needs no tokenizer.
 MAX_SQL_CHARACTERS: Final = 262_144
-#: Words, numbers, quoted texts and signs of SQL text that needs the parser, without long lists of constants behind IN.
-#: The parser takes up to 60 µs for each.
+#: Maximum words, numbers, quoted texts and signs of SQL text that needs the parser, without long lists of constants
+#: after IN. The parser takes up to 60 µs for each.
 MAX_SQL_TOKENS: Final = 10_000
-#: The same of all filters of one request together.
+#: The same for all filters of one request together.
 MAX_REQUEST_SQL_TOKENS: Final = 5 * MAX_SQL_TOKENS
-#: Levels of types within types (arrays, maps, structs) in a cast. The parser's time grows with the square.
+#: Maximum levels of nested types (arrays, maps, structs) in a cast. The parser's time grows quadratically.
 MAX_SQL_TYPE_DEPTH: Final = 8
-#: Nodes that the parser may make for each token of a text, those of what it tries in vain included, and beside them.
+#: Maximum nodes that the parser may create per token of a text, including those of failed attempts, and a constant
+#: number besides.
 MAX_NODES_PER_TOKEN: Final = 20
 NODES_BESIDE: Final = 1_000
-#: Levels of nesting.
+#: Maximum levels of nesting.
 MAX_DEPTH: Final = 100
-#: Levels of nesting that SQL text may surely have. The parser recurses many times a level, so it gives up before
-#: :data:`MAX_DEPTH`; a JSON filter has room for that.
+#: Levels of nesting that SQL text can always have. The parser recurses several times per level, so it fails before
+#: :data:`MAX_DEPTH`; a JSON filter can use all of them.
 SURE_SQL_DEPTH: Final = 20
-#: Predicates in one filter.
+#: Maximum predicates in one filter.
 MAX_NODES: Final = 10_000
-#: Literals of one IN list.
+#: Maximum literals of one IN list.
 MAX_IN_LITERALS: Final = 1_000_000
 
 
@@ -42,9 +43,9 @@ ONE: Final = 1
 
 
 def like_parts(pattern: str, escape: str) -> tuple[Part, ...] | None:
-    """A pattern's parts; None when the escape character stands before anything but a wildcard or itself.
+    """Returns a pattern's parts; None if the escape character precedes anything but a wildcard or itself.
 
-    No two texts and no two ``ANY`` stand beside each other.
+    No two texts and no two ``ANY`` are adjacent.
     """
     parts: list[Part] = []
     text: list[str] = []
@@ -74,17 +75,17 @@ def like_parts(pattern: str, escape: str) -> tuple[Part, ...] | None:
 
 
 def min_length(parts: tuple[Part, ...]) -> int:
-    """The fewest characters of a text that matches."""
+    """Returns the minimum number of characters of a matching text."""
     return sum(len(part) if isinstance(part, str) else part for part in parts)
 
 
 def is_like(text: str, parts: tuple[Part, ...]) -> bool:
-    """True when the whole text matches; the time is at most the product of the two lengths."""
+    """Returns whether the whole text matches; the time is at most the product of the two lengths."""
     single: list[str | int] = []
     for part in parts:
         single += [part] if isinstance(part, int) else list(part)
     at = here = 0
-    retry: tuple[int, int] | None = None  # behind the last ANY, and the first character it has not swallowed
+    retry: tuple[int, int] | None = None  # after the last ANY, and the first character that it has not consumed
     while at < len(text):
         if here < len(single) and single[here] == ANY:
             here += 1
@@ -101,7 +102,7 @@ def is_like(text: str, parts: tuple[Part, ...]) -> bool:
 
 Operator = Choice["lt", "le", "gt", "ge", "eq", "ne"]
 
-#: How a literal was written, which decides what it may be compared with and how (see ``bind``).
+#: How a literal was written, which determines what it may be compared with and how (see ``bind``).
 LiteralKind = Choice[
     "null",
     "boolean",
@@ -123,11 +124,11 @@ SUFFIXES: Final = {"Y": "int8", "S": "int16", "L": "int64"}
 
 
 class Literal(msgspec.Struct, frozen=True, gc=False):
-    """A constant; ``kind`` says how it was written.
+    """A constant; ``kind`` states how it was written.
 
-    ``type``: of an integer the type that its suffix names, and in the list of an IN the type that a cast gave a
-    decimal; empty: the type is that of the digits. Beside a decimal, Spark types an integer by its digits all the
-    same, but a cast by its type: therefore casts of integers and decimals are :class:`Cast`.
+    ``type``: for an integer the type that its suffix names, and in the list of an IN the type that a cast gave a
+    decimal; empty: the type is that of the digits. With a decimal operand, Spark still types an integer by its digits,
+    but a cast by its type: therefore casts of integers and decimals are :class:`Cast`.
     """
 
     kind: LiteralKind
@@ -136,13 +137,13 @@ class Literal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """A column by its path: dots separate the parts; a part that holds a dot or a backquote stands in backquotes."""
+    """A column by its path: dots separate the parts; a part with a dot or a backquote is quoted with backquotes."""
 
     path: str
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """A scalar function; ``function`` is one of :data:`FUNCTIONS`, arguments in Spark's order."""
+    """A scalar function; ``function`` is one of :data:`FUNCTIONS`, with arguments in Spark's order."""
 
     function: str
     arguments: tuple[Term, ...]
@@ -155,10 +156,10 @@ class Cast(msgspec.Struct, frozen=True, gc=False):
     type: str
 
 
-#: What can be compared: a value of each row.
+#: The operands of comparisons: a value of each row.
 Term = Ref | Literal | Call | Cast
 
-#: Functions that are understood: the number of arguments that each may have.
+#: Supported functions with the numbers of arguments that they accept.
 FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide"), (2,)),
     **dict.fromkeys(("negative", "abs"), (1,)),
@@ -176,7 +177,8 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
 
 
 class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Where a predicate stands: a 0-based offset in SQL text, or a JSON path. All places are equal to each other."""
+    """The position of a predicate: a 0-based offset in SQL text, or a JSON path. All positions are equal to each
+    other."""
 
     position: int | str | None = None
 
@@ -194,7 +196,7 @@ class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``at`` is for messages only, and so no part of what a predicate equals."""
+    """``at`` is for messages only, and so does not affect equality."""
 
     at: Place = Place()
 
@@ -206,7 +208,7 @@ class Constant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Compare(_Placed, frozen=True, gc=False):
-    """``left op right``; null when either is null. A lone literal stands on the right."""
+    """``left op right``; null if either is null. A single literal is on the right."""
 
     op: Operator
     left: Term
@@ -267,7 +269,7 @@ class IsTrue(msgspec.Struct, frozen=True, gc=False):
 
 
 class IsUnknown(msgspec.Struct, frozen=True, gc=False):
-    """``(predicate) IS NULL``, or ``IS UNKNOWN``: true where it is null, else false."""
+    """``(predicate) IS NULL``, or ``IS UNKNOWN``: true where it is null, otherwise false."""
 
     child: Predicate
 
@@ -298,7 +300,7 @@ class Unknown(_Placed, frozen=True, gc=False):
     columns: tuple[str, ...] = ()
 
 
-#: Predicates of one term, and all over terms.
+#: Predicates of one term, and all predicates over terms.
 OneTermPredicate = In | IsNull | IsNan | Like | StartsWith | Truth
 TermPredicate = Compare | NullSafeEqual | OneTermPredicate
 Predicate = Constant | TermPredicate | IsTrue | IsUnknown | And | Or | Not | Unknown

@@ -1,6 +1,6 @@
-"""Dates, timestamps and single-precision numbers of literals, read as Spark's casts read them.
+"""Parses dates, timestamps and single-precision numbers of literals as Spark's casts do.
 
-Each reader answers None for text that is not certain to mean one thing: the caller then keeps instead of skipping.
+Each parser returns None for text whose meaning is not certain: the caller then keeps instead of skipping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EPOCH_TIME: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ZONES_AGREE_SINCE_S: Final = 946_684_800  # 2000-01-01
 _TEXT: Final = re.compile(
     r"^\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})"
-    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?"  # Spark reads a zone only behind seconds
+    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?"  # Spark accepts a zone only after seconds
     r" *(Z|UTC|[+-]\d{1,2}:\d{2}|[A-Za-z_]+/[A-Za-z_/]+)?)?)?)?)?\s*$",
     re.ASCII,
 )
@@ -42,7 +42,8 @@ _SHORT: Final = {
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> dt.tzinfo | None:
-    """The time zone of a name or offset as Spark's sessions spell it (``+2``, ``GMT+02:00``), None when none is."""
+    """Returns the time zone of a name or offset as spelled in Spark's sessions (``+2``, ``GMT+02:00``), None if it is
+    invalid."""
     name = _SHORT.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT", "Etc/UTC"):
         return dt.UTC
@@ -60,12 +61,12 @@ def zone(name: str) -> dt.tzinfo | None:
 
 
 def is_utc(name: str) -> bool:
-    """True when the session's zone is UTC itself, where wall clock and instant are one."""
+    """Returns whether the session's zone is UTC itself, where wall clock and instant are equal."""
     return zone(name) is dt.UTC
 
 
 def date_days(text: str) -> int | None:
-    """Days since 1970-01-01 of ``yyyy[-m[-d]]``; a text that goes on with a time is cut, as Spark's cast does."""
+    """Returns the days since 1970-01-01 of ``yyyy[-m[-d]]``; a following time is cut, as in Spark's cast."""
     match = _TEXT.match(text)
     if match is None:
         return None
@@ -77,15 +78,15 @@ def date_days(text: str) -> int | None:
 
 
 def wall_us(text: str) -> int | None:
-    """Microseconds of a wall clock time since 1970-01-01 00:00; None when a zone is given."""
+    """Returns the microseconds of a wall clock time since 1970-01-01 00:00; None if a zone is given."""
     parsed = _wall(text)
     return None if parsed is None or parsed[1] is not None else parsed[0]
 
 
 def instant_us(text: str, time_zone: str) -> int | None:
-    """Microseconds since the epoch of a time in its own zone, else in ``time_zone``.
+    """Returns the microseconds since the epoch of a time in its own zone, else in ``time_zone``.
 
-    In a gap (spring) and an overlap (autumn) the offset before the transition counts, as in java.time.
+    In a gap (spring) and an overlap (autumn) the offset before the transition applies, as in java.time.
     """
     parsed = _wall(text)
     if parsed is None:
@@ -96,10 +97,10 @@ def instant_us(text: str, time_zone: str) -> int | None:
 
 
 def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
-    """The instant at which the clocks of ``time_zone`` show a wall clock time.
+    """Returns the instant at which the clocks of ``time_zone`` show a wall clock time.
 
     None outside the years 1 to 9999, and in a region's zone before 2000: Java's and Python's copies of the time zone
-    database were seen to differ for a hundred zones before 1970 and for four until 1996, and are the same since.
+    database differ for a hundred zones before 1970 and for four until 1996, and agree since then.
     """
     tz = zone(time_zone)
     if tz is None:
@@ -121,7 +122,7 @@ def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
 
 
 def wall_clock_us(instant_us: int, time_zone: str) -> int | None:
-    """What the clocks of ``time_zone`` show at an instant; None as :func:`to_instant_us`."""
+    """Returns what the clocks of ``time_zone`` show at an instant; None as :func:`to_instant_us`."""
     tz = zone(time_zone)
     if tz is None or tz is dt.UTC:
         return None if tz is None else instant_us
@@ -135,7 +136,7 @@ def wall_clock_us(instant_us: int, time_zone: str) -> int | None:
 
 
 def only_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
-    """As :func:`to_instant_us`, but None also where the clocks skip that time or show it twice."""
+    """Like :func:`to_instant_us`, but also None if the clocks skip that time or show it twice."""
     tz = zone(time_zone)
     try:
         local = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=wall_clock_us)  # noqa: DTZ001  # wall clock
@@ -147,7 +148,7 @@ def only_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
 
 
 def midnight_us(days: int, time_zone: str) -> int | None:
-    """The instant at which a day (since 1970-01-01) begins; None where the clocks skip its midnight."""
+    """Returns the instant at which a day (since 1970-01-01) begins; None if the clocks skip its midnight."""
     wall = days * 86_400_000_000
     instant, tz = to_instant_us(wall, time_zone), zone(time_zone)
     if instant is None or tz is None or tz is dt.UTC:
@@ -160,7 +161,7 @@ def midnight_us(days: int, time_zone: str) -> int | None:
 
 
 def time_of_day_us(text: str) -> int | None:
-    """Microseconds since midnight of ``hh:mm[:ss[.ffffff]]``."""
+    """Returns the microseconds since midnight of ``hh:mm[:ss[.ffffff]]``."""
     match = _TIME.match(text)
     if match is None:
         return None
@@ -170,18 +171,19 @@ def time_of_day_us(text: str) -> int | None:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + _fraction(match[4])
 
 
-#: A date as Spark's cast reads it; what stands behind a day and a space or a T is a time, or ignored for a date.
+#: A date as Spark's cast reads it; text after a day and a space or a T is a time, or ignored for a date.
 _ANY_DATE: Final = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2}))?)?", re.ASCII)
 _ANY_CLOCK: Final = re.compile(r"T?(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
-_TRIMMED: Final = "".join(map(chr, (*range(33), *range(127, 160))))  # what Spark's casts take off both ends
-#: What Spark's cast from text knows besides dates and times written in digits.
+_TRIMMED: Final = "".join(map(chr, (*range(33), *range(127, 160))))  # what Spark's casts remove from both ends
+#: What Spark's cast from text accepts besides dates and times written in digits.
 _SPECIAL: Final = re.compile(r"(epoch|now|today|tomorrow|yesterday)\b.*", re.ASCII | re.IGNORECASE | re.DOTALL)
 
 
 def is_impossible(text: str, kind: str) -> bool:
-    """True when Spark's cast of text to a ``date``, ``timestamp`` or ``time`` fails for certain (CAST_INVALID_INPUT).
+    """Returns whether Spark's cast of text to a ``date``, ``timestamp`` or ``time`` certainly fails
+    (CAST_INVALID_INPUT).
 
-    False is no certainty: spellings exist that only Spark reads.
+    False means that it may fail or not: some spellings are accepted only by Spark.
     """
     trimmed = text.strip(_TRIMMED)
     if not trimmed.isascii():
@@ -215,7 +217,7 @@ def _is_day(year: int, month: int, day: int) -> bool:
 
 
 def is_finer_than_us(text: str) -> bool:
-    """True when a time's text has digits behind its microseconds."""
+    """Returns whether a time's text has digits after its microseconds."""
     match = _TEXT.match(text) or _TIME.match(text)
     digits = (match[7 if match.re is _TEXT else 4] if match else None) or ""
     return digits[6:].strip("0") != ""
@@ -240,17 +242,17 @@ def _wall(text: str) -> tuple[int, str | None] | None:
 
 
 def _fraction(digits: str | None) -> int:
-    return int(((digits or "") + "000000")[:6])  # Spark cuts what is finer than a microsecond
+    return int(((digits or "") + "000000")[:6])  # Spark truncates digits after the microseconds
 
 
 def is_between_singles(value: float) -> bool:
-    """True when a double lies half-way between two 32-bit floats: its neighbours round to either side."""
+    """Returns whether a double is half-way between two 32-bit floats: its neighbours round to either side."""
     near = single(value)
     return math.isfinite(near) and near != value and single(2 * value - near) == 2 * value - near
 
 
 def is_unicode(text: str) -> bool:
-    """True when text can be written as UTF-8 (no half of a surrogate pair)."""
+    """Returns whether text can be encoded as UTF-8 (no half of a surrogate pair)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -259,7 +261,7 @@ def is_unicode(text: str) -> bool:
 
 
 def single(value: float) -> float:
-    """The nearest 32-bit float (infinite when too large)."""
+    """Returns the nearest 32-bit float (infinite if too large)."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

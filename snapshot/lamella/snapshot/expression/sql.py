@@ -1,7 +1,7 @@
 """Filters from SQL text in Spark's dialect, parsed by sqlglot.
 
-What the language does not use (functions, arithmetic, sub-queries, ...) becomes ``Unknown`` with its reason; what is
-not a boolean expression at all is an error that says where.
+Unsupported parts (functions, arithmetic, sub-queries, ...) become ``Unknown`` with the reason; text that is not a
+boolean expression at all is an error with its position.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _MIRRORED: Final[dict[Operator, Operator]] = {
     "eq": "eq",
     "ne": "ne",
 }
-#: What is a predicate as a whole, and no term.
+#: Expressions that are predicates and not terms.
 _CONDITIONS: Final = (
     *(exp.And, exp.Or, exp.Not, exp.Boolean, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.NullSafeEQ),
     *(exp.NullSafeNEQ, exp.Between, exp.In, exp.Is, exp.IsNan, exp.StartsWith, exp.Like, exp.Escape),
 )
-#: Arguments that the readers below look at; a node with any other (a form that a newer parser adds) is not used.
+#: Arguments that the readers below evaluate; a node with any other (a form that a newer parser adds) is not used.
 _BINARY: Final = frozenset({"this", "expression"})
 _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.Column: frozenset({"this", "table", "db", "catalog"}),
@@ -83,9 +83,9 @@ _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
 
 
 def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
-    """The predicate of a SQL boolean expression; ``time_zone`` is for TIMESTAMP literals without one.
+    """Returns the predicate of a SQL boolean expression; ``time_zone`` is for TIMESTAMP literals without one.
 
-    ``now_us``: what ``now()`` and its like are, in microseconds since the epoch; None: they are not used.
+    ``now_us``: the time of ``now()`` and similar functions, in microseconds since the epoch; None: they are not used.
 
     Raises:
         InvalidFilter: cannot be parsed, or is not one boolean expression; ``position`` is the 0-based offset.
@@ -108,7 +108,7 @@ def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) ->
 
 
 def check_together(filters: Iterable[Any]) -> None:
-    """Raise LimitExceeded for filters of one request whose SQL texts are too much for the parser together."""
+    """Raise LimitExceeded if the SQL texts of the filters of one request are too long for the parser in total."""
     texts = [each for each in filters if isinstance(each, str)]
     if sum(map(len, texts)) <= MAX_REQUEST_SQL_TOKENS:
         return
@@ -127,9 +127,9 @@ def check_together(filters: Iterable[Any]) -> None:
 
 
 def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequence[LongList] = ()) -> Predicate:
-    """As :func:`read_sql`, by the parser, for a text within its length that is valid Unicode and not empty.
+    """Like :func:`read_sql`, with the parser, for a text within its length that is valid Unicode and not empty.
 
-    ``lists``: the parts of the text that were read already.
+    ``lists``: the parts of the text that have already been read.
     """
     reason = doubt(text)
     if reason is not None:
@@ -138,7 +138,7 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequ
         return _read(text, time_zone, now_us, lists)
     except RecursionError:
         pass
-    # Once more on a stack of its own: how deep a filter may be must not depend on who asks.
+    # Repeated on a separate stack: the depth limit of a filter must not depend on the caller's stack.
     with ContextThreadPool(max_workers=1, thread_name_prefix="deep-filter") as pool:
         try:
             return pool.submit(_read, text, time_zone, now_us, lists).result()
@@ -151,7 +151,7 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequ
 
 def _read(text: str, time_zone: str, now_us: int | None, lists: Sequence[LongList]) -> Predicate:
     if lists and _MARK not in text:
-        tree, tokens = parsed(_without(text, lists))  # what is left stands where it stood in the text
+        tree, tokens = parsed(_without(text, lists))  # the rest keeps its position in the text
         reader = _Reader(Source(text, tokens, tree), time_zone, now_us, lists)
         found = reader.read(tree)
         if len(reader.lists_read) == len(lists):
@@ -160,15 +160,15 @@ def _read(text: str, time_zone: str, now_us: int | None, lists: Sequence[LongLis
     return _Reader(Source(text, tokens, tree), time_zone, now_us).read(tree)
 
 
-#: Stands for a long list, with its number and once more behind it, as the only text of the list.
+#: Replaces a long list, with its number and the mark again after it, as the only text of the list.
 _MARK: Final = "\ue000"
-#: Characters of an expression that a reason shows.
+#: Maximum characters of an expression in a reason.
 _SHOWN: Final = 200
 _MARKED: Final = re.compile(f"'{_MARK}([0-9]+){_MARK}'")
 
 
 def _without(text: str, lists: Sequence[LongList]) -> str:
-    """The text with a mark in place of each list; all that stands behind keeps its line and offset."""
+    """Returns the text with a mark in place of each list; everything after it keeps its line and offset."""
     parts: list[str] = []
     at = 0
     for number, each in enumerate(lists):
@@ -180,7 +180,8 @@ def _without(text: str, lists: Sequence[LongList]) -> str:
 
 
 class _Reader:
-    """``lists``: what the marks in the text stand for; ``lists_read``: the numbers of those that were found again."""
+    """Reads a syntax tree. ``lists``: the lists that the marks stand for; ``lists_read``: the numbers of those that
+    were found again."""
 
     def __init__(self, source: Source, time_zone: str, now_us: int | None, lists: Sequence[LongList] = ()) -> None:
         self._source = source
@@ -247,7 +248,7 @@ class _Reader:
         return Unknown(text, reason, names, at=self._place(node))
 
     def _spelled(self, node: exp.Expr) -> str:
-        """What was read, as text, with the long lists that it had."""
+        """Returns what was read as text, with its long lists."""
         text = _spelled(node)
         if not self._lists:
             return text
@@ -359,7 +360,7 @@ class _Reader:
         return self._unknown(node, "this form of IS is not used for pruning")
 
     def _null_test(self, tested: exp.Expr, node: exp.Expr, depth: int) -> Predicate | None:
-        """Whether a term or a predicate is null, which ``node`` asks; None when it is neither that is understood."""
+        """Returns the null test that ``node`` makes of a term or a predicate; None if the operand is not supported."""
         term = self._column_term(tested)
         if term is not None:
             return IsNull(term, at=self._place(node))
@@ -369,7 +370,7 @@ class _Reader:
         return None if isinstance(child, Unknown) else IsUnknown(child)
 
     def _column_term(self, node: exp.Expr) -> Term | None:
-        """A term that is no constant."""
+        """Returns a term that is not a constant."""
         term = self._terms.read(node)
         return None if isinstance(term, Literal) else term
 
@@ -421,7 +422,7 @@ class _Reader:
 
 
 def _columns(node: exp.Expr) -> list[exp.Expr]:
-    """The outermost column references, so that ``a.b.c`` counts once."""
+    """Returns the outermost column references, so that ``a.b.c`` counts once."""
     found: list[exp.Expr] = []
     stack = [node]
     while stack:
@@ -430,20 +431,20 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
             found.append(top)
             continue
         while isinstance(top, exp.Dot) and isinstance(top.expression, exp.Identifier):
-            top = top.this  # a part of what is no column: neither are its own parts
-        if not isinstance(top, exp.DataType):  # whose collation looks like a column
+            top = top.this  # a part of something that is not a column
+        if not isinstance(top, exp.DataType):  # its collation looks like a column
             stack += list(top.iter_expressions())
     return found
 
 
 def _has_more(node: exp.Expr) -> bool:
-    """True when a node carries an argument that its reader does not look at."""
+    """Returns whether a node has an argument that its reader does not evaluate."""
     known = _ARGUMENTS.get(type(node), _BINARY)
     return any(value and name not in known for name, value in node.args.items())
 
 
 def _spelled(node: exp.Expr) -> str:
-    """What was read, as text; sqlglot cannot write everything that it reads."""
+    """Returns what was read as text; sqlglot cannot write everything that it reads."""
     try:
         return node.sql(dialect="spark")
     except (SqlglotError, ValueError, LookupError, TypeError, AttributeError):

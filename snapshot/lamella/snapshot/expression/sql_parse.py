@@ -1,4 +1,4 @@
-"""SQL text to a syntax tree, by sqlglot, and the position in the text of each part."""
+"""Parses SQL text to a syntax tree with sqlglot, and finds the position of each part in the text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lamella.snapshot.expression.nodes import (
     NODES_BESIDE,
 )
 
-# Which part of a text each predicate was read from, so that errors say where, and what is not used stays as written.
+# The part of a text that each predicate was read from, for positions in errors and the original text of unused parts.
 #
-# sqlglot keeps no places but those of names, and writes what it read in its own way, which may mean something else in
-# Spark (``1L`` as a cast, ``TIME '12:00:00'`` as a timestamp). So the tokens are matched with the tree once more, as
-# far down as connectives reach.
+# sqlglot only keeps the positions of names, and writes expressions in its own way, which may have another meaning in
+# Spark (``1L`` as a cast, ``TIME '12:00:00'`` as a timestamp). So the tokens are matched with the tree again, down to
+# the operands of connectives.
 
 _OPENING_TOKENS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING_TOKENS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
@@ -34,7 +34,8 @@ _WORDS: Final[dict[type[exp.Expr], TokenType]] = {exp.And: TokenType.AND, exp.Or
 
 
 def parts_of(node: exp.Expr) -> list[exp.Expr]:
-    """The operands of a chain of one connective, left to right: a chain of a thousand is one level, no recursion."""
+    """Returns the operands of a chain of one connective, left to right: a chain of a thousand is one level, without
+    recursion."""
     same = type(node)
     parts: list[exp.Expr] = []
     stack: list[exp.Expr] = [node]
@@ -48,7 +49,7 @@ def parts_of(node: exp.Expr) -> list[exp.Expr]:
 
 
 class Source:
-    """The text of a tree's predicates; what could not be matched has none."""
+    """The text of a tree's predicates; unmatched ones have none."""
 
     def __init__(self, text: str, tokens: Sequence[Token], tree: exp.Expr) -> None:
         self._text = text
@@ -64,20 +65,20 @@ class Source:
             left += self._inside(node, first, end)
 
     def text(self, node: exp.Expr) -> str | None:
-        """What a predicate was read from, comments inside of it with it."""
+        """Returns the text that a predicate was read from, including comments inside of it."""
         span = self._spans.get(id(node))
         return None if span is None else self._text[self._tokens[span[0]].start : self._tokens[span[1] - 1].end + 1]
 
     def between(self, start: int, end: int) -> str:
-        """The text from one offset to another."""
+        """Returns the text from one offset to another."""
         return self._text[start:end]
 
     def offset(self, node: exp.Expr) -> int | None:
-        """The 0-based offset of its first character."""
+        """Returns the 0-based offset of its first character."""
         return self._starts.get(id(node))
 
     def offset_of_constant(self, node: exp.Expr, text: str) -> int | None:
-        """The offset of a quoted text or a number inside of a predicate."""
+        """Returns the offset of a quoted text or a number inside of a predicate."""
         first, end = self._spans.get(id(node), (0, len(self._tokens)))
         for token in self._tokens[first:end]:
             if token.token_type in (TokenType.STRING, TokenType.NUMBER) and token.text == text:
@@ -85,7 +86,7 @@ class Source:
         return self.offset(node)
 
     def _inside(self, node: exp.Expr, first: int, end: int) -> Iterator[tuple[exp.Expr, int, int]]:
-        """The predicates that a predicate is made of, each with its tokens."""
+        """Yields the operands of a predicate that are predicates, each with its tokens."""
         start = self._tokens[first].token_type
         if isinstance(node, exp.Paren):
             if start == TokenType.L_PAREN and end - first > 2:
@@ -109,7 +110,7 @@ class Source:
             yield node.this, first, end
 
     def _cuts(self, word: TokenType, first: int, end: int) -> list[int]:
-        """Where a connective stands, outside of parentheses, CASE and BETWEEN."""
+        """Returns the positions of a connective, outside of parentheses, CASE and BETWEEN."""
         depth, betweens = 0, 0
         found: list[int] = []
         for at in range(first, end):
@@ -129,20 +130,20 @@ class Source:
         return found
 
 
-# SQL text to one syntax tree, by sqlglot; what cannot be read says where.
+# SQL text to one syntax tree, by sqlglot; errors have a position.
 #
-# The parser's time is bounded before it begins: by the number of tokens, by the depth of brackets and types, and by a
-# text that leaves it nothing to try twice (``_tokens``). Decision 48 has the figures.
+# The parser's time is bounded in advance: by the number of tokens, by the depth of brackets and types, and by a text
+# that leaves it nothing to try twice (``_tokens``). Decision 48 has the figures.
 
-# Spark ends a comment at a carriage return, and goes on with it behind a backslash; sqlglot does otherwise.
+# Spark ends a comment at a carriage return, and continues it after a backslash; sqlglot does not.
 _OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
 # Spark reads such an escape as two question marks.
 _BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
-# A quoted text that does not end is taken to the end of all: tried again behind each quote, it takes quadratic time.
+# An unterminated quoted text extends to the end; retrying after each quote would take quadratic time.
 _TEXT: Final = r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)"""
 _QUOTED: Final = re.compile(rf"{_TEXT}|`[^`]*+(?:`|\Z)", re.DOTALL)
-#: About what the tokenizer takes for a token. Comments and quoted names count as what is in them, since the parser
-#: reads hints and types there.
+#: Approximately the tokenizer's tokens. The content of comments and quoted names counts, since the parser reads hints
+#: and types there.
 _TOKEN: Final = re.compile(
     rf"{_TEXT}|\d++(?:\.\d*+)?+(?:e[+-]?\d++)?+|\w++|[<>=!|:&]{{1,2}}+|[^\w\s]", re.DOTALL | re.I
 )
@@ -150,26 +151,26 @@ _TOKEN: Final = re.compile(
 _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
 
-#: sqlglot spells the units of truncations out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark,
-#: and no day. JSON paths it reads by other rules. All these are read as functions that it does not know.
+#: sqlglot expands the units of truncations, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and
+#: not a day. It reads JSON paths by other rules. All these are read as functions that it does not know.
 _AS_SPELLED: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC", "GET_JSON_OBJECT"})
 _NAMES: Final = (TokenType.VAR, TokenType.IDENTIFIER)
 _OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _CONNECTIVES: Final = (TokenType.AND, TokenType.OR)
-#: Types that contain others, by the names that they have.
+#: Types that contain others, by their names.
 _NESTED: Final = frozenset(SparkParser.NESTED_TYPE_TOKENS)
 _NESTED_NAMES: Final = frozenset({"ARRAY", "LIST", "MAP", "NULLABLE", "STRUCT"})
-#: Names of types that are functions as well, before a parenthesis, and columns before a bracket.
+#: Names of types that are also functions, before a parenthesis, and columns before a bracket.
 _FUNCTIONS: Final = frozenset(SparkParser.TYPE_TOKENS) - {TokenType.NULL, TokenType.INTERVAL}
 _COLUMNS: Final = frozenset(SparkParser.TYPE_TOKENS) - _NESTED
-#: What the parser raises for texts that it has no error for, beside its own errors.
+#: Exceptions of the parser besides its own errors, for texts that it does not check.
 _UNREADABLE: Final = (SqlglotError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError)
 _OUT_OF_NODES: Final = "Maximum number of AST nodes"
 
 
 def doubt(text: str) -> str | None:
-    """Why Spark may read the text otherwise than sqlglot does; None when it does not."""
+    """Returns why Spark may read the text differently than sqlglot; None if it does not."""
     if "--" in text and _OTHER_COMMENT.search(text):
         return "the comment may end elsewhere in Spark"
     if _BEYOND_UNICODE.search(text):
@@ -178,7 +179,7 @@ def doubt(text: str) -> str | None:
 
 
 def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
-    """The one statement or expression of a text, and its tokens. Numbers keep the suffixes that they were written with.
+    """Returns the one statement or expression of a text, and its tokens. Numbers keep their suffixes.
 
     Raises:
         InvalidFilter: it cannot be read; ``position`` is the offset.
@@ -213,7 +214,7 @@ def _statements(text: str) -> tuple[list[exp.Expr | None], list[Token]]:
 
 
 def _condition(text: str) -> tuple[exp.Expr, list[Token]] | None:
-    """The text read as a condition only, where a column's name is also the beginning of a statement."""
+    """Parses the text as a condition only, for column names that are also the beginning of a statement."""
     try:
         tokens, mark = _tokens(text)
         parser = Spark().parser(max_nodes=_max_nodes(tokens))
@@ -246,29 +247,32 @@ def _too_many_tokens(position: int) -> LimitExceeded:
 
 
 def token_count(text: str, most: int) -> int:
-    """How many tokens a text has, about; one that has more than ``most`` has ``most + 1``."""
+    """Returns the approximate number of tokens of a text, at most ``most + 1``."""
     return sum(1 for _ in islice(_TOKEN.finditer(text), most + 1))
 
 
 def _check_length(text: str) -> None:
-    """Raise LimitExceeded for too many tokens, before any of them is made."""
+    """Raise LimitExceeded for too many tokens, before any of them is created."""
     beyond = next(islice(_TOKEN.finditer(text), MAX_SQL_TOKENS, None), None)
     if beyond is not None:
         raise _too_many_tokens(beyond.start())
 
 
 def _tokens(text: str) -> tuple[list[Token], str]:
-    """The text's tokens, a mark (empty when there is none) behind the names of functions that stay as they are spelled.
+    """Returns the text's tokens, and a mark (empty if there is none) that follows names of functions that stay as they
+    are spelled.
 
-    A parser of our own would say it better, but sqlglot's compiled build lets no class inherit from its parser.
+    A parser of our own would express this better, but sqlglot's compiled build does not allow classes to inherit from
+    its parser.
 
-    ``date(x)`` and the like are calls of functions, and ``date[x]`` is a part of a column. The parser tries them as
-    types first, and what is inside again when that fails: twice the time or more for each level of ``date(date(...))``.
-    So such a name becomes any other name, but where a size of digits stands behind it, as in ``decimal(10, 2)``.
+    ``date(x)`` and similar are calls of functions, and ``date[x]`` is a part of a column. The parser first tries them
+    as types, and parses the content again when that fails: at least twice the time for each level of
+    ``date(date(...))``. So such a name is replaced by another name, unless type parameters follow it, as in
+    ``decimal(10, 2)``.
     """
     check_patience()
     tokens = _with_suffixes(Spark().tokenize(text), text)
-    if len(tokens) > MAX_SQL_TOKENS:  # where a quoted text ends, the tokenizer may see otherwise
+    if len(tokens) > MAX_SQL_TOKENS:  # after a quoted text the tokenizer may count differently
         raise _too_many_tokens(tokens[MAX_SQL_TOKENS].start)
     _check_depth(tokens)
     mark = "\ue000"
@@ -291,15 +295,15 @@ def _tokens(text: str) -> tuple[list[Token], str]:
 
 
 def _is_size(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the parameters of a type stand there, with the closing parenthesis: ``10)`` or ``10, -2)``."""
+    """Returns whether type parameters with the closing parenthesis follow: ``10)`` or ``10, -2)``."""
     kinds = [token.token_type for token in tokens[at : at + 5] if token.token_type is not TokenType.DASH]
     one = [TokenType.NUMBER, TokenType.R_PAREN]
     return kinds[:2] == one or kinds[:4] == [TokenType.NUMBER, TokenType.COMMA, *one]
 
 
 def _check_depth(tokens: Sequence[Token]) -> None:
-    """Raise LimitExceeded for brackets within brackets, and types within types, that are too many."""
-    brackets: list[bool] = []  # whether each is that of a nested type, or of the function that makes one
+    """Raise LimitExceeded for brackets or types that are nested too deeply."""
+    brackets: list[bool] = []  # whether each belongs to a nested type, or to the function that creates one
     types = angles = 0
     before: Token | None = None
     for token in tokens:
@@ -330,7 +334,8 @@ def _check_depth(tokens: Sequence[Token]) -> None:
 
 
 def _with_suffixes(tokens: list[Token], text: str) -> list[Token]:
-    """The tokens with numbers as they were written: sqlglot makes three tokens of ``1L``, those of ``1::BIGINT``."""
+    """Returns the tokens with numbers as they were written: sqlglot makes three tokens of ``1L``, those of
+    ``1::BIGINT``."""
     found: list[Token] = []
     for token in tokens:
         number = found[-1] if found else None
@@ -355,7 +360,7 @@ def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
     lines = text.splitlines(keepends=True) or [""]
     line = max(1, min(int(place.get("line") or 1), len(lines)))
     highlight = place.get("highlight") or ""
-    # sqlglot's column counts the last character of the token that it stopped at.
+    # sqlglot's column counts the last character of the token at which it stopped.
     column = int(place.get("col") or 1) - max(len(highlight), 1)
     position = min(len(text), sum(len(part) for part in lines[: line - 1]) + max(column, 0))
     description = place.get("description") or "cannot be parsed"

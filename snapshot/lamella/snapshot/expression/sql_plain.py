@@ -1,9 +1,9 @@
-"""Plain filters in SQL, read without a parser: comparisons, IN, BETWEEN, LIKE and IS NULL of columns and constants,
-under AND, OR, NOT and parentheses.
+"""Plain SQL filters, read without a parser: comparisons, IN, BETWEEN, LIKE and IS NULL of columns and constants, under
+AND, OR, NOT and parentheses.
 
-This reader is certain or silent. What it answers is what :mod:`.sql` makes of the same text; whatever it is not certain
-of (comments, escapes, functions, words that mean something in SQL, anything nested deeply, every mistake) it leaves to
-that reader, which also gives every error. Tests hold the two equal. Decision 21 says why there are two.
+This reader returns either a certain result or none. Its result equals that of :mod:`.sql` for the same text; everything
+uncertain (comments, escapes, functions, words with a meaning in SQL, deep nesting, every mistake) is left to that
+reader, which also raises all errors. Tests compare the two. Decision 21 explains why there are two.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OPERATORS: Final[dict[str, Operator]] = {
     "<>": "ne",
     "!=": "ne",
 }
-#: Words of SQL that columns are often named by, and that are columns wherever this reader takes a name.
+#: Words of SQL that are common column names, and that are columns wherever this reader accepts a name.
 NAMES: Final = frozenset(
     {
         *("database", "date", "datetime", "first", "format", "index", "json", "key", "number", "offset", "partition"),
@@ -61,11 +61,11 @@ _RESERVED: Final = (
     frozenset(word.lower() for keyword in Spark.Tokenizer.KEYWORDS for word in keyword.split())
     | frozenset(word.lower() for word in SparkParser.NO_PAREN_FUNCTION_PARSERS)
 ) - NAMES
-#: Each level of this reader is at most two of those that SQL text surely may have.
+#: Each level of this reader is at most two of the guaranteed levels of SQL text.
 _MAX_LEVELS: Final = SURE_SQL_DEPTH // 2
 _MAX_NAME: Final = 200
 
-# Quantifiers with a plus behind them never give back what they took: the time is linear in the text.
+# Possessive quantifiers (with a plus) do not backtrack: the time is linear in the text.
 _SPACE: Final = "[ \t\r\n]"
 _PART: Final = r"(?:[a-z_][a-z0-9_]*+|`[^`\\]++`)"
 _NAME: Final = rf"{_SPACE}*+({_PART}(?:\.{_PART})*+)"
@@ -74,7 +74,7 @@ _VALUE: Final = (
     r"(?:(-?[0-9]{1,60}+)|(-?[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+)"
     rf"|(?:(date|timestamp(?:_ntz|_ltz)?+){_SPACE}*+)?+'([^'\\]*+)'|(true|false|null))"
 )
-#: What stands behind a predicate: a parenthesis, AND, OR, or nothing.
+#: What may follow a predicate: a parenthesis, AND, OR, or nothing.
 _NEXT: Final = rf"{_SPACE}*+(\)|\Z|(?<={_SPACE})(?:and|or)(?={_SPACE}|\())"
 
 
@@ -95,11 +95,11 @@ _ITEM: Final = _pattern(rf"{_SPACE}*+{_VALUE}{_SPACE}*+([,)])")
 _BOUNDS: Final = _pattern(rf"{_SPACE}++{_VALUE}{_SPACE}++and{_SPACE}++{_VALUE}{_NEXT}")
 _LIKE: Final = _pattern(rf"{_SPACE}*+'([^'\\]*+)'{_NEXT}")
 _NULL: Final = _pattern(rf"{_SPACE}++(not{_SPACE}++)?+null{_NEXT}")
-#: A quoted text, or IN with what may be a list behind it.
+#: A quoted text, or IN followed by a possible list.
 _IN: Final = _pattern(rf"'[^']*+'|\"[^\"]*+\"|`[^`]*+`|(?<![a-z0-9_.])in(?={_SPACE}*+\()")
 #: A shorter list is left to the parser.
 _LONG_LIST: Final = 32
-#: What may stand behind a predicate, by its length.
+#: What may follow a predicate, by its length.
 _END, _CLOSING, _OR, _AND = 0, 1, 2, 3
 
 
@@ -108,7 +108,7 @@ class _Unsure(Exception):
 
 
 def read_plain(text: str, time_zone: str) -> Predicate | None:
-    """The predicate of a plain filter, None for a text that this reader is not certain about.
+    """Returns the predicate of a plain filter, None for a text about which this reader is not certain.
 
     ``text`` is valid Unicode; ``time_zone`` is for TIMESTAMP literals without one.
     """
@@ -123,7 +123,7 @@ def read_plain(text: str, time_zone: str) -> Predicate | None:
 
 
 class LongList(msgspec.Struct, frozen=True):
-    """A list of constants in parentheses behind IN: ``text[start:end]``."""
+    """A list of constants in parentheses after IN: ``text[start:end]``."""
 
     start: int
     end: int
@@ -131,10 +131,10 @@ class LongList(msgspec.Struct, frozen=True):
 
 
 def long_lists(text: str, time_zone: str) -> list[LongList]:
-    """The long lists of constants in a text that :func:`read_plain` is not certain about, in their order.
+    """Returns the long lists of constants in a text about which :func:`read_plain` is not certain, in order.
 
-    They need no parser either: without them a filter is short. None for a text with comments or escapes, in which it is
-    not certain where a quoted text ends.
+    They need no parser either: without them a filter is short. Returns none for a text with comments or escapes, in
+    which the ends of quoted texts are not certain.
     """
     if "\\" in text or "--" in text or "/*" in text:
         return []
@@ -163,7 +163,7 @@ class _Reader:
         self.behind = _END
 
     def condition(self, level: int) -> Predicate:
-        """Units under AND and OR, up to a closing parenthesis or the end; ``behind`` says which."""
+        """Reads units under AND and OR, up to a closing parenthesis or the end; ``behind`` is which."""
         alternatives: list[Predicate] = []
         conjuncts: list[Predicate] = []
         while True:
@@ -184,7 +184,8 @@ class _Reader:
         return Or(tuple(alternatives))
 
     def _count(self) -> None:
-        """One node more: at least as many as the parser's tree has, so that what is too large here is left to it."""
+        """Count one more node: at least as many as the parser's tree has, so that texts that are too large here are
+        left to it."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _Unsure
@@ -222,7 +223,7 @@ class _Reader:
         return inside
 
     def _follow(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """The match of what must come next; its last group is what stands behind a predicate."""
+        """Returns the match of what must come next; its last group is what follows a predicate."""
         match = pattern.match(self._text, self.at)
         if match is None:
             raise _Unsure
@@ -237,7 +238,7 @@ class _Reader:
         return In(column, literals, at=self._place)
 
     def constants(self) -> tuple[Literal, ...]:
-        """A list of constants in parentheses; ``at`` is behind it then."""
+        """Reads a list of constants in parentheses, and moves ``at`` to its end."""
         match = _WHOLE_NUMBERS.match(self._text, self.at)
         if match is not None:
             self.at = match.end()
@@ -274,7 +275,7 @@ class _Reader:
     def _literal(
         self, whole: str | None, other: str | None, kind: str | None, text: str | None, word: str | None
     ) -> Literal:
-        """The constant of a value's groups."""
+        """Returns the constant of a value's groups."""
         if whole is not None:
             return Literal("integer", int(whole))
         if kind is not None and text is not None:
@@ -314,7 +315,7 @@ _WORDS: Final = {"true": Literal("boolean", True), "false": Literal("boolean", F
 
 
 def _column(name: str) -> Ref:
-    """The column of a name, from a bounded cache; raises _Unsure for words that mean something in SQL."""
+    """Returns the column of a name, from a bounded cache; raises _Unsure for words with a meaning in SQL."""
     if len(name) > _MAX_NAME:
         raise _Unsure
     column = _known(name)

@@ -1,7 +1,7 @@
-"""Terms of SQL text: columns, constants, and the functions that the language knows.
+"""Terms of SQL text: columns, constants, and the supported functions.
 
-sqlglot gives one name to functions that are the same in every dialect and wraps some arguments in casts; here each
-becomes Spark's function of that spelling again, or nothing when it is not known for certain.
+sqlglot gives one name to functions that are the same in every dialect and wraps some arguments in casts; here each is
+converted back to Spark's function of that spelling, or is unsupported if that is not certain.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _INTEGER_TYPES: Final = {
 }
 _INT: Final = 1 << 31
 _MAX_NUMBER_CHARACTERS: Final = 64
-# What Java and Python both read as the same number: no underscores, no digits of other scripts.
+# Text that Java and Python read as the same number: no underscores, no digits of other scripts.
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _SUFFIXED: Final = re.compile(r"(-?[0-9.]+(?:e[+-]?[0-9]+)?)(BD|[DFLSY])", re.ASCII | re.IGNORECASE)
 _SPECIAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def bare(node: exp.Expr) -> exp.Expr:
-    """What stands inside parentheses."""
+    """Returns the content of parentheses."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
@@ -53,7 +53,7 @@ class ImpossibleLiteral(Exception):
 
 
 def constant(node: exp.Expr, time_zone: str) -> Literal | Cast | None:
-    """The constant that a node stands for; None when it is none, or one whose value is not certain.
+    """Returns the constant of a node; None if it is not a constant, or if its value is not certain.
 
     Raises:
         ImpossibleLiteral: one that Spark refuses.
@@ -62,7 +62,7 @@ def constant(node: exp.Expr, time_zone: str) -> Literal | Cast | None:
     if isinstance(node, exp.Neg):
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            return number("-" + inner.this)  # one literal, minus sign and all
+            return number("-" + inner.this)  # one literal, including the minus sign
         found = None if isinstance(bare(inner), exp.Neg) else constant(inner, time_zone)
         return None if found is None else _negated(found)
     if isinstance(node, exp.Literal):
@@ -77,13 +77,13 @@ def constant(node: exp.Expr, time_zone: str) -> Literal | Cast | None:
         return _hex(node.this)
     if isinstance(node, exp.RawString):
         return Literal("string", node.this)
-    if isinstance(node, exp.Cast):  # TryCast is one; DATE '...' and the like arrive as casts
+    if isinstance(node, exp.Cast):  # including TryCast; DATE '...' and similar arrive as casts
         return _cast(node, time_zone)
     return None
 
 
 def _negated(found: Literal | Cast) -> Literal | Cast | None:
-    """A minus before parentheses or a cast: the type stays, and its digits no longer count beside a decimal."""
+    """Negates parentheses or a cast: the type stays, and its digits no longer matter with a decimal operand."""
     literal, target = (found.term, found.type) if isinstance(found, Cast) else (found, "")
     if not isinstance(literal, Literal):
         return None
@@ -136,7 +136,7 @@ def _cast(node: exp.Cast, time_zone: str) -> Literal | Cast | None:
 
 
 def _integer_cast(inner: Literal | Cast | None, target: str) -> Cast | None:
-    """A whole number in an integer type that has it."""
+    """Returns a whole number in an integer type that can represent it."""
     literal = inner.term if isinstance(inner, Cast) else inner
     if not isinstance(literal, Literal) or literal.kind != "integer" or not isinstance(literal.value, int):
         return None
@@ -145,10 +145,10 @@ def _integer_cast(inner: Literal | Cast | None, target: str) -> Cast | None:
 
 
 def number(text: str) -> Literal | None:
-    """The constant that an unquoted number is in Spark, with its suffix; None for what no type of Spark holds.
+    """Returns the constant of an unquoted number in Spark, with its suffix; None if no Spark type can represent it.
 
     Raises:
-        ImpossibleLiteral: it is beyond the type that its suffix names.
+        ImpossibleLiteral: it is out of range of the type that its suffix names.
     """
     if len(text) > _MAX_NUMBER_CHARACTERS:  # more digits than any decimal has are an error in Spark
         return None
@@ -188,7 +188,7 @@ def _float(text: str, *, single: bool) -> Literal | None:
     value = float(spelled)
     if not single:
         return Literal("double", value)
-    if spark_casts.is_between_singles(value):  # rounding twice may not be rounding once
+    if spark_casts.is_between_singles(value):  # rounding twice may differ from rounding once
         return None
     return Literal("float", spark_casts.single(value))
 
@@ -204,7 +204,7 @@ def _decimal_cast(text: str, target: exp.DataType) -> Cast | None:
         return None
     digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= scale and len(digits) + exponent <= precision - scale
-    # a cast that rounds is left alone
+    # a cast that rounds is not folded
     return Cast(Literal("decimal", str(value)), f"decimal({precision},{scale})") if fits else None
 
 
@@ -253,7 +253,7 @@ _FIELDS: Final = {
     "HOUR": "hour",
     "MINUTE": "minute",
 }
-#: Arguments that are looked at, or that say nothing about the value; a node with any other is not known.
+#: Arguments that are evaluated, or that do not affect the value; a node with any other is unsupported.
 _KNOWN: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.Div: frozenset({"this", "expression", "safe"}),
     exp.TsOrDsToDate: frozenset({"this", "safe"}),
@@ -275,7 +275,7 @@ _CLOCK: Final = frozenset({exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimes
 
 
 def path_of(node: exp.Expr) -> str | None:
-    """The path of a column reference, None when the node is something else."""
+    """Returns the path of a column reference, None if the node is something else."""
     names: list[str] = []
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         names.append(node.expression.name)
@@ -288,7 +288,7 @@ def path_of(node: exp.Expr) -> str | None:
 class TermReader:
     """Reads terms; ``time_zone`` is for TIMESTAMP literals without one.
 
-    ``now_us``: the time that ``now()`` and its like stand for, in microseconds since the epoch; None: they are unknown.
+    ``now_us``: the time of ``now()`` and similar functions, in microseconds since the epoch; None: they are unknown.
     """
 
     def __init__(self, time_zone: str, now_us: int | None = None) -> None:
@@ -297,7 +297,7 @@ class TermReader:
         self._depth = 0
 
     def read(self, node: exp.Expr) -> Term | None:
-        """The term of a node, None when it is not understood; raises LimitExceeded when it is too deep."""
+        """Returns the term of a node, None if it is not supported; raises LimitExceeded if it is too deep."""
         if self._depth >= MAX_DEPTH:
             raise LimitExceeded(
                 f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
@@ -328,12 +328,13 @@ class TermReader:
         return reader(self, node) if reader is not None else None
 
     def constant(self, node: exp.Expr) -> Literal | None:
-        """The constant of a node, also of a sum of constants; None when it is none, or a number of a cast's type."""
+        """Returns the constant of a node, also of a sum of constants; None if it is not constant, or a number with a
+        cast's type."""
         term = self.read(node)
         return term if isinstance(term, Literal) else None
 
     def listed(self, node: exp.Expr) -> Literal | None:
-        """A constant in the list of an IN, which goes by the types of all values, however they were given."""
+        """Returns a constant in the list of an IN, where the types of all values matter, however they were written."""
         term = self.read(node)
         if not isinstance(term, Cast):
             return term if isinstance(term, Literal) else None
@@ -362,7 +363,8 @@ class TermReader:
         return _folded(made) if all(isinstance(argument, Literal) for argument in made.arguments) else made
 
     def _clock(self, node: exp.Expr) -> Literal | None:
-        """``now()``, ``current_timestamp``, ``current_date`` and ``localtimestamp``, which take no argument."""
+        """Returns the value of ``now()``, ``current_timestamp``, ``current_date`` and ``localtimestamp``, which take no
+        argument."""
         if self._now_us is None or any(
             node.args.get(name) for name in node.args if name not in ("this", "expressions")
         ):
@@ -379,7 +381,8 @@ class TermReader:
         )
 
     def _shifted(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Literal | None:
-        """A constant date or time ``+ INTERVAL n DAY`` (or WEEK, MONTH, YEAR; of a time also HOUR, MINUTE, SECOND)."""
+        """Returns a constant date or time ``+ INTERVAL n DAY`` (or WEEK, MONTH, YEAR; for a time also HOUR, MINUTE,
+        SECOND)."""
         at, unit = self.constant(node), interval.args.get("unit")
         amount = bare(interval.this) if interval.this is not None else None
         if at is None or not isinstance(at.value, int) or not isinstance(unit, exp.Var):
@@ -453,7 +456,7 @@ def _has_more(node: exp.Expr) -> bool:
 
 
 def _type_text(node: exp.Expr) -> str | None:
-    """A type's text; None for one that no column of ours can have, or that cannot be written."""
+    """Returns a type's text; None for one that no column can have, or that has no spelling."""
     try:
         text: str = node.sql(dialect="spark").lower()
         parse_type(text)
@@ -463,7 +466,7 @@ def _type_text(node: exp.Expr) -> str | None:
 
 
 def _plain_argument(node: exp.Expr) -> exp.Expr:
-    """The argument of a part of a date, without the cast to a date that sqlglot adds (and that changes nothing)."""
+    """Returns the argument of a date part, without the cast to a date that sqlglot adds (and that changes nothing)."""
     inner: exp.Expr = node.this
     return inner if isinstance(node, exp.TsOrDsToDate) else _without_date(inner)
 
@@ -484,7 +487,7 @@ def _shifted_day(day: int, count: int, unit: str) -> int | None:
 
 
 def _moved_day(call: Call) -> Literal | None:
-    """A constant date and a whole number of days; None for anything else."""
+    """Returns the sum of a constant date and a whole number of days; None for anything else."""
     if call.function not in ("add", "subtract", "date_add"):
         return None
     day, days = call.arguments
@@ -498,7 +501,8 @@ def _moved_day(call: Call) -> Literal | None:
 
 
 def _folded(call: Call) -> Cast | None:
-    """A sum, difference or product of constants, in the type that Spark gives it, where the result is exact there."""
+    """Returns a sum, difference or product of constants, in the type that Spark gives it, if the result is exact
+    there."""
     literals = [argument for argument in call.arguments if isinstance(argument, Literal)]
     if any(literal.kind not in ("integer", "decimal") for literal in literals) or call.function == "divide":
         return None

@@ -43,14 +43,15 @@ _UUID_BYTES: Final = 16
 
 
 class ValueText(msgspec.Struct, frozen=True):
-    """``is_cut``: the value goes on behind ``text``, which ends in an ellipsis."""
+    """The text of a value. ``is_cut``: the value is longer than ``text``, which ends in an ellipsis."""
 
     text: str
     is_cut: bool = False
 
 
 def value_text(dtype: DataType, value: Value) -> ValueText:
-    """A value of a type's order; instants are in UTC, and moments beyond the year 9999 or before 1 are numbers."""
+    """Returns the text of a value of a type's order; instants are in UTC, and times beyond the year 9999 or before 1
+    are numbers."""
     if isinstance(value, bytes):
         return _bytes(dtype, value)
     if dtype.is_float:
@@ -99,20 +100,20 @@ def _moment(dtype: DataType, value: int) -> str:
     return f"'{moment.isoformat(' ')}{fraction}{zone}'"
 
 
-# Predicates written out in full: as a JSON tree that ``.json_filters`` reads back, and as SQL in Spark's dialect.
+# Predicates in full: as a JSON tree that ``.json_filters`` reads back, and as SQL in Spark's dialect.
 #
-# The tree is exact. SQL is exact too but for two things: a JSON text that stands for a value of the column's own type
-# is spelled as text, which Spark casts by its own rules, and an unknown part is whatever its client wrote.
+# The tree is exact. SQL is exact too, with two exceptions: a JSON text that stands for a value of the column's own type
+# is spelled as text, which Spark casts by its own rules, and an unknown part is the client's original text.
 
 _SIGNS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
 _SUFFIX_OF: Final = {dtype: suffix for suffix, dtype in SUFFIXES.items()}
 _LIST_SHOWN: Final = 5
-#: Characters of a text, or digits of binary, that are shown.
+#: Maximum characters of a text, or digits of binary, that are shown.
 TEXT_SHOWN: Final = 60
 
 
 def literal_text(literal: Literal) -> str:
-    """A literal as SQL would spell it; long text is cut with an ellipsis."""
+    """Returns the SQL spelling of a literal; long text is cut with an ellipsis."""
     kind, value = literal.kind, literal.value
     if kind == "integer":
         return str(value) + _SUFFIX_OF.get(literal.type, "")
@@ -136,7 +137,7 @@ _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def term_text(term: Term) -> str:
-    """A term's SQL text."""
+    """Returns a term's SQL text."""
     if isinstance(term, Ref):
         return term.path
     match term:
@@ -155,7 +156,7 @@ def term_text(term: Term) -> str:
 
 
 def text_of(predicate: Predicate) -> str:
-    """The predicate's SQL text, long lists shortened."""
+    """Returns the predicate's SQL text, with long lists shortened."""
     match predicate:
         case Compare(op, left, right):
             one = left.path if isinstance(left, Ref) else term_text(left)
@@ -211,7 +212,7 @@ _DAY_US: Final = 86_400_000_000
 
 
 def tree_of(predicate: Predicate) -> bool | dict[str, Any]:
-    """The predicate as a JSON tree."""
+    """Returns the predicate as a JSON tree."""
     match predicate:
         case Constant(value):
             return {"type": "null"} if value is None else value
@@ -253,7 +254,7 @@ def tree_of(predicate: Predicate) -> bool | dict[str, Any]:
 
 
 def sql_of(predicate: Predicate) -> str:
-    """The predicate as SQL text."""
+    """Returns the predicate as SQL text."""
     match predicate:
         case Constant(value):
             return "CAST(NULL AS BOOLEAN)" if value is None else "true" if value else "false"
@@ -282,7 +283,7 @@ def sql_of(predicate: Predicate) -> str:
         case IsNan(term):
             return f"isnan({term_sql(term)})"
         case Like(term, pattern, escape):
-            if not escape:  # Spark has none without one: any character that the pattern lacks escapes nothing
+            if not escape:  # Spark has no LIKE without an escape character: one that the pattern lacks escapes nothing
                 escape = next(each for each in map(chr, range(1, 0x110000)) if each not in pattern)
             mark = "" if escape == "\\" else f" ESCAPE {_quoted(escape)}"
             return f"{term_sql(term)} LIKE {_quoted(pattern)}{mark}"
@@ -315,7 +316,7 @@ def _term_tree(term: Term) -> Any:
 
 
 def _operand_tree(term: Term) -> Any:
-    """The right side of a comparison, where bare text is a value and not a column."""
+    """Returns the right side of a comparison, where bare text is a value and not a column."""
     return {"type": "reference", "name": term.path} if isinstance(term, Ref) else _term_tree(term)
 
 
@@ -332,7 +333,7 @@ def _literal_tree(literal: Literal) -> Any:
 
 
 def term_sql(term: Term) -> str:
-    """A term as SQL text."""
+    """Returns a term as SQL text."""
     match term:
         case Ref(path):
             return ".".join("`" + part.replace("`", "``") + "`" for part in path_parts(path) or (path,))
