@@ -1,8 +1,8 @@
-"""Scalar functions: what is known of their results when zone maps are known of their arguments.
+"""Scalar functions: compute zone maps of their results from the zone maps of their arguments.
 
-Each function maps the zone maps of its arguments to zone maps that hold every result that a row can give. A monotone
-function moves the bounds; the others say what little is certain. What may fail (an overflow, a cast out of range) is
-no result: there everything is left open, since Spark's settings decide between an error, a null and a wrapped number.
+The result zone maps contain every result that a row can give. A monotone function maps the bounds; the others return
+what little is certain. Where a row may fail (an overflow, a cast out of range) everything is left open, since Spark's
+settings decide between an error, a null and a wrapped number.
 """
 
 from lamella.snapshot.function.base import Function

@@ -1,4 +1,4 @@
-"""What all scalar functions share: the port, intervals of machine numbers, and values of rows."""
+"""The common base of scalar functions: the interface, intervals of machine numbers, and values of rows."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from lamella.snapshot.schema import DataType
 # - text and bytes as an Arrow array of large binary without nulls.
 #
 # Where a row is null its value is arbitrary. Where a row's value could not be computed (an overflow, a division by
-# zero) the row has *failed*: whoever needs its value has to report ``reason``, and whoever does not need it, need not.
+# zero) the row has *failed*: code that needs its value must report ``reason``.
 
 _MAX: Final = (1 << 63) - 1
 
 
 class Vector(msgspec.Struct, frozen=True, eq=False):
-    """One value a row. ``failed`` None: no row has; a failed row counts as valid."""
+    """One value per row. ``failed`` None: no row has failed; a failed row counts as valid."""
 
     values: Any
     valid: Mask
@@ -52,12 +52,12 @@ class Vector(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_bytes(self) -> bool:
-        """Text or bytes."""
+        """Returns whether the values are text or bytes."""
         return not isinstance(self.values, np.ndarray)
 
 
 def constant_vector(dtype: DataType, value: Any, count: int) -> Vector:
-    """The same value (None: null) in every row."""
+    """Returns the same value (None: null) in every row."""
     valid = np.full(count, value is not None)
     if dtype.order == "bytes":
         return Vector(pa.repeat(pa.scalar(value or b"", pa.large_binary()), count), valid)
@@ -68,10 +68,11 @@ def constant_vector(dtype: DataType, value: Any, count: int) -> Vector:
 def strict(
     values: Any, arguments: Sequence[Vector], *, failed: Mask | None = None, reason: str = "", valid: Mask | None = None
 ) -> Vector:
-    """The result of a function that is null where an argument is, and fails where one has or where ``failed`` says.
+    """Returns the result of a function that is null where an argument is, and fails where one has or where ``failed``
+    is set.
 
-    Arguments are taken from left to right: behind a null nothing is computed, so nothing fails there. ``valid``: where
-    the result is not null all the same.
+    Arguments are evaluated from left to right: after a null nothing is computed, so nothing fails there. ``valid``:
+    where the result is not null nevertheless.
     """
     ok = np.ones(len(arguments[0]), dtype=bool) if valid is None else valid
     broken: Mask | None = None
@@ -90,7 +91,7 @@ def strict(
 
 
 def whole_numbers(vector: Vector) -> npt.NDArray[Any]:
-    """Whole numbers as int64 where they fit, else as Python integers."""
+    """Returns whole numbers as int64 if they fit, else as Python integers."""
     values = vector.values
     if values.dtype == np.uint64:
         return np.asarray(values.astype(np.int64 if not len(values) or int(values.max()) <= _MAX else object))
@@ -98,7 +99,7 @@ def whole_numbers(vector: Vector) -> npt.NDArray[Any]:
 
 
 def in_range(values: npt.NDArray[Any], dtype: DataType) -> tuple[npt.NDArray[Any], Mask]:
-    """Whole numbers as the vector of a type has them, and where they are values of the type."""
+    """Returns whole numbers in the vector form of a type, and where they are values of the type."""
     low, high = dtype.int_range
     if values.dtype != object:
         fits = np.asarray((values >= max(low, -_MAX - 1)) & (values <= min(high, _MAX)))
@@ -110,7 +111,7 @@ def in_range(values: npt.NDArray[Any], dtype: DataType) -> tuple[npt.NDArray[Any
 
 
 def text_of(vector: Vector) -> tuple[Any, Mask]:
-    """Text as an Arrow array of large strings, empty where the bytes are not UTF-8, and where they are not."""
+    """Returns text as an Arrow array of large strings, empty where the bytes are not UTF-8, and where they are not."""
     text = pa.LargeStringArray.from_buffers(len(vector), *vector.values.buffers()[1:], offset=vector.values.offset)
     try:
         text.validate(full=True)
@@ -133,22 +134,22 @@ def _either(left: Mask | None, right: Mask) -> Mask:
     return right if left is None else np.asarray(left | right)
 
 
-#: Integers below this are added without overflow, and doubles of them are not far off.
+#: Integers below this can be added without overflow, and their doubles are close.
 SAFE: Final = 1 << 62
 
 
 class Function(Protocol):
-    """A scalar function; null for null arguments unless it says otherwise."""
+    """A scalar function; null for null arguments unless it states otherwise."""
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results, from those of the arguments; all of one length."""
+        """Returns zone maps of the results, from those of the arguments; all of one length."""
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The results row by row, as Spark computes them in its ANSI mode; rows that it refuses have failed."""
+        """Returns the results row by row, as Spark computes them in its ANSI mode; rows that it refuses have failed."""
 
 
 class Span(NamedTuple):
-    """Bounds as machine numbers; where a side is not known, its number means nothing."""
+    """Bounds as machine numbers; the number of an unknown side is arbitrary."""
 
     low: npt.NDArray[Any]
     high: npt.NDArray[Any]
@@ -157,17 +158,17 @@ class Span(NamedTuple):
 
     @property
     def known(self) -> Mask:
-        """Where both sides are."""
+        """Returns where both sides are known."""
         return self.low_known & self.high_known
 
     @property
     def constant(self) -> Mask:
-        """Where every value is one and the same."""
+        """Returns where all values are equal."""
         return np.asarray(self.known & (self.low == self.high))
 
 
 def span_of(zones: Zones) -> Span:
-    """The bounds of numbers; decimals wider than 64 bits count as not known."""
+    """Returns the bounds of numbers; decimals wider than 64 bits count as unknown."""
     low, low_fits = _machine(zones.low, len(zones))
     high, high_fits = _machine(zones.high, len(zones))
     return Span(low, high, zones.has(LOW_KNOWN) & low_fits, zones.has(HIGH_KNOWN) & high_fits)
@@ -193,11 +194,11 @@ def result(
     may_nan: Mask | None = None,
     keeps_nan: bool = False,
 ) -> Zones:
-    """Zone maps of a function's results.
+    """Returns zone maps of a function's results.
 
     ``may_fail``: where a row may give an error or a null instead of a result: nothing is known there. ``may_nan``:
-    where a result may be NaN. ``keeps_nan``: the result is NaN wherever an argument is. Bounds outside the type's own
-    values are dropped.
+    where a result may be NaN. ``keeps_nan``: the result is NaN wherever an argument is. Bounds out of the type's range
+    are dropped.
     """
     flags = strict_flags(arguments, may_nan=may_nan)
     if keeps_nan:
@@ -214,13 +215,13 @@ def result(
 
 
 def fails_of(arguments: Sequence[Zones]) -> Mask | None:
-    """Where a row of any argument may fail."""
+    """Returns where a row of any argument may fail."""
     found = [zones.fails for zones in arguments if zones.fails is not None]
     return np.logical_or.reduce(found) if found else None
 
 
 def strict_flags(arguments: Sequence[Zones], *, may_nan: Mask | None = None) -> npt.NDArray[np.uint8]:
-    """Flags, bounds left open, of a function that is null exactly where an argument is."""
+    """Returns flags, with bounds left open, of a function that is null exactly where an argument is."""
     count = len(arguments[0])
     null, some, counted = (np.zeros(count, dtype=bool), np.ones(count, dtype=bool), np.ones(count, dtype=bool))
     for zones in arguments:
@@ -234,13 +235,13 @@ def strict_flags(arguments: Sequence[Zones], *, may_nan: Mask | None = None) -> 
 
 
 def failing(flags: npt.NDArray[np.uint8], where: Mask, dtype: DataType) -> npt.NDArray[np.uint8]:
-    """Flags that leave everything open ``where`` a row may fail."""
+    """Returns flags that leave everything open ``where`` a row may fail."""
     anything = MAY_NULL | MAY_NUMBER | (MAY_NAN if dtype.is_float else 0)
     return np.where(where, (flags | np.uint8(anything)) & np.uint8(0xFF ^ NULLS_KNOWN), flags).astype(np.uint8)
 
 
 def unbounded(arguments: Sequence[Zones], dtype: DataType) -> Zones:
-    """Zone maps that say nothing of the results but their nulls."""
+    """Returns zone maps that contain nothing about the results but their nulls."""
     flags = strict_flags(arguments)
     if dtype.is_float:
         flags = flags | np.uint8(MAY_NAN)

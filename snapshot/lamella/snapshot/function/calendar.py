@@ -1,8 +1,8 @@
 """Parts and beginnings of dates and times, in the session's time zone.
 
-Wall clocks do not grow with time: where clocks go back, a later instant shows an earlier time. Bounds of wall clock
-times therefore take the least and the greatest offset of the whole range of instants (the trap of
-databendlabs/databend#20241), and bounds of instants those of the walls' surroundings.
+Wall clock times are not monotone: where clocks go back, a later instant shows an earlier time. Bounds of wall clock
+times therefore use the minimum and maximum offset of the whole range of instants (the problem of
+databendlabs/databend#20241), and bounds of instants those around the wall clock times.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lamella.snapshot.schema import parse_type
 
 # Offsets of a time zone from UTC, as bounds over ranges of instants.
 #
-# Rows need the very offset, and get it wherever the two copies were seen to agree: from 1970 on (compared for every
-# region of Java 17 and tzdata 2025b, up to the year 9998), but for four regions not before 1997. Elsewhere there is
-# none.
+# Rows need the exact offset, and get it where Java's and Python's copies of the time zone database agree: from 1970 on
+# (compared for every region of Java 17 and tzdata 2025b, up to the year 9998), except for four regions not before 1997.
+# Elsewhere it is unknown.
 
 MicrosArray = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _SECOND: Final = 1_000_000
-#: java.time knows no offset beyond 18 hours.
+#: java.time allows no offset beyond 18 hours.
 WIDEST_US: Final = 18 * 3_600 * _SECOND
 _TRUSTED_FROM_S: Final = 946_684_800  # 2000-01-01
 _TRUSTED_UNTIL_S: Final = 2_145_916_800  # 2038-01-01
@@ -40,17 +40,17 @@ _DAY_S: Final = 86_400
 _MINUTE_US: Final = 60 * _SECOND
 #: The last instant that the standard library can convert, less a day for the offset.
 _LAST_S: Final = 253_402_214_400
-_AGREED_FROM_S: Final = -2_678_400  # 1969-12-01, so that what begins 1970 anywhere is known
-#: Regions whose offsets Java and Python knew differently, the last of them until 1996.
+_AGREED_FROM_S: Final = -2_678_400  # 1969-12-01, so that the beginning of 1970 is known in every zone
+#: Regions whose offsets differ between Java and Python, the last of them until 1996.
 _LATE_FROM_S: Final = 849_398_400  # 1996-12-01
 _LATE: Final = frozenset({"WET", "EET", "Asia/Tehran", "Iran"})
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Offsets(msgspec.Struct, frozen=True, eq=False):
-    """``starts``: the instants (microseconds, ascending) from which the ``offsets`` (microseconds) hold.
+    """``starts``: the instants (microseconds, ascending) from which the ``offsets`` (microseconds) apply.
 
-    A zone that is no region has one offset for ever. ``trusted_from`` and ``trusted_until`` bound what is known.
+    A zone that is not a region has one constant offset. ``trusted_from`` and ``trusted_until`` limit the known range.
     """
 
     starts: Any
@@ -60,7 +60,7 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
     zone: dt.tzinfo | None = None
 
     def between(self, low: MicrosArray, high: MicrosArray) -> tuple[MicrosArray, MicrosArray]:
-        """The least and the greatest offset in each range of instants, both ends included."""
+        """Returns the minimum and maximum offset in each range of instants, both ends included."""
         if len(self.offsets) == 1 and self.trusted_from < -(1 << 62):
             fixed = np.full(len(low), self.offsets[0], dtype=np.int64)
             return fixed, fixed
@@ -74,7 +74,7 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
         return np.where(trusted, least, -WIDEST_US), np.where(trusted, greatest, WIDEST_US)
 
     def at(self, instants: MicrosArray) -> tuple[MicrosArray, Flags]:
-        """The offset at each instant, and where it is known."""
+        """Returns the offset at each instant, and where it is known."""
         if not isinstance(self.zone, zoneinfo.ZoneInfo):
             return np.full(len(instants), self.offsets[0], dtype=np.int64), np.ones(len(instants), dtype=bool)
         starts, offsets, since = _transitions(self.zone)
@@ -86,15 +86,15 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
         return found, np.asarray((instants >= since) & (instants < _LAST_S * _SECOND))
 
     def instants(self, walls: MicrosArray, *, starts_of_days: bool = False) -> tuple[MicrosArray, Flags]:
-        """The instant at which the clocks show each wall clock time, and where it is known.
+        """Returns the instant at which the clocks show each wall clock time, and where it is known.
 
-        As in java.time, the offset before a transition counts in a gap and in an overlap. ``starts_of_days``: walls are
-        midnights, and one that the clocks skip stands for the end of the gap (``LocalDate.atStartOfDay``).
+        As in java.time, the offset before a transition applies in a gap and in an overlap. ``starts_of_days``: walls
+        are midnights, and one that the clocks skip stands for the end of the gap (``LocalDate.atStartOfDay``).
         """
         if not isinstance(self.zone, zoneinfo.ZoneInfo):
             return walls - self.offsets[0], np.ones(len(walls), dtype=bool)
         starts, offsets, since = _transitions(self.zone)
-        ends = starts[1:] + np.maximum(offsets[:-1], offsets[1:])  # of each offset's time on the wall
+        ends = starts[1:] + np.maximum(offsets[:-1], offsets[1:])  # of each offset's wall clock time
         index = np.searchsorted(ends, walls, side="right")
         found = walls - offsets[index]
         if starts_of_days and len(starts) > 1:
@@ -111,13 +111,14 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
 
 
 def fixed(offset_us: int) -> Offsets:
-    """The offsets of UTC and of zones that are offsets."""
+    """Returns the offsets of UTC and of zones that are offsets."""
     return Offsets(np.array([-(1 << 63)]), np.array([offset_us]), -(1 << 63), (1 << 63) - 1)
 
 
 @lru_cache(maxsize=64)
 def offsets_of(zone: dt.tzinfo) -> Offsets:
-    """The offsets of a zone; of a region's by asking it day after day, since the standard library hides its table."""
+    """Returns the offsets of a zone; those of a region by probing it day after day, since the standard library hides
+    its table."""
     if not isinstance(zone, zoneinfo.ZoneInfo):
         return fixed(_offset_s(zone, 0) * _SECOND)
     starts, offsets = [_TRUSTED_FROM_S], [_offset_s(zone, _TRUSTED_FROM_S)]
@@ -136,7 +137,8 @@ def offsets_of(zone: dt.tzinfo) -> Offsets:
 
 @lru_cache(maxsize=64)
 def _transitions(zone: zoneinfo.ZoneInfo) -> tuple[MicrosArray, MicrosArray, int]:
-    """The instants from which offsets hold, the offsets, and the instant from which they are known; until 2038."""
+    """Returns the instants from which offsets apply, the offsets, and the instant from which they are known; until
+    2038."""
     since = _LATE_FROM_S if zone.key in _LATE else _AGREED_FROM_S
     starts, offsets = [since], [_offset_s(zone, since)]
     for day in range(since + _DAY_S, _TRUSTED_UNTIL_S + 2 * _DAY_S, _DAY_S):
@@ -151,7 +153,7 @@ def _transitions(zone: zoneinfo.ZoneInfo) -> tuple[MicrosArray, MicrosArray, int
 
 
 def _asked(zone: zoneinfo.ZoneInfo, times: MicrosArray, *, wall: bool) -> MicrosArray:
-    """The offset at each instant (or wall clock time), asked for minute by minute."""
+    """Returns the offset at each instant (or wall clock time), probed minute by minute."""
     minutes, inverse = np.unique(times // _MINUTE_US, return_inverse=True)
     found = np.zeros(len(minutes), dtype=np.int64)
     for index, minute in enumerate(minutes.tolist()):
@@ -166,7 +168,7 @@ def _asked(zone: zoneinfo.ZoneInfo, times: MicrosArray, *, wall: bool) -> Micros
 
 
 def _transition(zone: dt.tzinfo, before: int, after: int) -> int:
-    """The first second with the offset that holds at ``after``; there is one change in between."""
+    """Returns the first second with the offset that applies at ``after``; there is one change in between."""
     wanted = _offset_s(zone, after)
     while after - before > 1:
         middle = (before + after) // 2
@@ -195,9 +197,9 @@ _DAY_US: Final = _CLOCK_US["day"]
 _NO_OFFSET: Final = "a time at which the offset of the session's time zone is not known for certain"
 #: Days beyond these are not computed with; Spark's own dates end at the years -5877641 and 5881580.
 _FAR_DAYS: Final = 100_000_000
-#: The greatest value of each part, the least being 0 for parts of a clock and 1 for those of a date.
+#: The maximum of each part; the minimum is 0 for parts of a clock and 1 for those of a date.
 _GREATEST: Final = {"quarter": 4, "month": 12, "day": 31, "dayofweek": 7, "dayofyear": 366}
-#: The unit within which a part grows with time.
+#: The unit within which a part is monotone in time.
 _WITHIN: Final[dict[str, Unit]] = {
     "quarter": "year",
     "month": "year",
@@ -208,13 +210,13 @@ _WITHIN: Final[dict[str, Unit]] = {
 
 
 class Wall(msgspec.Struct, frozen=True, gc=False):
-    """What the clocks show at an instant: ``timestamp`` to ``timestamp_ntz``, in microseconds."""
+    """The wall clock time at an instant: ``timestamp`` to ``timestamp_ntz``, in microseconds."""
 
     offsets: Offsets
     factor: int = 1  # microseconds in the column's unit
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the wall clock times."""
+        """Returns zone maps of the wall clock times."""
         span, _ = _micros(span_of(arguments[0]), self.factor)
         low = np.where(span.low_known, span.low, -SAFE)
         high = np.where(span.high_known, span.high, SAFE)
@@ -222,7 +224,7 @@ class Wall(msgspec.Struct, frozen=True, gc=False):
         return result(_WALL, span._replace(low=low + least, high=high + greatest), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The wall clock times; one whose offset is not known has failed."""
+        """Returns the wall clock times; one with an unknown offset has failed."""
         instants, fits = _as_micros(arguments[0], self.factor)
         offsets, known = self.offsets.at(instants)
         return strict(instants + offsets, arguments, failed=~(known & fits), reason=_NO_OFFSET)
@@ -234,12 +236,12 @@ class Micros(msgspec.Struct, frozen=True, gc=False):
     factor: int
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the wall clock times; what lies beyond 64 bits may fail."""
+        """Returns zone maps of the wall clock times; values beyond 64 bits may fail."""
         span, _ = _micros(span_of(arguments[0]), self.factor)
         return result(_WALL, span, arguments, may_fail=~span.known)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The wall clock times; one beyond 64 bits has failed."""
+        """Returns the wall clock times; one beyond 64 bits has failed."""
         walls, fits = _as_micros(arguments[0], self.factor)
         return strict(walls, arguments, failed=~fits, reason="a time beyond 64 bits")
 
@@ -248,12 +250,12 @@ class Day(msgspec.Struct, frozen=True, gc=False):
     """The day of a wall clock time."""
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the days since 1970-01-01."""
+        """Returns zone maps of the days since 1970-01-01."""
         span = span_of(arguments[0])
         return result(_DATE, span._replace(low=span.low // _DAY_US, high=span.high // _DAY_US), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The days."""
+        """Returns the days since 1970-01-01."""
         return strict(arguments[0].values // _DAY_US, arguments)
 
 
@@ -263,7 +265,8 @@ class PartOfDate(msgspec.Struct, frozen=True, gc=False):
     part: DatePart
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the parts: from bound to bound where both lie in one enclosing unit, else all there are."""
+        """Returns zone maps of the parts: from bound to bound if both are in one enclosing unit, else the full
+        range."""
         span = _near(span_of(arguments[0]))
         low, high = part_of(self.part, span.low), part_of(self.part, span.high)
         if self.part == "year":
@@ -273,7 +276,7 @@ class PartOfDate(msgspec.Struct, frozen=True, gc=False):
         return _cyclic(span, low, high, units, (1, _GREATEST[self.part]), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The parts."""
+        """Returns the parts."""
         return strict(part_of(self.part, arguments[0].values), arguments)
 
 
@@ -283,7 +286,7 @@ class PartOfClock(msgspec.Struct, frozen=True, gc=False):
     part: ClockPart
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the parts."""
+        """Returns zone maps of the parts."""
         span = span_of(arguments[0])
         low, high = clock_part(self.part, span.low), clock_part(self.part, span.high)
         outer = {"hour": "day", "minute": "hour", "second": "minute"}[self.part]
@@ -291,7 +294,7 @@ class PartOfClock(msgspec.Struct, frozen=True, gc=False):
         return _cyclic(span, low, high, units, (0, 23 if self.part == "hour" else 59), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The parts."""
+        """Returns the parts."""
         return strict(clock_part(self.part, arguments[0].values), arguments)
 
 
@@ -301,13 +304,13 @@ class StartOfDay(msgspec.Struct, frozen=True, gc=False):
     unit: Unit
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the first days."""
+        """Returns zone maps of the first days."""
         span = _near(span_of(arguments[0]))
         low, high = start_of_day(self.unit, span.low), start_of_day(self.unit, span.high)
         return result(_DATE, span._replace(low=low, high=high), arguments, may_fail=~span.known)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The first days."""
+        """Returns the first days."""
         return _days(start_of_day(self.unit, arguments[0].values), arguments)
 
 
@@ -317,13 +320,13 @@ class StartOfWall(msgspec.Struct, frozen=True, gc=False):
     unit: Unit
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the beginnings."""
+        """Returns zone maps of the beginnings."""
         span = span_of(arguments[0])
         low, high = start_of_wall(self.unit, span.low), start_of_wall(self.unit, span.high)
         return result(_WALL, span._replace(low=low, high=high), arguments, may_fail=~span.known)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The beginnings."""
+        """Returns the beginnings."""
         return strict(start_of_wall(self.unit, arguments[0].values), arguments)
 
 
@@ -337,7 +340,7 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
     of_date: bool = False
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the instants."""
+        """Returns zone maps of the instants."""
         span, _ = _micros(span_of(arguments[0]), 1)
         low = np.where(span.low_known, span.low, -SAFE)
         high = np.where(span.high_known, span.high, SAFE)
@@ -345,7 +348,7 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
         return result(_INSTANT, span._replace(low=low - greatest, high=high - least), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The instants; one whose offset is not known has failed."""
+        """Returns the instants; one with an unknown offset has failed."""
         instants, known = self.offsets.instants(arguments[0].values, starts_of_days=self.of_date)
         return strict(instants, arguments, failed=~known, reason=_NO_OFFSET)
 
@@ -353,8 +356,8 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
 class StartOfInstant(msgspec.Struct, frozen=True, gc=False):
     """``date_trunc(unit, timestamp)``: the instant at which the unit began on the wall clock.
 
-    For days and shorter units the offset of the instant itself counts, where the clocks show the beginning twice.
-    Longer units begin with the first instant of a day.
+    For days and shorter units the offset of the instant itself applies if the clocks show the beginning twice. Longer
+    units begin with the first instant of a day.
     """
 
     unit: Unit
@@ -362,12 +365,12 @@ class StartOfInstant(msgspec.Struct, frozen=True, gc=False):
     factor: int = 1  # microseconds in the column's unit
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the beginnings: by way of the wall clock, either offset allowed."""
+        """Returns zone maps of the beginnings: through the wall clock, with either offset allowed."""
         walls = Wall(self.offsets, self.factor).zones(*arguments)
         return Instant(self.offsets).zones(StartOfWall(self.unit).zones(walls))
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The beginnings; one whose offset is not known has failed."""
+        """Returns the beginnings; one with an unknown offset has failed."""
         instants, fits = _as_micros(arguments[0], self.factor)
         offsets, known = self.offsets.at(instants)
         starts = start_of_wall(self.unit, instants + offsets)
@@ -383,34 +386,34 @@ class LastDay(msgspec.Struct, frozen=True, gc=False):
     """``last_day(date)``: the last day of its month."""
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the days."""
+        """Returns zone maps of the days."""
         span = _near(span_of(arguments[0]))
         made = span._replace(low=_last(span.low), high=_last(span.high))
         return result(_DATE, made, arguments, may_fail=~span.known)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The days."""
+        """Returns the days."""
         return _days(_last(arguments[0].values), arguments)
 
 
 class AddMonths(msgspec.Struct, frozen=True, gc=False):
-    """``add_months(date, months)``: the same day of another month, or its last day; grows with the date."""
+    """``add_months(date, months)``: the same day of another month, or its last day; monotone in the date."""
 
     months: int
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the days."""
+        """Returns zone maps of the days."""
         span = _near(span_of(arguments[0]))
         low, high = (add_months(side, self.months) for side in (span.low, span.high))
         return result(_DATE, span._replace(low=low, high=high), arguments, may_fail=~span.known)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The days."""
+        """Returns the days."""
         return _days(add_months(arguments[0].values, self.months), arguments)
 
 
 def part_of(part: DatePart, days: _Numbers) -> _Numbers:
-    """A part of each day since 1970-01-01."""
+    """Returns a part of each day since 1970-01-01."""
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]").astype(np.int64)
     if part == "year":
@@ -427,12 +430,12 @@ def part_of(part: DatePart, days: _Numbers) -> _Numbers:
 
 
 def clock_part(part: ClockPart, walls: _Numbers) -> _Numbers:
-    """A part of each wall clock time in microseconds."""
+    """Returns a part of each wall clock time in microseconds."""
     return np.asarray(walls // _CLOCK_US[part] % (24 if part == "hour" else 60))
 
 
 def start_of_day(unit: Unit, days: _Numbers) -> _Numbers:
-    """The first day of the year, quarter, month or week (from Monday) of each day."""
+    """Returns the first day of the year, quarter, month or week (from Monday) of each day."""
     if unit == "week":
         return np.asarray(days - (days + 3) % 7)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
@@ -441,14 +444,15 @@ def start_of_day(unit: Unit, days: _Numbers) -> _Numbers:
 
 
 def start_of_wall(unit: Unit, walls: _Numbers) -> _Numbers:
-    """The beginning of the unit that each wall clock time lies in, in microseconds."""
+    """Returns the beginning of the unit that contains each wall clock time, in microseconds."""
     if unit in _CLOCK_US:
         return np.asarray(walls // _CLOCK_US[unit] * _CLOCK_US[unit])
     return start_of_day(unit, walls // _DAY_US) * _DAY_US
 
 
 def add_months(days: _Numbers, months: int, *, last: bool = False) -> _Numbers:
-    """Each day so many months later, or the last day of that month when there is no such day (or always: ``last``)."""
+    """Returns each day ``months`` months later, or the last day of that month if there is no such day (or always:
+    ``last``)."""
     month = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
     ends = (month + months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) - 1
     if last:
@@ -462,7 +466,7 @@ def _last(days: _Numbers) -> _Numbers:
 
 
 def _as_micros(vector: Vector, factor: int) -> tuple[_Numbers, Mask]:
-    """Times in microseconds, and where they fit 64 bits with room for an offset."""
+    """Returns times in microseconds, and where they fit 64 bits with room for an offset."""
     values = whole_numbers(vector)
     limit = (SAFE >> 1) // factor
     fits = np.asarray((values > -limit) & (values < limit))
@@ -475,7 +479,7 @@ def _days(values: _Numbers, arguments: tuple[Vector, ...]) -> Vector:
 
 
 def _units(unit: Unit, days: _Numbers) -> _Numbers:
-    """The number of the year, month or week (from Sunday) that each day lies in."""
+    """Returns the number of the year, month or week (from Sunday) that contains each day."""
     if unit == "week":
         return np.asarray((days + 4) // 7)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
@@ -485,10 +489,11 @@ def _units(unit: Unit, days: _Numbers) -> _Numbers:
 def _cyclic(
     span: Span, low: _Numbers, high: _Numbers, units: _Numbers, limits: tuple[int, int], arguments: Sequence[Zones]
 ) -> Zones:
-    """Zone maps of parts that begin anew with each enclosing unit; ``units`` is how many of those the bounds are apart.
+    """Returns zone maps of parts that repeat with each enclosing unit; ``units`` is the number of units between the
+    bounds.
 
     Within one unit the parts lie between those of the bounds. Across one border they are the last ones of the first
-    unit and the first ones of the next, with a gap between where these do not meet.
+    unit and the first ones of the next, with a gap between if these do not meet.
     """
     everywhere = np.ones(len(low), dtype=bool)
     one = span.known & (units == 0)
@@ -504,7 +509,7 @@ def _cyclic(
 
 
 def _near(span: Span) -> Span:
-    """A span of days, forgotten where it lies too far away to compute with: Spark may overflow there."""
+    """Returns a span of days, unknown where it is too far away to compute with: Spark may overflow there."""
     low_near, high_near = ((side > -_FAR_DAYS) & (side < _FAR_DAYS) for side in (span.low, span.high))
     return Span(
         np.where(low_near, span.low, 0),
@@ -515,7 +520,7 @@ def _near(span: Span) -> Span:
 
 
 def _micros(span: Span, factor: int) -> tuple[Span, Mask]:
-    """A span in microseconds, and where both sides that are known lie far enough from the ends of 64 bits."""
+    """Returns a span in microseconds, and where both known sides are far enough from the ends of 64 bits."""
     limit = (SAFE >> 1) // factor
     fits: Any = np.ones(len(span.low), dtype=bool)
     for side, known in ((span.low, span.low_known), (span.high, span.high_known)):

@@ -1,4 +1,4 @@
-"""get_json_object: JSON documents read as Spark reads them, and the value at a path."""
+"""get_json_object: parses JSON documents as Spark does, and returns the value at a path."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from lamella.snapshot.function.base import Vector, failing, fails_of, strict, st
 from lamella.snapshot.function.text import NOT_UTF8
 from lamella.snapshot.schema import parse_type
 
-# JSON documents in text, read as Spark's ``get_json_object`` reads them, where that is certain.
+# JSON documents in text, parsed as in Spark's ``get_json_object``, where that is certain.
 #
-# Spark reads the tokens of a document up to the end of its first value, with Jackson: what follows is not looked at,
-# and whatever is wrong before makes the result null. Jackson takes what JSON allows, and some things more: control
-# characters in strings, which are read here too; single quotes, around strings and behind a backslash; and in escapes,
-# letters of other scripts for hexadecimal digits. So a text is JSON up to the end of its first value; or it is none,
-# for Jackson either; or what Spark makes of it is not certain.
+# Spark reads the tokens of a document up to the end of its first value, with Jackson: what follows is ignored, and any
+# error before makes the result null. Jackson accepts JSON, and some extensions: control characters in strings, which
+# are accepted here too; single quotes, around strings and after a backslash; and in escapes, letters of other scripts
+# for hexadecimal digits. So a text is JSON up to the end of its first value; or it is invalid, also for Jackson; or
+# Spark's result is not certain.
 #
-# Nor is that certain where versions of Jackson and Java differ: near Jackson's limits, for characters beyond 16 bits
-# inside objects and arrays, and for doubles that Java 17 and 25 write in two ways. All this was found by asking Spark
-# 4.3.
+# The result is also uncertain where versions of Jackson and Java differ: near Jackson's limits, for characters beyond
+# 16 bits inside objects and arrays, and for doubles that Java 17 and 25 write differently. All this was determined with
+# Spark 4.3.
 
 #: Jackson's limits are 20 million characters of a string, 50,000 of a name, 1,000 of a number, and 1,000 levels.
 _MAX_CHARACTERS: Final = 5_000_000
 _MAX_NAME: Final = 10_000
 _MAX_LEVELS: Final = 100
 _LONG_NUMBER: Final = re.compile(r"(?<![-+.0-9eE])[-+.0-9eE]{500}")
-#: Text of so many characters has neither many levels, two brackets each, nor long numbers or names.
+#: Text of this many characters has neither many levels, two brackets each, nor long numbers or names.
 _SURELY_WITHIN: Final = 2 * _MAX_LEVELS
 
 _BLANKS: Final = " \t\n\r"
-#: No escape is longer, so what is wrong with one lies within so many characters of where Python says that it is.
+#: No escape is longer, so an error in one is within this many characters of Python's error position.
 _NEAR: Final = 8
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _BEYOND_16_BITS: Final = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
@@ -49,12 +49,12 @@ _ESCAPES: Final = {
     **{"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"},
 }
 
-#: Doubles from the one to before the other, of so many digits, are written alike by every Java: older ones write some
-#: others with digits that nobody needs (2E23 as 1.9999999999999998E23).
+#: Doubles from the first to before the second, with this many digits, are written equally by every Java version: older
+#: ones write some others with unnecessary digits (2E23 as 1.9999999999999998E23).
 _MIN_DOUBLE: Final = 1e-6
 _DOUBLES_END: Final = 1e15
 _SURE_DIGITS: Final = 15
-#: Outside of these Java writes an exponent.
+#: Outside of these limits Java writes an exponent.
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_END: Final = 1e7
 
@@ -62,21 +62,22 @@ _MANY_LEVELS: Final = "a JSON document has many levels"
 
 
 class Uncertain(Exception):
-    """It is not certain what Spark makes of a document; says why. Never leaves this package."""
+    """Spark's result for a document is not certain; the message states why. Handled within this package."""
 
 
 class NoJson(Exception):
-    """The text has no whole value at its beginning, for Spark either: every path is null in it.
+    """The text has no complete value at its beginning, for Spark either: every path is null in it.
 
-    Never leaves this package.
+    Handled within this package.
     """
 
 
 def read_document(text: str) -> Any:
-    """The first value of a text: objects as tuples of pairs in their order, arrays as lists, and else Python's scalars.
+    """Returns the first value of a text: objects as tuples of pairs in order, arrays as lists, and otherwise Python's
+    scalars.
 
     Raises:
-        NoJson, Uncertain: it has none, or Spark may read it otherwise, or refuse it for its size.
+        NoJson, Uncertain: it has none, or Spark may read it differently, or refuse it for its size.
     """
     if len(text) > _MAX_CHARACTERS:
         raise Uncertain("a JSON document is very long")
@@ -89,7 +90,7 @@ def read_document(text: str) -> Any:
         raise Uncertain("a document is not quite JSON") from error
     except RecursionError as error:
         raise Uncertain(_MANY_LEVELS) from error
-    except ValueError as error:  # Python makes no integer of more than 4,300 digits
+    except ValueError as error:  # Python parses no integer of more than 4,300 digits
         raise Uncertain("a JSON document has a long number") from error
     if end - start > _SURELY_WITHIN:
         _require_within(value, text[start:end])
@@ -97,10 +98,10 @@ def read_document(text: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """A value that was read, as Spark writes it: numbers as Java does, no blanks between.
+    """Returns a parsed value as Spark writes it: numbers as in Java, without blanks.
 
     Raises:
-        Uncertain: versions of Java or Jackson write it in several ways.
+        Uncertain: versions of Java or Jackson write it differently.
     """
     if isinstance(value, str):
         if _BEYOND_16_BITS.search(value):
@@ -120,11 +121,12 @@ def written(value: Any) -> str:
 
 
 def result_text(value: Any) -> str:
-    """A value as the result of ``get_json_object``: text itself, anything else as :func:`written`; raises as that."""
+    """Returns a value as the result of ``get_json_object``: text itself, anything else as :func:`written`; raises as
+    that."""
     if not isinstance(value, str):
         try:
             return written(value)
-        except RecursionError as error:  # of a caller that is deep in calls itself
+        except RecursionError as error:  # if the caller's stack is deep
             raise Uncertain(_MANY_LEVELS) from error
     if not value.isascii() and _SURROGATE.search(value):
         raise Uncertain("a JSON string has half a character")
@@ -132,13 +134,13 @@ def result_text(value: Any) -> str:
 
 
 def _is_an_error(error: json.JSONDecodeError) -> bool:
-    """True when Jackson stops there for certain."""
+    """Returns whether Jackson certainly stops there."""
     near = error.doc[max(error.pos - _NEAR, 0) : error.pos + _NEAR]
     return error.msg.startswith("Unterminated string") or (near.isascii() and "'" not in near)
 
 
 def _not_a_number(name: str) -> Any:
-    """NaN and the infinities, which Python takes and Jackson does not."""
+    """Rejects NaN and the infinities, which Python accepts and Jackson does not."""
     raise NoJson(name)
 
 
@@ -150,7 +152,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _double_text(value: float) -> str:
-    """A double as Java writes it, where that is the shortest text that stands for it."""
+    """Returns a double as Java writes it, if that is the shortest text that represents it."""
     size = abs(value)
     if size == 0:
         return repr(value)
@@ -188,20 +190,20 @@ def _require_within(value: Any, text: str) -> None:
 
 
 _TEXT: Final = parse_type("string")
-#: A member's name, or a place in an array.
+#: A member's name, or an index in an array.
 Step = str | int
 
-# Spark drops blanks before names, and versions of it read ? in several ways; the name * stands for all.
+# Spark drops blanks before names, and versions of it read ? differently; the name * stands for all.
 _STEP: Final = re.compile(r"\.([\w-]+)|\['((?![\s*])[^'?\\\x00-\x1f]*[^'?\\\s\x00-\x1f])'\]|\[(0|[1-9][0-9]{0,3})\]")
 _WORD: Final = re.compile(r"[\w-]+")
 _MISSING: Final = object()
 
 
 def steps_of(path: str) -> tuple[Step, ...] | None:
-    """The steps of a path of names and places; None for any other, and for text that is no path.
+    """Returns the steps of a path of names and indexes; None for any other path, and for text that is not a path.
 
-    A name is ``.word`` of letters, digits, ``_`` and ``-``, or anything in ``['…']`` that has no quote, backslash or
-    question mark and neither begins nor ends with a blank.
+    A name is ``.word`` of letters, digits, ``_`` and ``-``, or anything in ``['…']`` without a quote, backslash or
+    question mark that neither begins nor ends with a blank.
     """
     if not path.startswith("$"):
         return None
@@ -218,12 +220,12 @@ def steps_of(path: str) -> tuple[Step, ...] | None:
 
 
 def path_of(steps: tuple[Step, ...]) -> str:
-    """The path of these steps, always spelled the same."""
+    """Returns the normalized path of steps."""
     return "$" + "".join(map(_spelled, steps))
 
 
 class JsonPath(msgspec.Struct, frozen=True, gc=False):
-    """``get_json_object(text, path)``: null where nothing stands there, a JSON null, or no JSON.
+    """``get_json_object(text, path)``: null if the path is missing, a JSON null, or the text is not JSON.
 
     Of several members of one name, the first counts in which the rest of the path is found and is not null.
     """
@@ -231,13 +233,13 @@ class JsonPath(msgspec.Struct, frozen=True, gc=False):
     steps: tuple[Step, ...]
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results: nothing is known of them but that null gives null."""
+        """Returns zone maps of the results: it is only known that null gives null."""
         (zones,) = arguments
         flags = failing(strict_flags([zones]), zones.has(MAY_NUMBER), _TEXT)
         return Zones(None, None, flags, fails_of(arguments))
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The results; a document has failed where it is not certain what Spark makes of it."""
+        """Returns the results; a document has failed if Spark's result is not certain."""
         (vector,) = arguments
         text, failed = text_of(vector)
         reason = NOT_UTF8 if failed.any() else ""
@@ -256,7 +258,7 @@ class JsonPath(msgspec.Struct, frozen=True, gc=False):
         return strict(values, arguments, failed=failed, reason=reason, valid=np.asarray(valid))
 
     def _possible(self, text: Any) -> Mask:
-        """Where the path may lead somewhere: all its names are there, or escapes that may spell them."""
+        """Returns where the path may exist: all its names occur, or escapes that may spell them."""
         names = {step for step in self.steps if isinstance(step, str)}
         if not names:
             return np.ones(len(text), dtype=bool)
@@ -264,7 +266,7 @@ class JsonPath(msgspec.Struct, frozen=True, gc=False):
         return np.asarray(pc.or_(there, pc.match_substring(text, "\\")).to_numpy(zero_copy_only=False))
 
     def _value(self, document: str) -> str | None:
-        """The result for a document; raises Uncertain."""
+        """Returns the result for a document; raises Uncertain."""
         try:
             value = _at(read_document(document), self.steps)
         except NoJson:
@@ -273,7 +275,7 @@ class JsonPath(msgspec.Struct, frozen=True, gc=False):
 
 
 def _at(value: Any, steps: tuple[Step, ...]) -> Any:
-    """What stands at the end of a path."""
+    """Returns the value at the end of a path."""
     for at, step in enumerate(steps):
         if isinstance(step, int):
             if not isinstance(value, list) or step >= len(value):

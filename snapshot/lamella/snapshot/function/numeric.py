@@ -1,4 +1,4 @@
-"""Arithmetic, casts that keep the order of values, and coalesce."""
+"""Arithmetic, casts that preserve the order of values, and coalesce."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from lamella.snapshot.schema import DataType
 
 # Sums, differences, products and quotients of numbers, where no row can overflow.
 #
-# Interval arithmetic: the result lies between the least and the greatest of the results at the bounds, since each of
-# these is monotone in each argument, and rounding to the nearest double keeps the order. An integer or decimal result
-# that may leave its type counts as unknown: Spark's ANSI mode fails there and the other wraps around or gives null.
+# Interval arithmetic: the result lies between the minimum and maximum of the results at the bounds, since each
+# operation is monotone in each argument, and rounding to the nearest double preserves the order. An integer or decimal
+# result that may exceed its type counts as unknown: Spark's ANSI mode fails there, and the other mode wraps around or
+# gives null.
 
 Operation = Literal["add", "subtract", "multiply", "divide"]
 _Numbers = npt.NDArray[Any]
@@ -38,7 +39,7 @@ _Numbers = npt.NDArray[Any]
 class Integers(msgspec.Struct, frozen=True, gc=False):
     """``left op right`` over whole numbers (also days, and decimals as unscaled numbers).
 
-    ``left_factor`` and ``right_factor`` bring the arguments to the result's scale.
+    ``left_factor`` and ``right_factor`` convert the arguments to the result's scale.
     """
 
     operation: Operation
@@ -47,7 +48,7 @@ class Integers(msgspec.Struct, frozen=True, gc=False):
     right_factor: int = 1
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results."""
+        """Returns zone maps of the results."""
         left, right = (span_of(zones) for zones in arguments)
         left, left_safe = _scaled(left, self.left_factor)
         right, right_safe = _scaled(right, self.right_factor)
@@ -59,7 +60,7 @@ class Integers(msgspec.Struct, frozen=True, gc=False):
         return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The results; one outside the type has failed."""
+        """Returns the results; one out of the type's range has failed."""
         left, right = (whole_numbers(vector) for vector in arguments)
         exact = computed(self.operation, left, right, self.left_factor, self.right_factor)
         values, fits = in_range(exact, self.dtype)
@@ -73,13 +74,13 @@ class Doubles(msgspec.Struct, frozen=True, gc=False):
     dtype: DataType
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results."""
+        """Returns zone maps of the results."""
         left, right = (_double(span_of(zones)) for zones in arguments)
         known = left.known & right.known
         for side in (left, right):
             known = known & np.isfinite(side.low) & np.isfinite(side.high)
         by_zero = np.zeros(len(known), dtype=bool)
-        if self.operation == "divide":  # an error or a null, by Spark's settings
+        if self.operation == "divide":  # an error or a null, depending on Spark's settings
             by_zero = ~right.known | ((right.low <= 0) & (right.high >= 0))
         with np.errstate(all="ignore"):
             corners = _corners(self.operation, left, right)
@@ -91,7 +92,7 @@ class Doubles(msgspec.Struct, frozen=True, gc=False):
         )
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The results; a quotient by zero has failed."""
+        """Returns the results; a quotient by zero has failed."""
         left, right = (vector.values for vector in arguments)
         by_zero = right == 0 if self.operation == "divide" else np.zeros(len(right), dtype=bool)
         with np.errstate(all="ignore"):
@@ -107,7 +108,7 @@ class Negative(msgspec.Struct, frozen=True, gc=False):
     dtype: DataType
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results; the least integer has no opposite."""
+        """Returns zone maps of the results; the smallest integer has no opposite."""
         (zones,) = arguments
         span = span_of(zones)
         with np.errstate(over="ignore"):
@@ -117,7 +118,7 @@ class Negative(msgspec.Struct, frozen=True, gc=False):
         return result(self.dtype, flipped, arguments, may_fail=_may_be_least(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The opposites; that of the least integer has failed."""
+        """Returns the opposites; that of the smallest integer has failed."""
         (vector,) = arguments
         if self.dtype.is_float:
             return strict(-vector.values, arguments)
@@ -131,7 +132,7 @@ class Absolute(msgspec.Struct, frozen=True, gc=False):
     dtype: DataType
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results: from the bound that is nearer to zero to the one that is farther."""
+        """Returns zone maps of the results: from the bound that is nearer to zero to the one that is farther."""
         (zones,) = arguments
         span = span_of(zones)
         with np.errstate(over="ignore"):
@@ -144,7 +145,7 @@ class Absolute(msgspec.Struct, frozen=True, gc=False):
         return result(self.dtype, made, arguments, may_fail=_may_be_least(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The distances from zero; that of the least integer has failed."""
+        """Returns the absolute values; that of the smallest integer has failed."""
         (vector,) = arguments
         if self.dtype.is_float:
             return strict(np.abs(vector.values), arguments)
@@ -154,7 +155,7 @@ class Absolute(msgspec.Struct, frozen=True, gc=False):
 
 
 def computed(operation: Operation, left: _Numbers, right: _Numbers, *factors: int) -> _Numbers:
-    """``left * factor op right * factor``, exact: as int64 where every result fits, else as Python integers."""
+    """Returns ``left * factor op right * factor``, exact: as int64 if every result fits, else as Python integers."""
     first, second = factors or (1, 1)
     a, b = _greatest(left) * first, _greatest(right) * second
     most = a * b if operation == "multiply" else a + b
@@ -172,7 +173,7 @@ def _applied(operation: Operation, left: _Numbers, right: _Numbers) -> _Numbers:
 
 
 def _greatest(values: _Numbers) -> int:
-    """The greatest distance from zero."""
+    """Returns the maximum absolute value."""
     return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
 
 
@@ -192,18 +193,18 @@ def _may_be_least(span: Span, dtype: DataType) -> Mask:
 
 
 def _scaled(span: Span, factor: int) -> tuple[Span, Mask]:
-    """A span times a power of ten, and where that is exact."""
+    """Returns a span times a power of ten, and where that is exact."""
     if factor == 1:
         return span, np.ones(len(span.low), dtype=bool)
     limit = SAFE // factor
-    safe = (span.low >= -limit) & (span.high <= limit)  # not by abs(): the least integer has none
+    safe = (span.low >= -limit) & (span.high <= limit)  # not by abs(): the smallest integer has none
     scale = np.int64(factor if factor < SAFE else 0)
     with np.errstate(over="ignore"):
         return Span(span.low * scale, span.high * scale, span.low_known, span.high_known), np.asarray(safe)
 
 
 def _whole(operation: Operation, left: Span, right: Span) -> tuple[_Numbers, _Numbers, Mask]:
-    """Least and greatest result, and where they are exact."""
+    """Returns minimum and maximum result, and where they are exact."""
     if operation == "multiply":
         corners = _corners(operation, left, right)
         roughly = _corners(operation, _double(left), _double(right))
@@ -231,9 +232,9 @@ _EXACT: Final = float(1 << 62)
 
 
 class Whole(msgspec.Struct, frozen=True, gc=False):
-    """Integers and decimals to integers and decimals: times or by a power of ten, cut towards zero.
+    """Converts integers and decimals to integers and decimals: times or divided by a power of ten, cut towards zero.
 
-    A decimal that loses digits is rounded by Spark when the target is a decimal, so ``divisor`` is for integers only.
+    Spark rounds a decimal that loses digits if the target is a decimal, so ``divisor`` is for integers only.
     """
 
     dtype: DataType
@@ -241,10 +242,10 @@ class Whole(msgspec.Struct, frozen=True, gc=False):
     divisor: int = 1
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the results; a value outside the target's range may fail."""
+        """Returns zone maps of the results; a value out of the target's range may fail."""
         span = span_of(arguments[0])
         limit = SAFE // self.factor
-        fits = span.known & (span.low >= -limit) & (span.high <= limit)  # not by abs(): the least integer has none
+        fits = span.known & (span.low >= -limit) & (span.high <= limit)  # not by abs(): the smallest integer has none
         scale = np.int64(min(self.factor, SAFE))
         with np.errstate(over="ignore"):
             low, high = (_cut(side * scale, self.divisor) for side in (span.low, span.high))
@@ -253,7 +254,7 @@ class Whole(msgspec.Struct, frozen=True, gc=False):
         return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The results; one outside the target's range has failed."""
+        """Returns the results; one out of the target's range has failed."""
         values = whole_numbers(arguments[0])
         if self.factor != 1:
             values = computed("multiply", values, np.array([self.factor], dtype=object))
@@ -267,29 +268,29 @@ class Whole(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToDouble(msgspec.Struct, frozen=True, gc=False):
-    """Integers and floats to double: the nearest one."""
+    """Converts integers and floats to the nearest double."""
 
     dtype: DataType
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the doubles."""
+        """Returns zone maps of the doubles."""
         span = span_of(arguments[0])
         low, high = span.low.astype(np.float64), span.high.astype(np.float64)
         made = Span(low, high, span.low_known, span.high_known)
         return result(self.dtype, made, arguments, may_nan=arguments[0].has(MAY_NAN))
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The doubles."""
+        """Returns the doubles."""
         return strict(arguments[0].values.astype(np.float64), arguments)
 
 
 class ToInteger(msgspec.Struct, frozen=True, gc=False):
-    """Doubles to integers, cut towards zero; NaN and what is out of range may fail."""
+    """Converts doubles to integers, cut towards zero; NaN and values out of range may fail."""
 
     dtype: DataType
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the integers."""
+        """Returns zone maps of the integers."""
         (zones,) = arguments
         span = span_of(zones)
         least, greatest = (max(-_EXACT, min(_EXACT, float(limit))) for limit in self.dtype.int_range)
@@ -299,7 +300,8 @@ class ToInteger(msgspec.Struct, frozen=True, gc=False):
         return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The integers. 2^63 becomes the greatest 64-bit integer: Spark compares with that as a double, and cuts."""
+        """Returns the integers. 2^63 becomes the greatest 64-bit integer: Spark compares with that as a double, and
+        cuts."""
         values = arguments[0].values
         least, greatest = self.dtype.int_range
         with np.errstate(invalid="ignore"):
@@ -312,7 +314,7 @@ class ToInteger(msgspec.Struct, frozen=True, gc=False):
 
 
 def _cut(values: _Integers64, divisor: int) -> _Integers64:
-    """Quotients cut towards zero."""
+    """Returns quotients cut towards zero."""
     if divisor == 1:
         return values
     if divisor > SAFE:  # greater than any number here
@@ -328,14 +330,14 @@ class Coalesce(msgspec.Struct, frozen=True, gc=False):
     """``coalesce(a, b, ...)`` of arguments of one type: not null where any argument is not."""
 
     def zones(self, *arguments: Zones) -> Zones:
-        """The hull of the arguments that a row can come to."""
+        """Returns the hull of the arguments that a row can evaluate to."""
         merged = arguments[0]
         for following in arguments[1:]:
             merged = _or_else(merged, following)
         return merged
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The first value that is not null; what stands behind it is not looked at."""
+        """Returns the first value that is not null; later arguments are not evaluated."""
         merged = arguments[0]
         for following in arguments[1:]:
             merged = _or_value(merged, following)
@@ -370,7 +372,7 @@ def _or_else(first: Zones, second: Zones) -> Zones:
 
 
 def _side(first: Zones, second: Zones, reached: Mask, bit: int) -> tuple[Keys | None, Mask]:
-    """The outer bound of the two on one side; an argument without numbers has no part in it."""
+    """Returns the outer bound of the two on one side; an argument without numbers is ignored."""
     mine, other = (first.low, second.low) if bit == LOW_KNOWN else (first.high, second.high)
     nothing = np.zeros(len(first), dtype=bool)
     if mine is None or other is None:

@@ -1,4 +1,4 @@
-"""Functions of text. Bounds are bytes and may be cut inside a character; only whole characters are reasoned with."""
+"""Functions of text. Bounds are bytes and may be cut inside a character; only whole characters are used."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from lamella.snapshot.schema import parse_type
 _INT: Final = parse_type("int32")
 _TEXT: Final = parse_type("string")
 NOT_UTF8: Final = "bytes that are not UTF-8"
-#: Letters that got another case in Unicode 16 and 17.
+#: Letters whose case changed in Unicode 16 and 17.
 _NEWER_CASE: Final = frozenset("\u019b\u0264\ua7d3\ua7d5")
 _Bounds = tuple[bytes | None, bytes | None]
 
 
 class FirstCharacters(msgspec.Struct, frozen=True, gc=False):
-    """``left(text, count)``: keeps the order of texts, since cutting a common beginning cannot reverse it."""
+    """``left(text, count)``: preserves the order of texts, since cutting a common prefix cannot reverse it."""
 
     count: int
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the beginnings."""
+        """Returns zone maps of the prefixes."""
         return _each(arguments[0], self._bounds)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The beginnings; of bytes that are not UTF-8 there is none."""
+        """Returns the prefixes; bytes that are not UTF-8 have none."""
         text, broken = text_of(arguments[0])
         cut = pc.utf8_slice_codeunits(text, 0, self.count).cast(pa.large_binary())
         return strict(cut, arguments, failed=broken, reason=NOT_UTF8)
@@ -46,26 +46,26 @@ class FirstCharacters(msgspec.Struct, frozen=True, gc=False):
         whole = characters(high)
         if len(whole) >= self.count:
             return below, whole[: self.count].encode()
-        return below, high  # a beginning is never greater than the text itself
+        return below, high  # a prefix is never greater than the text itself
 
 
 class Folded(msgspec.Struct, frozen=True, gc=False):
-    """``lower(text)`` or ``upper(text)``: of ASCII letters only, whose other case depends on nothing around them.
+    """``lower(text)`` or ``upper(text)``: of ASCII letters only, whose case does not depend on their context.
 
-    The letters i and I are left out: in a Turkish locale, which a Java machine may have, they fold to others.
+    The letters i and I are excluded: in a Turkish locale, which a Java machine may have, they map to other letters.
     """
 
     to: Literal["lower", "upper"]
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the folded texts: all begin with what the texts' common beginning folds to."""
+        """Returns zone maps of the converted texts: all begin with the converted common prefix."""
         return _each(arguments[0], self._bounds)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The folded texts, as in every locale but Turkish, Azeri and Lithuanian.
+        """Returns the converted texts, as in every locale except Turkish, Azeri and Lithuanian.
 
-        Spark folds by ICU. Python was seen to do the same with every character that it knows and Spark 4.3, but for
-        four letters; text with one of those, or with a character that this Python does not know, has failed.
+        Spark uses ICU. Python and Spark 4.3 agree on every character that both know, except for four letters; text with
+        one of those, or with a character that this Python does not know, has failed.
         """
         text, broken = text_of(arguments[0])
         if pc.all(pc.string_is_ascii(text)).as_py() is not False:
@@ -89,7 +89,7 @@ class Folded(msgspec.Struct, frozen=True, gc=False):
         kept = 0
         while kept < len(shared) and shared[kept] < 0x80 and shared[kept] not in b"iI":
             kept += 1
-        # of ASCII only i and I fold by what follows them (a dot above), or by the locale
+        # among ASCII letters only i and I depend on what follows (a dot above), or on the locale
         whole = kept == len(low) == len(high)
         start = shared[:kept]
         folded = start.lower() if self.to == "lower" else start.upper()
@@ -100,7 +100,7 @@ class Length(msgspec.Struct, frozen=True, gc=False):
     """``length(text)`` in characters."""
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Zone maps of the lengths: at least that of the texts' common beginning."""
+        """Returns zone maps of the lengths: at least that of the texts' common prefix."""
         (zones,) = arguments
         low, high = np.zeros(len(zones), dtype=np.int64), np.zeros(len(zones), dtype=np.int64)
         exact = np.zeros(len(zones), dtype=bool)
@@ -113,14 +113,14 @@ class Length(msgspec.Struct, frozen=True, gc=False):
         return result(_INT, Span(low, high, np.ones(len(zones), dtype=bool), exact), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """The lengths; bytes that are not UTF-8 have none."""
+        """Returns the lengths; bytes that are not UTF-8 have none."""
         text, broken = text_of(arguments[0])
         lengths = pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64)
         return strict(lengths, arguments, failed=broken, reason=NOT_UTF8)
 
 
 def characters(data: bytes) -> str:
-    """The whole characters at the beginning of bytes."""
+    """Returns the whole characters at the beginning of bytes."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,7 +128,7 @@ def characters(data: bytes) -> str:
 
 
 def shared_beginning(left: bytes, right: bytes) -> bytes:
-    """What both begin with."""
+    """Returns the common prefix of both."""
     length = min(len(left), len(right))
     for at in range(length):
         if left[at] != right[at]:
@@ -137,19 +137,19 @@ def shared_beginning(left: bytes, right: bytes) -> bytes:
 
 
 def is_text(data: bytes) -> bool:
-    """True when bytes are whole characters and nothing else."""
+    """Returns whether bytes consist of whole characters."""
     return len(characters(data).encode()) == len(data)
 
 
 def _is_new(text: str) -> bool:
-    """True when a character may have another case than this Python knows."""
+    """Returns whether a character may have another case than this Python knows."""
     return not text.isascii() and any(
         character in _NEWER_CASE or unicodedata.category(character) == "Cn" for character in text
     )
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """Something greater than all that begins with an ASCII prefix."""
+    """Returns a text greater than all with an ASCII prefix."""
     return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else None
 
 
