@@ -1,4 +1,4 @@
-"""Parquet footers as blocks: what a file says of itself, and which of it can be trusted."""
+"""Parquet footers as blocks: what a file states about itself, and which of it can be trusted."""
 
 from lamella.snapshot.parquet.block import block_of, schema_of
 from lamella.snapshot.parquet.footer import Footer, read_footer

@@ -1,4 +1,4 @@
-"""A footer as a schema, and as a block of a table."""
+"""Converts a footer to a schema, and to a block of a table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_BYTES = 1 << 62
 
 
 def schema_of(footer: Footer) -> Schema:
-    """The file's schema as a table's, ids assigned depth first.
+    """Returns the file's schema as a table schema, ids assigned depth first.
 
     Raises:
-        InvalidSchema: no columns, names that are doubled without regard to case, or text with a collation.
+        InvalidSchema: no columns, names that are duplicates ignoring case, or text with a collation.
     """
     problem = collation_problem(footer.metadata.properties)
     if problem is not None:
@@ -34,14 +34,14 @@ def schema_of(footer: Footer) -> Schema:
 
 
 def block_of(footer: Footer, schema: Schema) -> Block:
-    """The block that a file is in a table of ``schema``, with every column's statistics (known or not).
+    """Returns the block of a file in a table of ``schema``, with every column's statistics (known or not).
 
     Bounds are in the table's types. A column that the file lacks is all null, or has its default. Row groups are
     merged; empty ones change nothing.
 
     Raises:
         SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.columns.plan`.
-            Also nulls, or what may be nulls, in a column that the table requires, and text with a collation.
+            Also possible nulls in a column that the table requires, and text with a collation.
         CorruptParquet: values in a row group without rows, sizes beyond 64 bits.
     """
     metadata = footer.metadata
@@ -118,7 +118,7 @@ def _merged(column: PlannedColumn, parts: list[tuple[int, ColumnStats]]) -> Colu
 
 
 def _page_index(metadata: FileMetadata) -> tuple[int, int] | None:
-    """The one range of bytes, as (offset, length), that holds every column and offset index of the file."""
+    """Returns the one range of bytes, as (offset, length), that contains every column and offset index of the file."""
     places = [
         place
         for group in metadata.row_groups
@@ -133,9 +133,9 @@ def _page_index(metadata: FileMetadata) -> tuple[int, int] | None:
 
 
 def _bloom(footer: Footer) -> tuple[str | None, int]:
-    """The file itself when its only row group has bloom filters, and their size as far as the footer gives it."""
+    """Returns the file itself if its only row group has Bloom filters, and their size as far as the footer gives it."""
     groups = footer.metadata.row_groups
     if len(groups) != 1:
-        return None, 0  # one filter per row group answers for that row group only (rule H1)
+        return None, 0  # a filter per row group covers that row group only
     lengths = [chunk.bloom_filter[1] for chunk in groups[0].chunks if chunk.bloom_filter is not None]
     return (footer.location, sum(lengths)) if lengths else (None, 0)

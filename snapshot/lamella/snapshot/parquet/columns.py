@@ -1,4 +1,4 @@
-"""How the leaves of a file become columns of a table, and how their values and bounds are read."""
+"""Maps the leaves of a file to columns of a table, and decodes their values and bounds."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from lamella.snapshot.schema import DataType, Leaf, Schema, widens
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Value
 
-#: None: these bytes are no value of the type.
+#: None: the bytes are not a value of the type.
 Decoder = Callable[[bytes], Value | None]
-#: The nearest value of the target that is not greater (or not less), and whether it is the same value.
+#: Returns the nearest value of the target that is not greater (or not less), and whether it is the same value.
 Converter = Callable[[Value], tuple[Value, bool] | None]
 
 _INTEGER_CODES: Final = {(INT32, "int"): "<i", (INT32, "uint"): "<I", (INT64, "int"): "<q", (INT64, "uint"): "<Q"}
@@ -37,7 +37,7 @@ _FLOAT_CODES: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
 
 def decoder(leaf: FileLeaf) -> Decoder | None:
-    """How a leaf's bounds are read (rules B2 to B8, D5); None when its type has no order that can be trusted."""
+    """Returns how a leaf's bounds are decoded; None if its type has no order that can be trusted."""
     dtype = leaf.dtype
     if leaf.opaque or dtype.order is None:
         return None
@@ -50,7 +50,7 @@ def decoder(leaf: FileLeaf) -> Decoder | None:
         return _integers(code, dtype) if code else _big_endian(dtype, leaf.type_length if leaf.physical == FIXED else 0)
     if dtype.order == "bytes":
         return _bytes(leaf)
-    code = _INTEGER_CODES.get((leaf.physical, dtype.order))  # none for INT96 (rule B7)
+    code = _INTEGER_CODES.get((leaf.physical, dtype.order))  # none for INT96, which has no defined order
     return _integers(code, dtype) if code else None
 
 
@@ -97,13 +97,14 @@ def _bytes(leaf: FileLeaf) -> Decoder | None:
     if leaf.physical != FIXED:
         return None
     width = leaf.type_length
-    if leaf.dtype.name == "fixed":  # may have been cut off
+    if leaf.dtype.name == "fixed":  # may have been truncated
         return lambda raw: raw if len(raw) <= width else None
     return lambda raw: raw if len(raw) == width else None
 
 
 def converters(source: DataType, target: DataType) -> tuple[Converter, Converter] | None:
-    """How a lower and an upper bound go from the file's type to the table's (rule B10); None: as they are.
+    """Returns how a lower and an upper bound are converted from the file's type to the table's; None: they stay the
+    same.
 
     ``target`` widens ``source`` (:func:`lamella.snapshot.schema.widens`).
     """
@@ -137,22 +138,22 @@ class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DataType  # the table's
     index: int  # of the file's leaf
     max_def: int
-    orders: tuple[int, ...]  # column orders under which bounds are believed (rule B1)
+    orders: tuple[int, ...]  # column orders under which bounds are trusted
     decode: Decoder | None
     no_order: str | None  # why there is no decoder
     convert: tuple[Converter, Converter] | None
-    signed: bool  # legacy min/max are in the right order (rule E1)
+    signed: bool  # legacy min/max are in the right order
     is_binary: bool
     is_float: bool
     is_bytes: bool
-    gregorian_from: tuple[int, int] | None  # least trusted lower and upper bound in the old calendar
+    gregorian_from: tuple[int, int] | None  # smallest trusted lower and upper bound in the old calendar
     repeated: bool
-    opaque: bool  # several leaves make up the column
+    opaque: bool  # the column consists of several leaves
     must_have_no_null: bool
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything about a pair of schemas that the files' statistics do not change.
+    """Everything about a pair of schemas that does not depend on the files' statistics.
 
     ``by_name``: see :class:`~lamella.snapshot.manifest.Block`.
     """
@@ -163,11 +164,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(file: FileSchema, table: Schema) -> Plan:
-    """Match a file's leaves with a table's by path: exactly, else without regard to case if only one fits.
+    """Matches a file's leaves with a table's by path: exactly, else ignoring case if only one fits.
 
     Raises:
         SchemaMismatch: a column that the table lacks, one that the file lacks and the table requires, a type that does
-            not widen to the table's, doubled names.
+            not widen to the table's, duplicate names.
     """
     for entry in _PLANS.entries:
         if entry[0] is file and entry[1] is table:
@@ -178,7 +179,7 @@ def plan(file: FileSchema, table: Schema) -> Plan:
 
 
 class _Recent:
-    """The last plans, found by identity; replaced as a whole, so that threads need no lock."""
+    """The most recent plans, found by identity; replaced as a whole, so that threads need no lock."""
 
     entries: tuple[tuple[FileSchema, Schema, Plan], ...] = ()
 
@@ -228,7 +229,8 @@ def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def planned_column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
-    """A file's leaf number ``index`` as a column of the table; raises SchemaMismatch when their types do not fit."""
+    """Returns a file's leaf number ``index`` as a column of the table; raises SchemaMismatch if their types do not
+    fit."""
     if not widens(file.dtype, table.dtype) or file.repeated != table.repeated:
         lists = [" in a list" if leaf.repeated else "" for leaf in (file, table)]
         raise SchemaMismatch(
@@ -266,7 +268,7 @@ def _gregorian_from(dtype: DataType) -> tuple[int, int] | None:
     if dtype.name == "date":
         return GREGORIAN_FROM_DAY, GREGORIAN_FROM_DAY
     if dtype.name in ("timestamp", "timestamp_ntz"):
-        # An instant just before the limit may move behind it when it is read, by less than a day.
+        # An instant just before the limit may move past it when it is read, by less than a day.
         per_second = PER_SECOND[dtype.unit]
         return GREGORIAN_FROM_SECOND * per_second, (GREGORIAN_FROM_SECOND + _DAY_S) * per_second
     return None

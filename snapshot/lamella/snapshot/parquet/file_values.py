@@ -1,4 +1,4 @@
-"""The values of a file, decoded batch by batch, and statistics computed from them."""
+"""Decodes the values of a file batch by batch, and computes statistics from them."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from lamella.snapshot.stats.measure import Extent, extent
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
 from lamella.snapshot.storage.store import Store
 
-# The values of one leaf of a file, batch by batch, in the Arrow type that stands for the file's own type.
+# The values of one leaf of a file, batch by batch, in the Arrow type of the file's own type.
 #
-# pyarrow decodes by the Arrow schema that a writer may have stored beside Parquet's; here only Parquet's counts.
+# pyarrow decodes by the Arrow schema that a writer may have stored in the file; here only Parquet's own schema counts.
 
-#: Rows that are decoded at a time.
+#: Rows per decoded batch.
 BATCH_ROWS: Final = 1 << 16
 
 
 class Unreadable(Exception):
-    """pyarrow cannot give the values of a leaf as what they are; the message says why."""
+    """pyarrow cannot return the values of a leaf in their own type; the message states why."""
 
 
 class DecodedFile:
-    """A file whose leaves can be decoded. Close it."""
+    """A file whose leaves can be decoded. Must be closed."""
 
     def __init__(self, store: Store, footer: Footer, *, int96_unit: str = "us") -> None:
         """Open a file whose footer has been read.
 
         Raises:
-            Unreadable: pyarrow does not know such files.
+            Unreadable: pyarrow does not support the file.
             CorruptParquet: it reads another footer.
         """
         self._footer = footer
@@ -67,22 +67,23 @@ class DecodedFile:
             raise CorruptParquet(f"{footer.location}: the footer is read in two ways")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close(force=True)
 
     def values(self, index: int) -> Iterator[pa.Array]:
-        """The values of a leaf that is not below a list or map, all rows of all row groups in order.
+        """Yields the values of a leaf that is not below a list or map, all rows of all row groups in order.
 
         Raises:
-            Unreadable: the values cannot be decoded, or not as what they are.
-            CorruptParquet: damaged pages, or another number of rows than the footer says.
+            Unreadable: the values cannot be decoded, or not in their own type.
+            CorruptParquet: damaged pages, or another number of rows than in the footer.
         """
         leaf = self._footer.metadata.schema.leaves[index]
         for array in self._decoded(index, leaf):
             yield in_file_type(leaf, array)
 
     def nanoseconds(self, index: int) -> Iterator[pa.Array]:
-        """The values of an INT96 leaf of a file that was opened with that unit; those far off have wrapped around.
+        """Yields the values of an INT96 leaf of a file that was opened with that unit; distant ones have wrapped
+        around.
 
         Raises as :meth:`values`.
         """
@@ -125,7 +126,7 @@ class DecodedFile:
 
 
 def in_file_type(leaf: FileLeaf, array: pa.Array) -> pa.Array:
-    """Values as pyarrow decoded them in the Arrow type of the leaf's own type; raises Unreadable."""
+    """Converts values decoded by pyarrow to the Arrow type of the leaf's own type; raises Unreadable."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if isinstance(array, pa.ExtensionArray):
@@ -145,7 +146,7 @@ def in_file_type(leaf: FileLeaf, array: pa.Array) -> pa.Array:
 
 
 def arrow_type(dtype: DataType) -> pa.DataType:
-    """The Arrow type that values of a type with order, but times, are measured in."""
+    """Returns the Arrow type in which values of a type with order, except times, are measured."""
     if dtype.name == "boolean":
         return pa.bool_()
     if dtype.is_integer:
@@ -159,23 +160,23 @@ def arrow_type(dtype: DataType) -> pa.DataType:
     return pa.large_binary()
 
 
-# Statistics from a file's values instead of its footer: what can be trusted whoever wrote the file.
+# Statistics from a file's values instead of its footer, which can be trusted whoever wrote the file.
 #
-# Every value is decoded, one column after the other and a batch at a time. What pyarrow cannot decode as what it is
-# stays unknown. A file whose pages contradict its footer is refused. The file's own page index and bloom filters come
-# from the same writer as its footer; a verified block does not name them.
+# Every value is decoded, column by column and batch by batch. What pyarrow cannot decode in its own type stays unknown.
+# A file whose pages contradict its footer is refused. The file's own page index and Bloom filters come from the same
+# writer as its footer; a verified block does not refer to them.
 
-#: Nanoseconds that fit 64 bits, as microseconds, with room to spare.
+#: Nanoseconds that fit 64 bits, as microseconds, with a margin.
 _NANOS_FIT = (1 << 63) // 1000 - 1
 
 
 def verified(store: Store, footer: Footer, schema: Schema, block: Block) -> Block:
-    """``block`` (made of ``footer`` by ``block_of``) with the statistics of the file's values.
+    """Returns ``block`` (made of ``footer`` by ``block_of``) with the statistics of the file's values.
 
     Raises:
-        CorruptParquet: pages that cannot be decoded, or that have another number of rows than the footer says.
+        CorruptParquet: pages that cannot be decoded, or that have another number of rows than the footer.
         SchemaMismatch: nulls in a column that the table requires.
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     stats = dict(block.col_stats)
     sketches: dict[int, Sketch] = {}
@@ -213,7 +214,7 @@ def _scanned(
     if column.repeated or column.opaque or _is_encrypted(footer, column.index):
         return _not_known(column, of_footer.reason or "not a column of single values"), None
     span = Extent()
-    # What is counted must hash as in the table's other files: not where values are converted to its type.
+    # Sketched values must hash as in the table's other files: not if values are converted to its type.
     same = family_of(leaf.dtype) == family_of(column.dtype) and column.convert is None
     sketcher = Sketcher(leaf.dtype) if same and family_of(leaf.dtype) is not None else None
     finder = RangeFinder(leaf.dtype) if has_ranges(leaf.dtype) and column.convert is None else None
@@ -260,7 +261,7 @@ def _stats(
             low = high = None
             reason = "a value is outside the column's type"
     limits = column.gregorian_from
-    if limits is not None and legacy_calendar(footer.metadata.properties):  # rule B12 of trust
+    if limits is not None and legacy_calendar(footer.metadata.properties):  # dates of the old calendar mean other days
         low, high, reason = _gregorian(low, high, limits)
     if finer and high is not None:
         high = int(high) + 1
@@ -284,7 +285,7 @@ def _stats(
 def _gregorian(
     low: Value | None, high: Value | None, limits: tuple[int, int]
 ) -> tuple[Value | None, Value | None, str | None]:
-    """The bounds that mean the same in the old calendar."""
+    """Returns the bounds that mean the same in the old calendar."""
     kept_low = None if low is not None and low < limits[0] else low  # type: ignore[operator]  # integers
     kept_high = None if high is not None and high < limits[1] else high  # type: ignore[operator]  # integers
     changed = kept_low != low or kept_high != high
@@ -292,7 +293,7 @@ def _gregorian(
 
 
 def _may_have_finer_digits(store: Store, footer: Footer, index: int, span: Extent) -> bool:
-    """Whether INT96 timestamps may have digits below the microsecond, which were cut off (downwards)."""
+    """Returns whether INT96 timestamps may have digits below the microsecond, which were rounded down."""
     if span.low is None or span.high is None:
         return False
     if not -_NANOS_FIT < span.low < _NANOS_FIT or not -_NANOS_FIT < span.high < _NANOS_FIT:  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Parquet footers: read by ranged requests, decoded once, and checked against themselves and the file's size."""
+"""Parquet footers: read by ranged requests, decoded once, and checked for consistency and against the file's size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lamella.snapshot.storage.store import ObjectStat, Store
 
 
 class StoreFile(io.RawIOBase):
-    """A read-only file over ranges of an object whose size is known."""
+    """A read-only file over ranges of an object of known size."""
 
     def __init__(self, store: Store, stat: ObjectStat) -> None:
         super().__init__()
@@ -32,25 +32,25 @@ class StoreFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a place, which is given back."""
+        """Move to an offset and return it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stat.size_bytes}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def tell(self) -> int:
-        """The place that is read next."""
+        """Returns the offset of the next read."""
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes from here, fewer at the end; raises what the store raises."""
+        """Returns ``size`` bytes from the current offset, fewer at the end; raises as the store."""
         left = max(0, self._stat.size_bytes - self._at)
         length = left if size is None or size < 0 else min(size, left)
         data = self._store.read_range(self._stat.location, self._at, length) if length else b""
@@ -58,13 +58,13 @@ class StoreFile(io.RawIOBase):
         return data
 
     def readall(self) -> bytes:
-        """The rest."""
+        """Returns the rest of the file."""
         return self.read()
 
 
-#: What the first request asks for, in bytes.
+#: Size of the first request, in bytes.
 TAIL_BYTES: Final = 64 << 10
-#: The same where a second request costs next to nothing.
+#: The same for stores where a second request is cheap.
 LOCAL_TAIL_BYTES: Final = 16 << 10
 #: A longer footer is refused: decoding takes time and memory in proportion. About 100,000 column chunks fit.
 MAX_FOOTER_BYTES: Final = 16 << 20
@@ -74,7 +74,7 @@ _ENCRYPTED: Final = b"PARE"
 
 
 class Footer(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's metadata with what ties it to the file: the store's own stat, and the footer's SHA-256."""
+    """A file's metadata with its link to the file: the store's own stat, and the footer's SHA-256."""
 
     stat: ObjectStat
     sha256: str
@@ -83,18 +83,18 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def location(self) -> str:
-        """Where the file is."""
+        """Returns the location of the file."""
         return self.stat.location
 
 
 def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> Footer:
-    """Read and check the footer of the file at ``location``; ``stat`` saves asking the store again.
+    """Read and check the footer of the file at ``location``; ``stat`` saves a request to the store.
 
-    The size is asked for before the bytes are read, so a file replaced in between has an outdated content id, which
-    a later check notices.
+    The size is requested before the bytes are read, so a file replaced in between has an outdated content id, which a
+    later check detects.
 
     Raises:
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
         NotParquet: no Parquet magic at the end, nor at the start.
         TruncatedParquet: the end is missing, or something lies outside the file.
         EncryptedParquet: the footer is encrypted.
@@ -106,7 +106,7 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
 
 
 def read_footer_bytes(store: Store, stat: ObjectStat) -> bytes:
-    """The footer of a file, still encoded; raises what :func:`read_footer` raises, but CorruptParquet."""
+    """Returns the footer of a file, still encoded; raises as :func:`read_footer`, except CorruptParquet."""
     try:
         return _read(store, stat)
     except LamellaError as error:
@@ -115,7 +115,7 @@ def read_footer_bytes(store: Store, stat: ObjectStat) -> bytes:
 
 
 def decode_footer(stat: ObjectStat, footer: bytes) -> Footer:
-    """Decode and check the bytes that stand at the end of the file; raises CorruptParquet or TruncatedParquet."""
+    """Decodes and checks the bytes at the end of the file; raises CorruptParquet or TruncatedParquet."""
     try:
         metadata = read_metadata(footer, stat.size_bytes - 8 - len(footer))
     except NotParquet as error:
@@ -151,7 +151,7 @@ def _read(store: Store, stat: ObjectStat) -> bytes:
 
 
 def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:
-    """Say what a file that does not end as Parquet does is."""
+    """Raise the error for a file that does not end as Parquet does."""
     if magic == _ENCRYPTED:
         raise EncryptedParquet(f"{stat.location} has an encrypted footer")
     if store.read_range(stat.location, 0, 4) == _MAGIC:
@@ -159,13 +159,13 @@ def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:
     raise NotParquet(f"{stat.location} is not a Parquet file")
 
 
-# FileMetaData: decoded once, checked against itself and the file's size, and kept as small frozen values.
+# FileMetaData: decoded once, checked for consistency and against the file's size, and stored as small frozen values.
 #
-# Field numbers are those of ``parquet.thrift``. What is checked here is the container (rules A1 to A7 of the notes on
-# Parquet statistics); what the statistics are worth is decided in ``snapshot.parquet.statistics_rules``.
+# Field numbers are those of ``parquet.thrift``. Here the container is checked; what the statistics prove is decided in
+# ``snapshot.parquet.statistics_rules``.
 
 _STATISTICS: Final[Spec] = {
-    1: BINARY,  # max, in the order of the writer's day
+    1: BINARY,  # max, in the order used by the writer's version
     2: BINARY,  # min
     3: INT,  # null_count
     5: BINARY,  # max_value, in the column's order
@@ -177,7 +177,7 @@ _STATISTICS: Final[Spec] = {
 
 
 def _chunk_spec() -> Spec:
-    """A ColumnChunk. One spec for each leaf, since what a leaf's chunks repeat differs from leaf to leaf."""
+    """Returns the spec of a ColumnChunk. Each leaf has its own, since repeated values differ from leaf to leaf."""
     meta: Spec = {
         1: INT,  # physical type
         2: Memo(SKIP),  # encodings
@@ -211,12 +211,12 @@ _SCHEMA: Final = 2
 
 
 def _rest_spec(leaves: int) -> Spec:
-    """What follows the schema in FileMetaData."""
+    """Returns the spec of what follows the schema in FileMetaData."""
     return {
         4: [{1: tuple(_chunk_spec() for _ in range(leaves)), 3: INT}],  # row_groups: columns, num_rows
         5: Memo([{1: BINARY, 2: BINARY}]),  # key_value_metadata
         6: BINARY,  # created_by
-        7: Memo([{1: ANY, 2: ANY, 3: ANY}]),  # column_orders; an order that is not known decodes as {}
+        7: Memo([{1: ANY, 2: ANY, 3: ANY}]),  # column_orders; an unknown order decodes as {}
     }
 
 
@@ -227,8 +227,8 @@ _MAX_COUNT: Final = 1 << 62
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One column of one row group. ``offset`` is that of its first page; sizes are in bytes, with page headers.
 
-    ``statistics`` are raw fields by id. ``encrypted``: nothing but the row count can be believed.
-    Index and bloom places are ``(offset, length)``; a bloom filter's length may be 0, not known.
+    ``statistics`` are raw fields by id. ``encrypted``: only the row count can be trusted. Index and Bloom filter
+    locations are ``(offset, length)``; a Bloom filter's length may be 0, unknown.
     """
 
     offset: int = 0
@@ -245,14 +245,14 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RowGroup(msgspec.Struct, frozen=True, gc=False):
-    """Rows, and one chunk a leaf in the schema's order."""
+    """Rows, and one chunk per leaf in the schema's order."""
 
     num_rows: int
     chunks: tuple[Chunk, ...]
 
 
 class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's metadata. ``column_orders``: the ColumnOrder union's member of each leaf (0: unknown), or empty."""
+    """A file's metadata. ``column_orders``: the member of the ColumnOrder union of each leaf (0: unknown), or empty."""
 
     schema: FileSchema
     row_groups: tuple[RowGroup, ...]
@@ -262,10 +262,10 @@ class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
-    """Decode and check a footer; the pages of the file end before ``data_end`` (the footer's own offset).
+    """Decodes and checks a footer; the pages of the file end before ``data_end`` (the footer's own offset).
 
     Raises:
-        CorruptParquet: not Thrift, or contradicting itself.
+        CorruptParquet: not Thrift, or inconsistent.
         TruncatedParquet: a chunk lies outside the file.
     """
     try:
@@ -293,12 +293,13 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
 
 
 def schema_end(footer: bytes) -> tuple[int, int]:
-    """The position behind a footer's schema, and the schema's field number; raises ThriftError or CorruptParquet."""
+    """Returns the position after a footer's schema, and the schema's field number; raises ThriftError or
+    CorruptParquet."""
     return _schema(footer)[2], _SCHEMA
 
 
 class _Recent:
-    """The schemas seen last, by all bytes up to their end, with the spec of what follows.
+    """The most recent schemas, by all bytes up to their end, with the spec of what follows.
 
     Replaced as a whole, so that threads need no lock.
     """
@@ -310,7 +311,8 @@ _RECENT: Final = _Recent()
 
 
 def _schema(footer: bytes) -> tuple[FileSchema, Spec, int]:
-    """The schema and the position behind it; files of one table mostly begin with the same bytes, read once."""
+    """Returns the schema and the position after it; files of one table usually begin with the same bytes, decoded
+    once."""
     for prefix, schema, rest in _RECENT.entries:
         if footer.startswith(prefix):
             return schema, rest, len(prefix)
@@ -343,7 +345,7 @@ def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
     offset, dictionary = meta.get(9, -1), meta.get(11, 0)
     if num_values < 0 or uncompressed < 0 or compressed < 0 or offset < 0 or max(num_values, uncompressed) > _MAX_COUNT:
         raise CorruptParquet(f"column {leaf.name!r} has a negative count, size or offset", column=leaf.name)
-    if dictionary > 0 and (dictionary < offset or not offset):  # 0 means that there is none (rule G11)
+    if dictionary > 0 and (dictionary < offset or not offset):  # 0 means that there is none
         offset = dictionary
     if offset + compressed > data_end or (compressed and offset < 4):
         raise TruncatedParquet(f"column {leaf.name!r} lies outside the file", column=leaf.name)
@@ -364,7 +366,7 @@ def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
 
 
 def _region(offset: int | None, length: int | None, data_end: int) -> tuple[int, int] | None:
-    """A place that the footer names, or None when it cannot be one: an index is a help, not a need."""
+    """Returns a region that the footer names, or None if it is invalid: an index is optional."""
     if offset is None or length is None or offset < 4 or length <= 0 or offset + length > data_end:
         return None
     return offset, length

@@ -1,4 +1,4 @@
-"""Blocks of files whose footers have one shape: the rules for footers, applied to all of them at once."""
+"""Decodes blocks of files whose footers have one shape: applies the rules for footers to all of them at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lengths(msgspec.Struct, frozen=True):
 
 
 class BatchColumn:
-    """One column of the table in many files: ``fits`` says in which of them it is plain."""
+    """One column of the table in many files: ``fits`` marks the files in which it is plain."""
 
     def __init__(
         self, column: PlannedColumn, sample: FileMetadata, origin: Origin, reading: Reading, groups: Sequence[Lengths]
@@ -70,7 +70,7 @@ class BatchColumn:
             self._check_no_nulls()
 
     def stats(self, chosen: Numbers) -> list[ColumnStats]:
-        """The statistics in the chosen files, which fit."""
+        """Returns the statistics in the chosen files, which fit."""
         if self._numbers is not None:
             low, high = self._numbers
             return self._simple(chosen, low[chosen].tolist(), high[chosen].tolist())
@@ -82,7 +82,7 @@ class BatchColumn:
         return (4, group, 1, self._column.index, 3, *members)
 
     def _check_counts(self, group: int) -> None:
-        """Where the counts of a row group fit each other (rules F2, F3, C2 to C4) and leave a number."""
+        """Restrict ``fits`` to files whose counts of a row group are consistent and leave a number."""
         column, numbers, count = self._column, self._reading.numbers, self._groups[group].rows
         nulls = numbers.get(self._field(group, 12, _NULLS))
         if nulls is not None:
@@ -96,7 +96,7 @@ class BatchColumn:
             self.fits &= (nans >= 0) & (nans < count - (0 if nulls is None else nulls))
 
     def _check_no_nulls(self) -> None:
-        """Where no row group can hold a null."""
+        """Restrict ``fits`` to files in which no row group can have a null."""
         for group in range(len(self._groups)):
             nulls = self._reading.numbers.get(self._field(group, 12, _NULLS))
             if nulls is None:
@@ -104,7 +104,7 @@ class BatchColumn:
             self.fits &= nulls == 0
 
     def _has_simple_bounds(self) -> bool:
-        """Whether every row group has both bounds, believed, of the table's own type, and alike in their flags."""
+        """Returns whether every row group has both bounds, trusted, of the table's own type, and with equal flags."""
         column = self._column
         if column.opaque or column.repeated or column.decode is None or column.convert is not None:
             return False
@@ -113,7 +113,7 @@ class BatchColumn:
         return self._order in column.orders and len(flags) == 1 and all({_MIN, _MAX} <= each.keys() for each in given)
 
     def _number_bounds(self, leaf: FileLeaf) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """The bounds of all row groups together; None when the type is not read in this way."""
+        """Returns the bounds of all row groups together; None if the type is not supported here."""
         found: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
         for group in range(len(self._groups)):
             sides = []
@@ -129,9 +129,12 @@ class BatchColumn:
                     self.fits &= (values >= least) & (values <= greatest)
                 sides.append(values)
             low, high = sides
-            self.fits &= low <= high  # no NaN (C1), not the wrong way round (B9)
+            self.fits &= low <= high  # not NaN, and in the right order
             if leaf.dtype.order == "float":
-                low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)  # C5
+                low, high = (
+                    np.where(low == 0, -0.0, low),
+                    np.where(high == 0, 0.0, high),
+                )  # either zero
             found.append((low, high))
         lows, highs = zip(*found, strict=True)
         return np.minimum.reduce(lows), np.maximum.reduce(highs)
@@ -177,7 +180,8 @@ class BatchColumn:
         return ["maybe" if some else "none" for some in (np.sum(known, axis=0) > 0).tolist()]
 
     def _simple_texts(self, chosen: Numbers) -> list[ColumnStats]:
-        """Of a column of bytes: those files at once whose bounds are short and the right way round."""
+        """Returns the statistics of a column of bytes: of those files at once whose bounds are short and in the right
+        order."""
         sides = [self._texts(member, chosen) for member in (_MIN, _MAX)]
         alone: list[int] = []
         plain: list[int] = []
@@ -205,7 +209,7 @@ class BatchColumn:
         return [stats for stats in found if stats is not None]
 
     def _texts(self, member: int, chosen: Numbers) -> list[list[bytes]]:
-        """The bounds of each row group."""
+        """Returns the bounds of each row group."""
         out = []
         for group in range(len(self._groups)):
             text = self._reading.texts[self._field(group, 12, member)]
@@ -213,7 +217,7 @@ class BatchColumn:
         return out
 
     def _one(self, row: int) -> ColumnStats:
-        """The statistics in one file, by the rules as they are written down."""
+        """Returns the statistics in one file, by the general rules."""
         parts = [
             (int(lengths.rows[row]), self._chunk_stats(group, row, lengths))
             for group, lengths in enumerate(self._groups)
@@ -248,7 +252,7 @@ class BatchColumn:
 
 
 def _numbers_of(leaf: FileLeaf, text: Texts, reading: Reading) -> tuple[npt.NDArray[Any], Flags] | None:
-    """Bounds that are numbers of up to eight bytes, and where they are as long as they must be; None: another type."""
+    """Returns bounds that are numbers of up to eight bytes, and where their length is right; None for another type."""
     words = reading.words[text.starts]
     if leaf.dtype.order == "decimal" and leaf.physical == FIXED and leaf.type_length <= 8:
         shifted = words.byteswap().view(np.int64) >> np.int64(64 - 8 * leaf.type_length)
@@ -264,20 +268,21 @@ def _numbers_of(leaf: FileLeaf, text: Texts, reading: Reading) -> tuple[npt.NDAr
     return values.astype(wide), text.lengths == width
 
 
-# Blocks of files whose footers have one shape: the rules of ``metadata``, ``trust`` and ``block`` for all at once.
+# Blocks of files whose footers have one shape: applies the rules of ``footer``, ``statistics_rules`` and ``block`` to
+# all at once.
 #
-# Only what is plain is done here: counts that fit each other, bounds that are values of their type and the right way
-# round, places inside the file. Whatever is not plain in a file, be it an error, a contradiction or only rare, leaves
-# that file to ``snapshot.parquet.block.block_of``, which says what it means. So nothing is decided here that is not
-# decided there too; a test holds the two together.
+# Only the plain case is handled here: consistent counts, bounds that are values of their type and in the right order,
+# locations inside the file. Anything else in a file, an error, a contradiction or a rare form, leaves that file to
+# ``snapshot.parquet.block.block_of``, which interprets it. So nothing is decided here that is not decided there too; a
+# test compares the two.
 
 _T = TypeVar("_T")
 
-#: Fewer files than this are decoded one by one: a stencil takes hundreds of NumPy steps, however few files there are.
+#: Fewer files than this are decoded one by one: a template takes hundreds of NumPy steps, however few files there are.
 FEWEST: Final = 48
-#: Shapes that are looked for among the files of one call.
+#: Number of shapes that are searched among the files of one call.
 _SHAPES: Final = 6
-#: Larger counts and sizes are left to the plain path, so that those of 2^16 chunks add up to less than 2^62.
+#: Larger counts and sizes are left to the general path, so that those of 2^16 chunks add up to less than 2^62.
 _MOST: Final = 1 << 45
 _MAX_CHUNKS: Final = 1 << 16
 
@@ -285,7 +290,8 @@ _MAX_CHUNKS: Final = 1 << 16
 def alike_blocks(
     stats: Sequence[ObjectStat], footers: Sequence[bytes], schema: Schema, *, fewest: int = FEWEST
 ) -> list[Block | None]:
-    """The blocks of files with these footers in a table of ``schema``; None: the file has to be looked at alone."""
+    """Returns the blocks of files with these footers in a table of ``schema``; None: the file must be decoded
+    separately."""
     found: list[Block | None] = [None] * len(footers)
     left = list(range(len(footers)))
     for _ in range(_SHAPES):
@@ -305,7 +311,7 @@ def alike_blocks(
 
 
 def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
-    """The shape of a footer; None when no file like this one is plain."""
+    """Returns the shape of a footer; None if no file with this shape is plain."""
     try:
         sample = read_metadata(footer, stat.size_bytes - 8 - len(footer))
         end, field = schema_end(footer)
@@ -323,10 +329,10 @@ def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
 
 
 class _Places:
-    """The chunks of one leaf in one row group, by file: where they are and how long."""
+    """The chunks of one leaf in one row group, by file: their offsets and lengths."""
 
     def __init__(self, reading: Reading, group: int, leaf: int, data_end: Numbers) -> None:
-        """Raises Unfit when a field that every chunk has is missing."""
+        """Raises Unfit if a field that every chunk has is missing."""
         numbers = reading.numbers
         of_chunk = (4, group, 1, leaf)
         try:
@@ -362,7 +368,7 @@ class _Places:
 
 
 class _Shape:
-    """A stencil, with the metadata of the file that it was taken from: its constant values are those of all."""
+    """A footer template, with the metadata of the file that it was taken from: its constant values are those of all."""
 
     def __init__(self, prefix: bytes, stencil: FooterTemplate, sample: FileMetadata, schema: Schema) -> None:
         self.prefix = prefix
@@ -375,7 +381,7 @@ class _Shape:
     def blocks(
         self, which: Sequence[int], stats: Sequence[ObjectStat], footers: Sequence[bytes]
     ) -> Iterator[tuple[int, Block]]:
-        """The blocks of those files, by their numbers, that have this shape and are plain."""
+        """Yields the blocks of those files, by their numbers, that have this shape and are plain."""
         start = len(self.prefix)
         reading = self._stencil.lay_over([footers[index][start:] for index in which])
         held = [which[row] for row in reading.rows.tolist()]
@@ -453,7 +459,7 @@ class _Shape:
     def _col_stats(
         self, columns: Sequence[BatchColumn], chosen: Numbers, row_counts: Sequence[int]
     ) -> list[dict[int, ColumnStats]]:
-        """The statistics of every column of the table, by file."""
+        """Returns the statistics of every column of the table, by file."""
         ids = [column.column_id for column in self._plan.present]
         found = [
             dict(zip(ids, stats, strict=True))
@@ -467,7 +473,7 @@ class _Shape:
     def _col_metas(
         self, places: Sequence[Sequence[_Places]], chosen: Numbers
     ) -> list[dict[int, tuple[ColumnMeta, ...]]]:
-        """Where the chunks of the columns are, by file."""
+        """Returns the locations of the chunks of the columns, by file."""
         columns = [column for column in self._plan.present if not column.opaque]
         ids = [column.column_id for column in columns]
         metas: list[list[tuple[ColumnMeta, ...]]] = []
@@ -482,12 +488,12 @@ class _Shape:
 
 
 def _by_file(columns: Sequence[Sequence[_T]], files: int) -> Iterable[tuple[_T, ...]]:
-    """Values by column as values by file."""
+    """Converts values by column to values by file."""
     return zip(*columns, strict=True) if columns else [()] * files
 
 
 def _page_indexes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> Sequence[tuple[int, int] | None]:
-    """The one range of bytes of each file that holds its column and offset indexes."""
+    """Returns the one range of bytes of each file that contains its column and offset indexes."""
     found = [index for of_group in places for place in of_group for index in place.indexes]
     if not found:
         return [None] * len(chosen)
@@ -497,7 +503,7 @@ def _page_indexes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> Seque
 
 
 def _bloom_sizes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> list[int] | None:
-    """The sizes of the bloom filters of files with one row group; None: there are none."""
+    """Returns the sizes of the Bloom filters of files with one row group; None if there are none."""
     if len(places) != 1:
         return None
     sizes = [place.bloom_size[chosen] for place in places[0] if place.bloom_size is not None]

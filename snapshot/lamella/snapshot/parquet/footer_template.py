@@ -1,14 +1,14 @@
-"""Many footers that differ only in their numbers and bounds, decoded together.
+"""Decodes many footers that differ only in their numbers and bounds together.
 
 Files of one writer and one schema have footers of the same shape: field after field in the same order, with other
-counts, offsets and bounds. A :class:`FooterTemplate` is that shape, taken from one footer: runs of bytes that must
-stand in the other footers just so, and between them the numbers and byte strings that may differ. It is laid over all
-other footers at once, one NumPy step for each run or number. A footer that fits from its first to its last byte has the
-template's structure and its constant values, so what is left to read of it are the values between; one that does not
-fit is decoded by :mod:`lamella.snapshot.parquet.footer` as every other.
+counts, offsets and bounds. A :class:`FooterTemplate` is that shape, taken from one footer: runs of bytes that must be
+equal in the other footers, and between them the numbers and byte strings that may differ. It is matched with all other
+footers at once, one NumPy step for each run or number. A footer that matches from its first to its last byte has the
+template's structure and its constant values, so only the values in between remain to be read; one that does not match
+is decoded by :mod:`lamella.snapshot.parquet.footer` like any other.
 
-What is constant is decided by :func:`_role`: everything but what is named there, so that a field nobody thought of
-makes two shapes different rather than being overlooked.
+:func:`_role` decides what is constant: everything except what it names, so that an unexpected field makes two shapes
+different instead of being overlooked.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Words = npt.NDArray[np.uint64]
 #: Field ids and list positions from the footer's root to a value.
 Path = tuple[int, ...]
 
-#: Footers with more values than this are rare and long; a stencil of them would be slow to make.
+#: Footers with more values than this are rare and long; a template of them would be slow to build.
 MAX_STEPS: Final = 20_000
 #: Constant runs that are longer are compared by Python, footer by footer.
 _LONG_RUN: Final = 96
-#: No kept string of Parquet's statistics is longer in practice.
+#: No stored string of Parquet's statistics is longer in practice.
 _MAX_STRING: Final = 1 << 20
 _SPARK: Final = b"org.apache.spark"
 
@@ -50,7 +50,7 @@ _KEEP: Final = 2
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A run of bytes (``run``), else a number or (``is_text``) a byte string, which is kept by its ``path``."""
+    """A run of bytes (``run``), or a number or (``is_text``) a byte string, which is stored by its ``path``."""
 
     run: bytes = b""
     is_text: bool = False
@@ -65,10 +65,10 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What the footers that fit hold: ``rows`` are their positions in the given order.
+    """The content of the matching footers: ``rows`` are their positions in the given order.
 
-    ``numbers`` and ``texts`` by path, an entry for each of ``rows``; ``data`` is the buffer of the texts, ``words``
-    the eight bytes from each of its positions on as a little-endian number.
+    ``numbers`` and ``texts`` by path, an entry for each of ``rows``; ``data`` is the buffer of the texts, ``words`` the
+    eight bytes from each of its positions on as a little-endian number.
     """
 
     rows: Numbers
@@ -78,16 +78,16 @@ class Reading(msgspec.Struct, frozen=True):
     words: Words
 
     def strings(self, texts: Texts) -> list[bytes]:
-        """The strings one by one."""
+        """Returns the strings one by one."""
         data = self.data
         starts = texts.starts.tolist()
         return [data[start : start + length] for start, length in zip(starts, texts.lengths.tolist(), strict=True)]
 
 
 class FooterTemplate:
-    """The shape of a footer from position ``at`` on, which is behind field number ``field``; raises ThriftError.
+    """The shape of a footer from position ``at`` on, which is after field number ``field``; raises ThriftError.
 
-    A footer that cannot be taken as a shape (a map, a double, too many values) raises ThriftError as well.
+    A footer that cannot be used as a shape (a map, a double, too many values) raises ThriftError as well.
     """
 
     def __init__(self, footer: bytes, at: int, field: int) -> None:
@@ -101,15 +101,15 @@ class FooterTemplate:
             raise ThriftError("bytes stand behind the footer's structure")
         self._steps = tuple(tracer.steps)
         self._room = sum(len(step.run) + 10 for step in self._steps) + 16
-        #: The numbers and strings that a :class:`Reading` will have.
+        #: The numbers and strings of a :class:`Reading`.
         self.paths = frozenset(step.path for step in self._steps if step.path is not None)
 
     def lay_over(self, footers: Sequence[bytes]) -> Reading:
-        """What those of ``footers`` hold that have this shape; each begins where the stencil does."""
+        """Returns the content of those of ``footers`` that have this shape; each begins where the template does."""
         lengths = np.fromiter(map(len, footers), dtype=np.int64, count=len(footers))
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
-        # Nothing reads beyond the room behind the last footer, whatever a footer says: see _text.
+        # Nothing reads beyond the padding after the last footer, whatever a footer contains: see _text.
         data = b"".join((*footers, bytes(self._room)))
         words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
         at = ends - lengths
@@ -131,7 +131,7 @@ class FooterTemplate:
                 at = np.minimum(at + length, total)
             elif step.path is not None:
                 numbers[step.path] = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
-        # Positions only grow, so a footer whose last value ends where it does was never left.
+        # Positions only grow, so a footer whose last value ends at its end was never left.
         fits &= at == ends
         rows = np.flatnonzero(fits)
         if len(rows) < len(footers):
@@ -141,7 +141,7 @@ class FooterTemplate:
 
 
 class _Tracer:
-    """Goes through one footer and notes its steps."""
+    """Walks one footer and records its steps."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -156,7 +156,7 @@ class _Tracer:
             self.steps.append(_Step(run=self._data[self._run_from : end]))
 
     def struct(self, p: int, path: Path, field: int, depth: int) -> int:
-        """The structure at ``p``; returns the position behind it."""
+        """Trace the structure at ``p``; returns the position after it."""
         if depth > MAX_DEPTH or len(self.steps) > MAX_STEPS:
             raise ThriftError("too large for a stencil")
         b = self._data
@@ -216,9 +216,9 @@ class _Tracer:
 
 
 def _role(path: Path, key: bytes) -> int:
-    """Whether a number or string is part of the shape, differs without meaning anything to us, or is to be read."""
+    """Returns whether a number or string is part of the shape, is ignored, or is to be read."""
     if path[0] != _ROW_GROUPS:
-        if path == (3,):  # num_rows of the file, which nothing believes (rule A5)
+        if path == (3,):  # num_rows of the file, which is not trusted
             return _SKIP
         is_foreign = path[0] == 5 and path[2:] == (2,) and key != b"" and not key.startswith(_SPARK)
         return _SKIP if is_foreign else _CONST
@@ -243,12 +243,12 @@ def _role(path: Path, key: bytes) -> int:
 
 
 def _is_bound(path: Path) -> bool:
-    """Whether a kept value is a byte string."""
+    """Returns whether a stored value is a byte string."""
     return path[5:6] == (12,) and path[6] not in (3, 9)
 
 
 def _has_run(data: bytes, words: Words, at: Numbers, run: bytes) -> npt.NDArray[np.bool_]:
-    """Where ``run`` stands at the positions."""
+    """Returns where ``run`` occurs at the positions."""
     if len(run) > _LONG_RUN:
         return np.fromiter((data.startswith(run, p) for p in at.tolist()), dtype=bool, count=len(at))
     same = np.ones(len(at), dtype=bool)
@@ -264,7 +264,7 @@ def _has_run(data: bytes, words: Words, at: Numbers, run: bytes) -> npt.NDArray[
 _TOPS: Final = np.uint64(0x8080808080808080)
 _LOW7: Final = np.uint64(0x7F)
 _ONE: Final = np.uint64(1)
-#: Steps that push groups of bits together: (upper groups, shift, lower groups).
+#: Steps that move groups of bits together: (upper groups, shift, lower groups).
 _SQUEEZE: Final = (
     (np.uint64(0x7F007F007F007F00), np.uint64(1), np.uint64(0x007F007F007F007F)),
     (np.uint64(0x3FFF00003FFF0000), np.uint64(2), np.uint64(0x00003FFF00003FFF)),
@@ -273,7 +273,7 @@ _SQUEEZE: Final = (
 
 
 def _varints(words: Words, at: Numbers) -> tuple[Any, Numbers, Any]:
-    """Unsigned numbers of up to eight bytes, the positions behind them, and where there are such."""
+    """Returns unsigned numbers of up to eight bytes, the positions after them, and where they are valid."""
     found = words[at]
     stops = ~found & _TOPS
     last = stops & (~stops + _ONE)  # the top bit of the first byte that is below 128; 0: there is none

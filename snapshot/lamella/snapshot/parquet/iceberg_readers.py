@@ -1,4 +1,4 @@
-"""Whether readers of Iceberg, which know a table's current columns only, read a file as Lamella does."""
+"""Checks whether Iceberg readers, which only know a table's current columns, read a file as Lamella does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lamella.snapshot.schema import DataType, Leaf, Schema
 
 
 def reads_as(written: DataType, wanted: DataType) -> bool:
-    """Whether Iceberg's readers take values of a file's type for values of the table's type."""
+    """Returns whether Iceberg's readers accept values of a file's type as values of the table's type."""
     if written == wanted or (written.is_text and wanted.is_text):
         return True
     if written.is_integer and wanted.is_integer:  # unsigned ones fail in Spark, or are read as signed
@@ -25,10 +25,10 @@ _REMEDY = "rewrite it (compact)"
 
 
 def unreadable(file: FileSchema, schema: Schema) -> str | None:
-    """Why a file that was registered with ``schema`` cannot be read through a name mapping; None: it can.
+    """Returns why a file that was registered with ``schema`` cannot be read through a name mapping; None if it can.
 
-    A file that numbers its columns is read by these numbers, whatever the mapping says. Lamella's own writer numbers
-    them as the table does; other writers have numbers of their own.
+    A file with field ids is read by these ids, whatever the mapping is. Lamella's own writer uses the table's ids;
+    other writers have ids of their own.
     """
     leaves = file.leaves
     by_path = {leaf.path: leaf for leaf in schema.leaves()}

@@ -1,4 +1,4 @@
-"""Many files at once: their footers read by several threads, and decoded together where they are alike."""
+"""Reads many files at once: their footers in several threads, decoded together if they have the same shape."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage.store import ObjectStat, Store
 from lamella.snapshot.wire import RefusedFile
 
-#: Called once a file, in the order of the files, in the caller's thread.
+#: Called once per file, in the order of the files, in the caller's thread.
 OnDone = Callable[[Block | RefusedFile], None]
 
-#: Files whose footers are decoded together, and that are read ahead, at most; and the bytes of either, about.
+#: Maximum number of files whose footers are decoded together, and that are read ahead; and the approximate bytes of
+#: either.
 _TOGETHER: Final = 2048
 _AHEAD: Final = 512
 _HELD_BYTES: Final = 32 << 20
-#: Local files that one thread reads before it takes the next.
+#: Local files that one thread reads in a row.
 _LOCAL_RUN: Final = 16
 
 _Read = tuple[ObjectStat, bytes]
@@ -41,11 +42,11 @@ def ingest(
     verify: bool = False,
     on_done: OnDone | None = None,
 ) -> tuple[list[Block], list[RefusedFile]]:
-    """The blocks that files are in a table of ``schema``, and the files that cannot be one; each in the given order.
+    """Returns the blocks of files in a table of ``schema``, and the refused files; each in the given order.
 
-    A file is refused for whatever is wrong with it or with reaching it; an exception of ``on_done`` ends the whole.
-    ``verify``: the statistics come from the values, all of which are read (see
-    :mod:`lamella.snapshot.parquet.file_values`), and not from the footers.
+    A file is refused for any error in it or in reading it; an exception of ``on_done`` ends the whole. ``verify``: the
+    statistics come from the values, all of which are read (see :mod:`lamella.snapshot.parquet.file_values`), and not
+    from the footers.
     """
     blocks: list[Block] = []
     refused: list[RefusedFile] = []
@@ -101,7 +102,7 @@ def _together(batch: Sequence[tuple[str, _Read | RefusedFile]], schema: Schema) 
 def _read(
     pool: ContextThreadPool, store: Store, locations: Iterator[str], workers: int
 ) -> Iterator[tuple[str, _Read | RefusedFile]]:
-    """The stats and footers of files, in their order; what is read ahead is bounded, in files and in bytes."""
+    """Yields the stats and footers of files, in order; the read-ahead is bounded, in files and in bytes."""
 
     def one(location: str) -> _Read | RefusedFile:
         try:
@@ -132,7 +133,7 @@ def _read(
 
 
 def _run(locations: Iterator[str]) -> list[str]:
-    """The files that one thread reads before it takes the next: several local ones, which answer at once."""
+    """Returns the files that one thread reads in a row: several local ones, which are fast."""
     first = next(locations, None)
     if first is None:
         return []

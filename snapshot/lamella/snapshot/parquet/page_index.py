@@ -1,8 +1,7 @@
-"""Parquet page indexes: where the pages of a file are, and what a column index proves of each.
+"""Parquet page indexes: the locations of a file's pages, and what a column index proves of each.
 
-An offset index is a help, not a need. One that is missing, cut off or contradicts its chunk leaves that chunk without
-page places, with a reason; nothing here raises for what such an index says. Rules G1, G7, G9 and G11 of the notes on
-Parquet statistics.
+An offset index is optional. One that is missing, truncated or contradicts its chunk leaves that chunk without page
+locations, with a reason; nothing here raises for the content of an index.
 """
 
 from __future__ import annotations
@@ -35,25 +34,26 @@ from lamella.snapshot.storage.store import Store
 
 Numbers = npt.NDArray[np.int64]
 
-#: No more bytes of page indexes than this are decoded of one file, so that no file takes long; chunks beyond it are
-#: without pages. About 400,000 pages fit.
+#: Maximum bytes of page indexes that are decoded of one file, so that no file takes long; chunks beyond it have no
+#: pages. About 400,000 pages fit.
 MAX_INDEX_BYTES: Final = 16 << 20
-#: Index regions nearer to each other than this are read by one request, which reads at most so much for nothing.
+#: Index regions closer to each other than this are read by one request, which reads at most this many unused bytes per
+#: gap.
 GAP_BYTES: Final = 64 << 10
 WASTE_BYTES: Final = 1 << 20
-#: Writers put all indexes beside each other; a file that would take more requests than this has no more of them read.
+#: Writers place all indexes together; of a file that would take more requests than this, the rest is not read.
 MAX_REQUESTS: Final = 64
 
 _LOCATION: Final[Spec] = {1: INT, 2: INT, 3: INT}  # offset, compressed_page_size, first_row_index
-#: The least bytes of a PageLocation: three fields and the end.
+#: The minimum size of a PageLocation: three fields and the end.
 _MIN_LOCATION: Final = 7
 
 
 class ChunkPages(msgspec.Struct, frozen=True):
-    """The data pages of one column chunk, in order; they fill the chunk behind its dictionary page.
+    """The data pages of one column chunk, in order; they fill the chunk after its dictionary page.
 
     ``offsets`` in the file and ``sizes`` in bytes (with page headers), ``first_rows`` relative to the row group: page i
-    holds the rows from ``first_rows[i]`` up to the next page's. ``dictionary``: (offset, size in bytes), None without.
+    has the rows from ``first_rows[i]`` up to the next page's. ``dictionary``: (offset, size in bytes), or None.
     """
 
     offsets: Numbers
@@ -67,19 +67,19 @@ class ChunkPages(msgspec.Struct, frozen=True):
 
     @property
     def row_counts(self) -> Numbers:
-        """The rows of each page."""
+        """Returns the rows of each page."""
         return np.diff(self.first_rows, append=self.num_rows)
 
     def holding(self, first: int, stop: int) -> tuple[int, int]:
-        """The pages that hold the rows ``first`` <= row < ``stop`` of the row group, as a half-open range."""
+        """Returns the pages with the rows ``first`` <= row < ``stop`` of the row group, as a half-open range."""
         start = int(np.searchsorted(self.first_rows, first, side="right")) - 1
         return start, max(start, int(np.searchsorted(self.first_rows, stop, side="left")))
 
 
 class PageIndex(msgspec.Struct, frozen=True):
-    """What a file's indexes say, by (row group, leaf): pages, or the reason why there are none.
+    """The content of a file's indexes, by (row group, leaf): pages, or the reason why there are none.
 
-    ``column_indexes`` are raw ColumnIndex structures, of those chunks that have pages too, when they were asked for.
+    ``column_indexes`` are raw ColumnIndex structures, of those chunks that have pages too, if they were requested.
     """
 
     pages: Mapping[tuple[int, int], ChunkPages]
@@ -87,20 +87,20 @@ class PageIndex(msgspec.Struct, frozen=True):
     column_indexes: Mapping[tuple[int, int], bytes]
 
     def at(self, row_group: int, leaf: int) -> ChunkPages | None:
-        """The pages of a chunk; None when only the whole chunk can be read."""
+        """Returns the pages of a chunk; None if only the whole chunk can be read."""
         return self.pages.get((row_group, leaf))
 
 
 def read_page_index(
     store: Store, footer: Footer, leaves: Iterable[int] | None = None, *, bounds: Collection[int] = ()
 ) -> PageIndex:
-    """The pages of the given leaves (indexes into the file's schema; None: all) in every row group.
+    """Returns the pages of the given leaves (indexes into the file's schema; None: all) in every row group.
 
-    ``bounds``: the leaves of which to fetch the column indexes too, for
+    ``bounds``: the leaves whose column indexes are fetched too, for
     :func:`lamella.snapshot.parquet.page_index.page_zones`.
 
     Raises:
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     groups = footer.metadata.row_groups
     schema = footer.metadata.schema
@@ -140,7 +140,7 @@ def read_page_index(
 
 
 def chunk_pages(data: bytes, chunk: Chunk, num_rows: int) -> ChunkPages | str:
-    """The pages that an OffsetIndex names, or why it is not believed."""
+    """Returns the pages of an OffsetIndex, or why it is not trusted."""
     try:
         offsets, sizes, first_rows = _locations(data)
     except ThriftError as error:
@@ -149,24 +149,24 @@ def chunk_pages(data: bytes, chunk: Chunk, num_rows: int) -> ChunkPages | str:
     if not len(offsets):
         return "the offset index has no pages"
     if first_rows[0] != 0 or (np.diff(first_rows) <= 0).any() or first_rows[-1] >= num_rows:
-        return "the pages' first rows are not those of a row group"  # G7
+        return "the pages' first rows are not those of a row group"  # they must begin at 0 and ascend
     if (offsets < chunk.offset).any() or (offsets > end).any() or (sizes <= 0).any() or (sizes > end).any():
         return "a page lies outside its chunk"
-    # Every byte behind the dictionary belongs to a page: an index that leaves one out cannot be right about rows.
+    # Every byte after the dictionary belongs to a page: an index that leaves one out cannot be right about rows.
     if (offsets[1:] != offsets[:-1] + sizes[:-1]).any() or offsets[-1] + sizes[-1] != end:
         return "the pages do not fill their chunk"
-    gap = int(offsets[0]) - chunk.offset  # G11
+    gap = int(offsets[0]) - chunk.offset  # the dictionary page
     return ChunkPages(offsets, sizes, first_rows, num_rows, (chunk.offset, gap) if gap else None)
 
 
 def _unusable(chunk: Chunk, num_rows: int, *, repeated: bool) -> str | None:
-    """Why a chunk's offset index is not even looked at."""
+    """Returns why a chunk's offset index is not used."""
     if chunk.encrypted:
         return "the column is encrypted"
     if repeated:
-        return "below a list or map: its pages need not begin with a row"  # G9
+        return "below a list or map: its pages need not begin with a row"
     if chunk.num_values != num_rows:
-        return "the number of values differs from the number of rows"  # A6
+        return "the number of values differs from the number of rows"
     return "the file has no offset index" if chunk.offset_index is None else None
 
 
@@ -176,7 +176,7 @@ def _regions(chunk: Chunk, *, bounds: bool) -> list[tuple[int, int]]:
 
 
 def _locations(data: bytes) -> tuple[Numbers, Numbers, Numbers]:
-    """The three arrays of an OffsetIndex; raises ThriftError."""
+    """Returns the three arrays of an OffsetIndex; raises ThriftError."""
     offsets, sizes, first_rows = array("q"), array("q"), array("q")
     try:
         n, wire, p = thrift.list_header(data, thrift.find(data, 1, 9))
@@ -187,7 +187,7 @@ def _locations(data: bytes) -> tuple[Numbers, Numbers, Numbers]:
         varint = thrift.varint
         for _ in range(n):
             start = p
-            if data[p] == 0x16:  # what every writer makes: an i64, an i32, an i64, each field one after the last
+            if data[p] == 0x16:  # what every writer produces: an i64, an i32, an i64, in field order
                 offset, p = varint(data, p + 1)
                 if data[p] == 0x15:
                     size, p = varint(data, p + 1)
@@ -215,10 +215,10 @@ def _numbers(values: array[int]) -> Numbers:
 
 
 class _Regions:
-    """Parts of a file, read by as few requests as their places allow."""
+    """Parts of a file, read by as few requests as their positions allow."""
 
     def __init__(self, store: Store, location: str, regions: Iterable[tuple[int, int]]) -> None:
-        runs: list[list[int]] = []  # start, end, bytes read for nothing
+        runs: list[list[int]] = []  # start, end, unused bytes read
         for offset, length in sorted(set(regions)):
             waste = offset - runs[-1][1] if runs else 0
             if runs and waste <= GAP_BYTES and runs[-1][2] + waste <= WASTE_BYTES:
@@ -229,7 +229,7 @@ class _Regions:
         self._parts = [store.read_range(location, start, end - start) for start, end, _ in runs[:MAX_REQUESTS]]
 
     def bytes_of(self, region: tuple[int, int] | None) -> bytes:
-        """The bytes of one region; fewer, perhaps none, when the file ends before or it was not read."""
+        """Returns the bytes of one region; fewer, possibly none, if the file ends before or it was not read."""
         if region is None or not self._starts:
             return b""
         offset, length = region
@@ -238,11 +238,11 @@ class _Regions:
         return self._parts[part][at : at + length] if at >= 0 else b""
 
 
-# What a ColumnIndex proves of each page of a chunk: rules G1 to G4, with the rules on values that chunks obey too.
+# What a ColumnIndex proves of each page of a chunk; the rules on values of chunks apply too.
 #
 # A contradiction, within the index or with the chunk's own statistics, discredits the whole index: the chunk's pages
-# are then told apart by nothing. ``boundary_order`` is not read at all: pages are compared one by one, so whether
-# their bounds ascend makes no difference (rules G5 and G6).
+# are then not distinguished. ``boundary_order`` is ignored: pages are compared one by one, so whether their bounds
+# ascend makes no difference.
 
 _COLUMN_INDEX: Final[Spec] = {
     1: [BOOL],  # null_pages
@@ -255,8 +255,8 @@ _COLUMN_INDEX: Final[Spec] = {
 
 
 class PageZones(msgspec.Struct, frozen=True):
-    """Per page: bounds in the table's type (zero values where unknown), flags as of ``columnar.zones``, null counts
-    (-1: unknown)."""
+    """Per page: bounds in the table's type (zero values if unknown), flags as in ``columnar.zones``, null counts (-1:
+    unknown)."""
 
     lows: list[Value]
     highs: list[Value]
@@ -267,7 +267,7 @@ class PageZones(msgspec.Struct, frozen=True):
 def page_zones(
     column: PlannedColumn, chunk: Chunk, stats: ColumnStats, pages: ChunkPages, index: bytes, order: int, origin: Origin
 ) -> PageZones | str:
-    """The zone maps of a chunk's pages, or why there are none.
+    """Returns the zone maps of a chunk's pages, or why there are none.
 
     ``stats``: the chunk's own (:func:`lamella.snapshot.parquet.statistics_rules.chunk_stats`). ``index``: the bytes of
     its ColumnIndex. ``order``: the leaf's column order.
@@ -289,7 +289,7 @@ def page_zones(
 
 
 class _Contradiction(Exception):
-    """The index cannot be true."""
+    """The index is inconsistent."""
 
 
 class _Reader:
@@ -315,7 +315,7 @@ class _Reader:
         if null_pages is None or mins is None or maxs is None:
             raise _Contradiction("the column index lacks a list that it must have")
         if any(len(each) != count for each in (null_pages, mins, maxs)):
-            raise _Contradiction("the column index has another number of pages than the offset index")  # G1
+            raise _Contradiction("the column index has another number of pages than the offset index")
         levels = self._levels(count)
         nulls = self._nulls(count, levels)
         self._check_null_pages(null_pages, mins, maxs, nulls)
@@ -339,9 +339,9 @@ class _Reader:
         return PageZones(lows, highs, flags, nulls)
 
     def _counts(self, field: int, count: int, what: str) -> Numbers | None:
-        """A list of counts, checked against the pages' rows."""
+        """Returns a list of counts, checked against the pages' rows."""
         given = self._fields.get(field)
-        if not given:  # an empty list is none
+        if not given:  # an empty list counts as missing
             return None
         if len(given) != count:
             raise _Contradiction(f"the column index has {what} for another number of pages")
@@ -351,7 +351,7 @@ class _Reader:
         return found
 
     def _levels(self, count: int) -> Numbers | None:
-        """Per page the histogram of definition levels, which also counts the page's rows a second time."""
+        """Returns per page the histogram of definition levels, which also counts the page's rows a second time."""
         given = self._fields.get(7)
         width = self._column.max_def + 1
         if not given or len(given) != count * width:
@@ -364,7 +364,7 @@ class _Reader:
         return found
 
     def _nulls(self, count: int, levels: Numbers | None) -> Numbers:
-        """Null counts of the pages, -1 where not known."""
+        """Returns null counts of the pages, -1 if unknown."""
         given = self._counts(5, count, "null counts")
         column, origin = self._column, self._origin
         total = null_count(column, self._chunk, origin)
@@ -379,13 +379,13 @@ class _Reader:
             elif column.max_def and "null count above zero" in denied:
                 given = np.where(given > 0, -1, given)
             elif total is not None and int(given.sum()) != total:
-                raise _Contradiction("the pages' null counts do not add up to the chunk's")  # G4
+                raise _Contradiction("the pages' null counts do not add up to the chunk's")
         if given is None:
             given = np.full(count, 0 if total == 0 else -1, dtype=np.int64)
         return given
 
     def _check_null_pages(self, null_pages: list[bool], mins: list[bytes], maxs: list[bytes], nulls: Numbers) -> None:
-        """G2: a page said to be all null must be so in every respect; then its null count is its row count."""
+        """Check pages declared all null: they must be so in every respect; then their null count is their row count."""
         trusted = not {"null count", "null count above zero"} & self._origin.writer.denied.keys()
         total = null_count(self._column, self._chunk, self._origin)
         for page, is_null in enumerate(null_pages):
@@ -400,12 +400,12 @@ class _Reader:
                 raise _Contradiction("a page of nulls has bounds")
             if total == 0 or nulls[page] not in (-1, rows):
                 raise _Contradiction("a page of nulls has another number of nulls than rows")
-            # Without a null count anywhere this is what writers leave behind when statistics are off (arrow-rs#6010).
+            # Without any null count this is what writers leave behind if statistics are off (arrow-rs#6010).
             if trusted and (nulls[page] == rows or total is not None):
                 nulls[page] = rows
 
     def _nans(self, count: int, nulls: Numbers) -> Numbers:
-        """NaN counts of the pages, -1 where not known."""
+        """Returns NaN counts of the pages, -1 if unknown."""
         unknown = np.full(count, -1, dtype=np.int64)
         if not self._column.is_float:
             return unknown
@@ -422,13 +422,13 @@ class _Reader:
     def _bounds(
         self, null_pages: list[bool], mins: list[bytes], maxs: list[bytes], order: int, flags: npt.NDArray[np.uint8]
     ) -> tuple[list[Value], list[Value]]:
-        """Bounds in the table's type; sets the flags of those that are known."""
+        """Returns bounds in the table's type; sets the flags of the known ones."""
         column = self._column
         zero: Value = b"" if column.dtype.order == "bytes" else 0.0 if column.dtype.is_float else 0
         lows, highs = [zero] * len(mins), [zero] * len(mins)
         decode = column.decode
         denied = self._origin.writer.denied
-        if decode is None or order not in column.orders:  # B1
+        if decode is None or order not in column.orders:
             return lows, highs
         if "bounds" in denied or (column.is_binary and "binary bounds" in denied):
             return lows, highs
@@ -439,11 +439,11 @@ class _Reader:
                 continue
             low, high = decode(raw_low), decode(raw_high)
             if low is None or high is None or low != low or high != high:
-                continue  # G3; C1: NaN
+                continue  # not a value of the type, or NaN
             if low > high:  # type: ignore[operator]  # one order per type
-                raise _Contradiction("the bounds of a page are the wrong way round")  # B9
+                raise _Contradiction("the bounds of a page are the wrong way round")
             lower, upper = lower_bound(column, low)[0], upper_bound(column, high)[0]
-            if lower is not None and not (legacy and low < legacy[0]):  # type: ignore[operator]  # integers; B12
+            if lower is not None and not (legacy and low < legacy[0]):  # type: ignore[operator]  # integers
                 lows[page] = lower
                 flags[page] |= LOW_KNOWN
             if upper is not None and not (legacy and high < legacy[1]):  # type: ignore[operator]  # integers
@@ -452,12 +452,14 @@ class _Reader:
         return lows, highs
 
     def _may_be_empty(self) -> bool:
-        """Whether empty bounds are the empty string (G3), not a writer's way to say nothing: the chunk has one too."""
+        """Returns whether empty bounds are the empty string and not a writer's way to state nothing: the chunk has one
+        too."""
         lowest = self._stats.min
         return lowest is not None and from_bound(self._column.dtype, lowest) == b""
 
     def _check_against_chunk(self, lows: list[Value], highs: list[Value], flags: npt.NDArray[np.uint8]) -> None:
-        """G4: no page lies wholly outside of what the chunk spans, and none without bounds in a chunk of nulls."""
+        """Check that no page lies completely outside of the chunk's bounds, and that none has bounds in a chunk of
+        nulls."""
         stats, dtype = self._stats, self._column.dtype
         both = np.flatnonzero((flags & LOW_KNOWN != 0) & (flags & HIGH_KNOWN != 0)).tolist()
         if both and (stats.nan == "all" or stats.null_count == self._chunk.num_values):

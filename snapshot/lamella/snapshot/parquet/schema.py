@@ -1,4 +1,4 @@
-"""A Parquet file's schema: its elements, their types, and the columns of ours that they become."""
+"""A Parquet file's schema: its elements, their types, and the columns that they become."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _SIMPLE: Final[dict[int, tuple[str, tuple[int, ...]]]] = {
     17: ("geometry", _BINARY),
     18: ("geography", _BINARY),
 }
-#: Widths that these have when they are of fixed length, in bytes.
+#: Widths of these types if they are of fixed length, in bytes.
 _WIDTH: Final = {"uuid": 16, "float16": 2, "interval": 12}
 
-#: Converted types by the logical type that took their place; the rest is in :func:`_converted`.
+#: Converted types by the logical type that replaced them; the rest is in :func:`_converted`.
 _CONVERTED_SIMPLE: Final = {0: 1, 4: 4, 6: 6, 19: 12, 20: 13}
 _CONVERTED_INTEGERS: Final = {11 + i: (8 << i, False) for i in range(4)} | {15 + i: (8 << i, True) for i in range(4)}
 
@@ -64,10 +64,10 @@ _Element = dict[int, Any]
 
 
 def leaf_type(element: _Element, name: str) -> DataType:
-    """The type of a leaf. A logical type that is not known is ``unknown``: no order, hence no bounds (rule B8).
+    """Returns the type of a leaf. An unknown logical type gives ``unknown``: no order, hence no bounds.
 
-    ``element`` holds the fields of a SchemaElement by id: 1 physical type, 2 type_length, 6 converted type, 7 scale,
-    8 precision, 10 logical type.
+    ``element`` holds the fields of a SchemaElement by id: 1 physical type, 2 type_length, 6 converted type, 7 scale, 8
+    precision, 10 logical type.
 
     Raises:
         CorruptParquet: the annotation cannot stand on that physical type.
@@ -149,7 +149,7 @@ def _decimal(precision: Any, scale: Any, element: _Element, name: str) -> DataTy
     _need(element, (INT32, INT64, *_BINARY), "decimal", name)
     if not isinstance(precision, int) or not isinstance(scale, int) or precision < 1 or not 0 <= scale <= precision:
         raise CorruptParquet(f"column {name!r} is a decimal({precision},{scale})", column=name)
-    if precision > 76:  # more than our own types can say; the values stay readable, just without bounds
+    if precision > 76:  # more than our own types allow; the values stay readable, but without bounds
         return DataType("unknown")
     return DataType("decimal", precision=precision, scale=scale)
 
@@ -163,9 +163,9 @@ _ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
 
 
 def collation_problem(properties: Mapping[str, str]) -> str | None:
-    """Why the texts of a file with these properties cannot be taken for their bytes; None: they can.
+    """Returns why the texts of a file with these properties must not be compared as bytes; None if they may.
 
-    Spark writes such columns as any text, with the bounds of their bytes, and finds the collation again when it reads
+    Spark writes such columns like any text, with the bounds of their bytes, and restores the collation when it reads
     the file without a schema.
     """
     text = properties.get(_ROW_METADATA)
@@ -182,9 +182,9 @@ def collation_problem(properties: Mapping[str, str]) -> str | None:
 
 
 _MAX_DEPTH: Final = 64
-# A file's schema: the flat list of schema elements as columns of ours, and its leaves in file order.
+# A file's schema: the flat list of schema elements as a tree of columns, and its leaves in file order.
 #
-# Lists and maps lose the extra levels that Parquet gives them, in today's three-level form and in the legacy ones
+# Lists and maps lose the extra levels that Parquet gives them, in the current three-level form and in the legacy ones
 # (LogicalTypes.md, "Backward-compatibility rules"): ``tags.list.element`` and ``tags.array`` both become the column
 # ``tags`` of type list with one field ``element``.
 
@@ -195,8 +195,8 @@ _REPEATED: Final = 2
 class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     """One leaf of a file.
 
-    ``path`` is the column's path in our form; the parts of an ``opaque`` column (a variant, or a group whose logical
-    type is not known) share its path. ``file_path`` is the path as column chunks give it.
+    ``path`` is the column's path in our form; the parts of an ``opaque`` column (a variant, or a group with an unknown
+    logical type) share its path. ``file_path`` is the path in column chunks.
     """
 
     path: tuple[str, ...]
@@ -209,21 +209,21 @@ class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool
     repeated: bool  # the column is below a list or map
     opaque: bool
-    numbers: tuple[int | None, ...] = ()  # what the writer numbered each part of ``path``
+    numbers: tuple[int | None, ...] = ()  # the writer's field id of each part of ``path``
 
     @property
     def name(self) -> str:
-        """The path with dots."""
+        """Returns the dotted path."""
         return ".".join(self.path)
 
     @property
     def field_id(self) -> int | None:
-        """What the writer numbered the column, if it did."""
+        """Returns the writer's field id of the column, if it has one."""
         return self.numbers[-1] if self.numbers else None
 
 
 class FileSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """``columns`` have no ids yet; ``doubled`` are names that occur twice beside each other."""
+    """``columns`` have no ids yet; ``doubled`` are names that occur twice among siblings."""
 
     columns: tuple[Column, ...]
     leaves: tuple[FileLeaf, ...]
@@ -234,8 +234,8 @@ def build(elements: list[_Element]) -> FileSchema:
     """Read the depth-first list of SchemaElements (fields by id).
 
     Raises:
-        CorruptParquet: counts that do not add up, unknown physical or repetition types, names that are not UTF-8,
-            annotations that do not fit, nesting beyond 64 levels.
+        CorruptParquet: inconsistent counts, unknown physical or repetition types, names that are not UTF-8, annotations
+            that do not fit, nesting beyond 64 levels.
     """
     return _Builder(elements).build()
 
@@ -255,23 +255,23 @@ class _Node(msgspec.Struct):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What the way down to a node says of the leaves below it."""
+    """What the path to a node determines for the leaves below it."""
 
     path: tuple[str, ...] = ()
     nullable: bool = False
     repeated: bool = False
-    opaque: Column | None = None  # the column that hides all below it
+    opaque: Column | None = None  # the column that hides everything below it
     numbers: tuple[int | None, ...] = ()
 
     def below(self, name: str, optional: bool, number: int | None) -> _Place:
-        """One level down; what is hidden stays at the place of the column that hides it."""
+        """Returns the state one level down; below a hiding column the path stays that of the column."""
         if self.opaque is not None:
             return self
         numbers = (*self.numbers, number)
         return _Place((*self.path, name), self.nullable or optional, self.repeated, numbers=numbers)
 
     def in_list(self) -> _Place:
-        """Inside a list or map."""
+        """Returns the state inside a list or map."""
         if self.opaque is not None:
             return self
         return _Place(self.path, self.nullable, True, numbers=self.numbers)
@@ -305,7 +305,7 @@ class _Builder:
         return count
 
     def _node(self, above: tuple[bytes, ...], max_def: int, max_rep: int, depth: int) -> _Node:
-        """The element at hand with everything below it."""
+        """Reads the current element with everything below it."""
         if self._at >= len(self._elements):
             raise CorruptParquet("the schema ends inside a group")
         if depth > _MAX_DEPTH:
@@ -347,7 +347,7 @@ class _Builder:
         return tuple(self._column(node, node.name, place) for node in nodes)
 
     def _column(self, node: _Node, name: str, place: _Place, *, nullable: bool | None = None) -> Column:
-        """The column that a node is, under another ``name`` inside lists and maps."""
+        """Returns the column of a node, under another ``name`` inside lists and maps."""
         if node.repetition == _REPEATED and nullable is None:
             # Repeated without an annotation: a required list of required elements.
             element = self._column(node, "element", place.below(name, False, None).in_list(), nullable=False)
@@ -372,7 +372,7 @@ class _Builder:
         return column
 
     def _element(self, node: _Node, place: _Place) -> Column:
-        """The element of a LIST group."""
+        """Returns the element of a LIST group."""
         repeated = node.children[0]
         if repeated.is_leaf or len(repeated.children) > 1 or repeated.children[0].repetition == _REPEATED:
             return self._column(repeated, "element", place, nullable=False)
@@ -400,7 +400,7 @@ class _Builder:
 
 
 def _group_kind(node: _Node) -> str:
-    """``struct``, ``list``, ``map``, or the type of an opaque group."""
+    """Returns ``struct``, ``list``, ``map``, or the type of an opaque group."""
     logical, converted = node.element.get(10), node.element.get(6)
     if isinstance(logical, dict) and len(logical) == 1:
         (member,) = logical

@@ -1,7 +1,7 @@
-"""What a column chunk's statistics prove: the rules B1 to F5 of the notes on Parquet statistics, one chunk at a time.
+"""What a column chunk's statistics prove, one chunk at a time.
 
-Everything that is not proven is left unknown, with the reason. A contradiction within a chunk's statistics (a null
-count that cannot be, bounds where every value is null, ...) discredits all of them.
+Everything that is not proven is left unknown, with the reason. A contradiction within a chunk's statistics (an
+impossible null count, bounds where every value is null, ...) discredits all of them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, Value, upper_prefix
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What holds for a whole file: its writer, and whether old dates mean other days (rule B12)."""
+    """Properties of a whole file: its writer, and whether old dates are in the legacy calendar and mean other days."""
 
     writer: Writer
     legacy_calendar: bool
 
 
 def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, origin: Origin) -> ColumnStats:
-    """The statistics of one chunk that hold rows; ``order`` is the leaf's column order, 0 when there is none."""
+    """Returns the statistics of one chunk with rows; ``order`` is the leaf's column order, 0 if there is none."""
     size = None if chunk.encrypted or column.opaque else chunk.uncompressed_size
     problem = discredited(column, chunk, num_rows, origin)
     if problem is not None:
@@ -33,15 +33,15 @@ def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, 
     values = chunk.num_values
     nulls = null_count(column, chunk, origin)
     if nulls == values:
-        return ColumnStats(null_count=nulls, in_memory_size=size)  # F4
+        return ColumnStats(null_count=nulls, in_memory_size=size)  # all values are null, so no bounds are missing
     nan: Nan = "none"
     if column.is_float:
         nans = nan_count(chunk, origin)
         if nans is None:
-            nan = "maybe"  # C2
+            nan = "maybe"  # without a NaN count there may be NaN
         elif nans:
             nan = "maybe"
-            if nans == values - (nulls or 0):  # C4; an unknown null count can only be zero here
+            if nans == values - (nulls or 0):  # all values are NaN; an unknown null count can only be zero here
                 return ColumnStats(null_count=nulls, nan="all", in_memory_size=size)
     low, high, exact, reason = _bounds(column, raw, order, origin)
     low, low_exact = lower_bound(column, low, exact and raw.get(8) is True)
@@ -63,23 +63,23 @@ def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, 
 
 
 def discredited(column: PlannedColumn, chunk: Chunk, num_rows: int, origin: Origin) -> str | None:
-    """Why nothing that is said of a chunk is believed, None when there is no such reason."""
+    """Returns why no statistics of a chunk are trusted, None if there is no such reason."""
     if chunk.encrypted:
         return "the column is encrypted"
     if column.opaque:
         return column.no_order or "opaque"
     if column.repeated:
-        return "below a list or map"  # G10
+        return "below a list or map"
     raw = chunk.statistics or {}
     values = chunk.num_values
     if values != num_rows:
-        return "the number of values differs from the number of rows"  # A6
+        return "the number of values differs from the number of rows"
     nulls = raw.get(3)
     if nulls is not None and (not 0 <= nulls <= values or (nulls and not column.max_def)):
-        return "the null count cannot be true"  # F2
+        return "the null count cannot be true"
     levels = chunk.definition_levels
     if len(levels) == column.max_def + 1 and sum(levels) == values and nulls not in (None, values - levels[-1]):
-        return "the null count contradicts the definition levels"  # F3
+        return "the null count contradicts the definition levels"
     nulls = null_count(column, chunk, origin)
     if nulls == values and not raw.keys().isdisjoint((1, 2, 5, 6)):
         return "bounds stand where every value is null"
@@ -94,7 +94,7 @@ def discredited(column: PlannedColumn, chunk: Chunk, num_rows: int, origin: Orig
 
 
 def null_count(column: PlannedColumn, chunk: Chunk, origin: Origin) -> int | None:
-    """The null count of a chunk, None when it is not known or the writer's counts are not believed (rule E6)."""
+    """Returns the null count of a chunk, None if it is unknown or the writer's counts are not trusted."""
     if not column.max_def:
         return 0  # a required column
     nulls: int | None = (chunk.statistics or {}).get(3)
@@ -105,7 +105,7 @@ def null_count(column: PlannedColumn, chunk: Chunk, origin: Origin) -> int | Non
 
 
 def nan_count(chunk: Chunk, origin: Origin) -> int | None:
-    """The NaN count of a float chunk, None when it is not known or not believed."""
+    """Returns the NaN count of a float chunk, None if it is unknown or not trusted."""
     nans: int | None = None if "NaN count" in origin.writer.denied else (chunk.statistics or {}).get(9)
     return nans
 
@@ -114,7 +114,7 @@ _Bounds = tuple[Value | None, Value | None, bool, str | None]
 
 
 def _bounds(column: PlannedColumn, raw: Fields, order: int, origin: Origin) -> _Bounds:
-    """Both bounds in the file's own type, whether the exactness flags are about them, and why one is missing."""
+    """Returns both bounds in the file's own type, whether the exactness flags apply to them, and why one is missing."""
     decode = column.decode
     if decode is None:
         return None, None, False, column.no_order
@@ -123,7 +123,7 @@ def _bounds(column: PlannedColumn, raw: Fields, order: int, origin: Origin) -> _
     if not current:
         raw_low, raw_high = raw.get(2), raw.get(1)
         if raw_low is None and raw_high is None:
-            return None, None, False, "the footer has no bounds"  # F5
+            return None, None, False, "the footer has no bounds"
     reason = _distrust(column, order, origin.writer, current, raw_low == raw_high)
     if reason is not None:
         return None, None, False, reason
@@ -132,11 +132,11 @@ def _bounds(column: PlannedColumn, raw: Fields, order: int, origin: Origin) -> _
     if (low is None and raw_low is not None) or (high is None and raw_high is not None):
         return None, None, False, "a bound is no value of the type"
     if low != low or high != high:  # NaN
-        return None, None, False, "a bound is NaN"  # C1
+        return None, None, False, "a bound is NaN"
     if low is not None and high is not None and low > high:  # type: ignore[operator]  # one order per type
-        return None, None, False, "the bounds are the wrong way round"  # B9
+        return None, None, False, "the bounds are the wrong way round"
     limits = column.gregorian_from
-    if limits is not None and origin.legacy_calendar:  # B12
+    if limits is not None and origin.legacy_calendar:  # bounds before the change of the calendar mean other days
         if low is not None and low < limits[0]:  # type: ignore[operator]  # integers
             low, reason = None, "days or instants of the old calendar"
         if high is not None and high < limits[1]:  # type: ignore[operator]  # integers
@@ -145,23 +145,23 @@ def _bounds(column: PlannedColumn, raw: Fields, order: int, origin: Origin) -> _
 
 
 def _distrust(column: PlannedColumn, order: int, writer: Writer, current: bool, equal: bool) -> str | None:
-    """Why bounds are not believed whatever they say, or None."""
+    """Returns why bounds are not trusted whatever their values are, or None."""
     denied = writer.denied.get("bounds")
     if denied is None and column.is_binary:
         denied = writer.denied.get("binary bounds")
     if denied is not None:
-        return denied  # E3, E6
+        return denied
     if current:
-        return None if order in column.orders else "the column's order is not known"  # B1
+        return None if order in column.orders else "the column's order is not known"
     if column.signed:
-        return None  # E1
+        return None  # signed comparison is the right order for this type
     if not equal or column.is_float:
-        return "old-style bounds, whose order is not known"  # E2
-    return None if writer.known or not column.is_binary else "old-style bounds of an unknown writer"  # E3
+        return "old-style bounds, whose order is not known"
+    return None if writer.known or not column.is_binary else "old-style bounds of an unknown writer"
 
 
 def _has_number(column: PlannedColumn, raw: Fields) -> bool:
-    """True when a float chunk has a bound that is not NaN."""
+    """Returns whether a float chunk has a bound that is not NaN."""
     decode = column.decode
     if decode is None:
         return False
@@ -170,7 +170,8 @@ def _has_number(column: PlannedColumn, raw: Fields) -> bool:
 
 
 def lower_bound(column: PlannedColumn, value: Value | None, exact: bool = False) -> tuple[Value | None, bool]:
-    """A lower bound in the file's type as one in the table's, and whether it is still a value that occurs."""
+    """Converts a lower bound in the file's type to the table's; also returns whether it is still a value that
+    occurs."""
     if value is None:
         return None, False
     if column.convert is not None:
@@ -180,14 +181,15 @@ def lower_bound(column: PlannedColumn, value: Value | None, exact: bool = False)
         value, exact = converted[0], exact and converted[1]
     if column.is_float:
         if value == 0:
-            return -0.0, exact  # C5: 0.0 may stand for either zero
+            return -0.0, exact  # 0.0 may stand for either zero
     elif column.is_bytes and isinstance(value, bytes) and len(value) > MAX_BOUND_BYTES:
         return value[:MAX_BOUND_BYTES], False
     return value, exact
 
 
 def upper_bound(column: PlannedColumn, value: Value | None, exact: bool = False) -> tuple[Value | None, bool]:
-    """An upper bound in the file's type as one in the table's, and whether it is still a value that occurs."""
+    """Converts an upper bound in the file's type to the table's; also returns whether it is still a value that
+    occurs."""
     if value is None:
         return None, False
     if column.convert is not None:

@@ -1,8 +1,8 @@
-"""Thrift's compact protocol, read side: just what Parquet metadata needs, safe on hostile bytes.
+"""Thrift's compact protocol, read side: only what Parquet metadata needs, safe for hostile bytes.
 
-Time and memory are linear in the input: every element of a list takes at least one byte of it, and nesting is
-bounded. A structure is read by a *spec*, ``{field id: kind}``; fields that the spec does not name, and named ones of
-another wire type, are skipped, as every Thrift reader does; a list of other elements is an error. Kinds:
+Time and memory are linear in the input: every element of a list takes at least one byte of it, and nesting is bounded.
+A structure is read by a *spec*, ``{field id: kind}``; fields that the spec does not name, and named ones of another
+wire type, are skipped, as in every Thrift reader; a list of other elements is an error. Kinds:
 
 - ``INT`` (i8..i64, zigzag), ``BINARY`` (``bytes``), ``BOOL``,
 - a spec: a structure, as ``{field id: value}``,
@@ -24,9 +24,10 @@ SKIP: Final = -1
 
 
 class Memo:
-    """A value of ``kind`` (``SKIP``: any, not kept) that is read anew only when its bytes differ from the last ones.
+    """A value of ``kind`` (``SKIP``: any, not stored) that is decoded again only when its bytes differ from the
+    previous ones.
 
-    An encoded value ends where its own bytes say, so bytes that start alike hold the same value. Values are shared
+    The bytes of an encoded value determine its end, so equal bytes at the start give the same value. Values are shared
     and must not be changed; the last one is replaced as a whole, so threads need no lock.
     """
 
@@ -44,16 +45,17 @@ Fields = dict[int, Any]
 #: Parquet's own metadata nests about ten deep.
 MAX_DEPTH: Final = 48
 
-#: No structure of Parquet's lists is shorter, in bytes. Without this, one byte of a hostile file becomes a dictionary.
+#: No structure in Parquet's lists is shorter, in bytes. Without this, one byte of a hostile file becomes a dictionary.
 _MIN_STRUCT: Final = 3
 
 
 class ThriftError(ValueError):
-    """The bytes are not what the protocol or the spec says."""
+    """The bytes do not follow the protocol or the spec."""
 
 
 def decode(data: bytes, spec: Spec, at: int = 0, field: int = 0) -> Fields:
-    """The structure at the start of ``data``, or the rest of it: from position ``at``, behind field number ``field``.
+    """Decodes the structure at the start of ``data``, or the rest of it: from position ``at``, after field number
+    ``field``.
 
     Raises:
         ThriftError: the bytes are not such a structure.
@@ -65,7 +67,8 @@ def decode(data: bytes, spec: Spec, at: int = 0, field: int = 0) -> Fields:
 
 
 def find(data: bytes, wanted: int, wire: int) -> int:
-    """The position of a top-level field's value; raises ThriftError when it is not there or of another wire type."""
+    """Returns the position of a top-level field's value; raises ThriftError if it is missing or of another wire
+    type."""
     try:
         p = field = 0
         while h := data[p]:
@@ -86,7 +89,7 @@ def find(data: bytes, wanted: int, wire: int) -> int:
 
 
 def varint(b: bytes, p: int) -> tuple[int, int]:
-    """An unsigned number and the position behind it. IndexError at the end of the data."""
+    """Returns an unsigned number and the position after it. IndexError at the end of the data."""
     x = b[p]
     p += 1
     if x < 128:
@@ -107,7 +110,7 @@ def varint(b: bytes, p: int) -> tuple[int, int]:
 
 
 def binary(b: bytes, p: int) -> tuple[bytes, int]:
-    """A length and that many bytes."""
+    """Reads a length and that many bytes."""
     n, p = varint(b, p)
     end = p + n
     if end > len(b):
@@ -116,7 +119,7 @@ def binary(b: bytes, p: int) -> tuple[bytes, int]:
 
 
 def list_header(b: bytes, p: int) -> tuple[int, int, int]:
-    """The size of a list, the wire type of its elements, and the position of the first."""
+    """Returns the size of a list, the wire type of its elements, and the position of the first."""
     h = b[p]
     p += 1
     n = h >> 4
@@ -128,7 +131,7 @@ def list_header(b: bytes, p: int) -> tuple[int, int, int]:
 
 
 def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
-    """The structure at ``p`` and the position behind it."""
+    """Returns the structure at ``p`` and the position after it."""
     out: Fields = {}
     while h := b[p]:
         p += 1
@@ -187,7 +190,7 @@ def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
 
 
 def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
-    """The list at ``p`` and the position behind it."""
+    """Returns the list at ``p`` and the position after it."""
     n, wire, p = list_header(b, p)
     out: list[Any] = []
     if not n:
@@ -208,7 +211,7 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
         if wire not in (1, 2):
             raise ThriftError("a list holds something else than booleans")
         end = _within(b, p + n)
-        if not set(b[p:end]) <= {0, 1, 2}:  # the standard's false is 2, some writers' is 0
+        if not set(b[p:end]) <= {0, 1, 2}:  # false is 2 in the standard, and 0 with some writers
             raise ThriftError("a list holds something else than booleans")
         out = [byte == 1 for byte in b[p:end]]
         p = end
@@ -223,7 +226,7 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
 
 
 def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]:
-    """A list of structures, each by its own spec."""
+    """Returns a list of structures, each by its own spec."""
     n, wire, p = list_header(b, p)
     if n != len(specs) or (n and wire != 12):
         raise ThriftError(f"a list holds {n} elements of wire type {wire}, not {len(specs)} structures")
@@ -236,20 +239,20 @@ def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]
 
 
 def _room(b: bytes, p: int, n: int) -> None:
-    """Raise when ``n`` structures cannot follow."""
+    """Raise if ``n`` structures cannot follow."""
     if n * _MIN_STRUCT > len(b) - p:
         raise ThriftError("a list of structures is longer than the data")
 
 
 def _memorable(b: bytes, p: int, wire: int, kind: Any) -> tuple[Any, int]:
-    """The value of a :class:`Memo`; None when it is to be skipped or of another wire type."""
+    """Returns the value of a :class:`Memo`; None if it is to be skipped or of another wire type."""
     if type(kind) is list and wire == 9:
         return elements(b, p, kind[0])
     return None, skip(b, p, wire)
 
 
 def skip(b: bytes, p: int, wire: int, depth: int = 0) -> int:
-    """The position behind a value of that wire type (as a field's: booleans take no bytes)."""
+    """Returns the position after a value of a wire type (as a field's: booleans take no bytes)."""
     if 4 <= wire <= 6:
         while b[p] > 127:
             p += 1
@@ -323,7 +326,7 @@ def _skip_map(b: bytes, p: int, depth: int) -> int:
 
 
 def anything(b: bytes, p: int, wire: int, depth: int) -> tuple[Any, int]:
-    """A value of any wire type; lists as lists, structures as dictionaries, maps not at all."""
+    """Returns a value of any wire type; lists as lists, structures as dictionaries; maps are refused."""
     if wire in (1, 2):
         return wire == 1, p
     if wire == 3:

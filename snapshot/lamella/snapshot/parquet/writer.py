@@ -1,4 +1,4 @@
-"""Who wrote a file, and what is known to be wrong with what that writer wrote."""
+"""The writer of a file, and known errors of that writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Version = tuple[int, int, int]
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """A statistic of a writer that is not believed, before the version ``before`` (None: in no version).
+    """A statistic of a writer that is not trusted, before the version ``before`` (None: in no version).
 
     A writer that gives no version is denied what any of its versions is.
     """
@@ -24,7 +24,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     before: Version | None = None
 
 
-#: Writers' errors that no check of the numbers themselves can find (rules E3, E6). Names in lower case.
+#: Errors of writers that no check of the numbers themselves can find. Names in lower case.
 DENIED: Final = (
     Denial(
         application="parquet-mr",
@@ -66,7 +66,7 @@ DENIED: Final = (
         reason="a maximum was cut without being rounded up (hyparam/hyparquet-writer#31)",
     ),
     Denial(
-        application="parquet-go",  # of Apache Arrow; in no version that is known by name both are mended
+        application="parquet-go",  # of Apache Arrow; no known version fixes both
         field="bloom filter",
         reason="adaptive filters were freed before they were written (apache/arrow-go#525), and those of dictionary "
         "arrays are empty (apache/arrow-go#1164)",
@@ -85,20 +85,20 @@ _CDH_FIXED = re.compile(r"^-cdh(\d{1,9})\.(\d{1,9})")
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed ``created_by``; ``known`` is false when it is missing or says no version."""
+    """A parsed ``created_by``; ``known`` is false if it is missing or has no version."""
 
     known: bool
     denied: dict[Field, str]
 
     @property
     def denied_statistics(self) -> bool:
-        """Whether something in the footer itself is not believed."""
+        """Returns whether something in the footer itself is not trusted."""
         return any(field != "bloom filter" for field in self.denied)
 
 
 @lru_cache(maxsize=512)
 def writer_of(created_by: str | None) -> Writer:
-    """Parse ``<application> version <version> (build <hash>)`` and look the writer up in :data:`DENIED`."""
+    """Parses ``<application> version <version> (build <hash>)`` and looks the writer up in :data:`DENIED`."""
     text = (created_by or "").strip()
     match = _CREATED_BY.match(text)
     version = _VERSION.match(match["version"]) if match else None
@@ -119,24 +119,24 @@ def _covers(denial: Denial, version: re.Match[str]) -> bool:
         return bool(suffix) and not suffix.startswith("+")  # a release candidate comes before the release
     if numbers > denial.before:
         return False
-    cdh = _CDH_FIXED.match(suffix)  # Cloudera took the fix of PARQUET-251 into its 1.5.0
+    cdh = _CDH_FIXED.match(suffix)  # Cloudera backported the fix of PARQUET-251 to its 1.5.0
     fixed = cdh is not None and numbers == (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
     return not (fixed and denial.field == "binary bounds")
 
 
-#: Where days and instants mean the same in the old hybrid calendar and in the proleptic Gregorian one (rule B12).
+#: The limits from which days and instants mean the same in the old hybrid calendar and in the proleptic Gregorian one.
 #: Days since the epoch of 1582-10-15; seconds since the epoch of 1900-01-01, when the old time zone tables end.
 GREGORIAN_FROM_DAY: Final = -141_427
 GREGORIAN_FROM_SECOND: Final = -2_208_988_800
 
 
 def legacy_calendar(properties: dict[str, str]) -> bool:
-    """True when Spark wrote, or may have written, dates in the old hybrid calendar."""
+    """Returns whether Spark wrote, or may have written, dates in the old hybrid calendar."""
     spark = "org.apache.spark."
     if f"{spark}legacyDateTime" in properties or f"{spark}legacyINT96" in properties:
         return True
     version = properties.get(f"{spark}version")
     if version is None:
-        return f"{spark}sql.parquet.row.metadata" in properties  # Spark 2.4.5 and before name no version
+        return f"{spark}sql.parquet.row.metadata" in properties  # Spark 2.4.5 and before record no version
     major = re.match(r"\d{1,9}", version)
     return major is None or int(major.group()) < 3
