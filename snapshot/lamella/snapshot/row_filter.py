@@ -1,6 +1,6 @@
-"""Which rows of Arrow data match a filter, exactly, by Spark SQL's rules in ANSI mode.
+"""Decides which rows of Arrow data match a filter, exactly, by Spark SQL's rules in ANSI mode.
 
-Pruning may leave a question open; a reader may not. What cannot be decided here is refused with an error that names it.
+Pruning may leave a row undecided; a reader may not. What cannot be decided here is refused with an error that names it.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ from lamella.snapshot.schema import DataType, Leaf, Schema
 
 # SQL's three truth values, row by row, with the rows that could not be decided.
 #
-# Connectives look at their sides from left to right, as Spark does: where the first side decides, the second is not
-# needed, and what failed there is no error.
+# Connectives evaluate their sides from left to right, as in Spark: if the first side decides, the second is not needed,
+# and a failure there is not an error.
 
 
 class Truth(msgspec.Struct, frozen=True, eq=False):
-    """Per row: is it true, is it false (neither: null), has it failed and why."""
+    """Per row: whether it is true, whether it is false (neither: null), whether it failed and why."""
 
     true: Mask
     false: Mask
@@ -85,26 +85,26 @@ class Truth(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def null(self) -> Mask:
-        """Where it is neither true nor false, nor failed."""
+        """Returns where it is neither true nor false, nor failed."""
         decided = self.true | self.false
         return np.asarray(~decided if self.failed is None else ~decided & ~self.failed)
 
     def negated(self) -> Truth:
-        """SQL's NOT."""
+        """Returns SQL's NOT."""
         return Truth(self.false, self.true, self.failed, self.reason)
 
     def settled(self) -> Truth:
-        """``IS TRUE``: null becomes false."""
+        """Returns ``IS TRUE``: null becomes false."""
         return Truth(
             self.true, ~self.true if self.failed is None else ~self.true & ~self.failed, self.failed, self.reason
         )
 
     def unknown(self) -> Truth:
-        """``IS UNKNOWN``: true for null, else false."""
+        """Returns ``IS UNKNOWN``: true for null, else false."""
         return Truth(self.null, self.true | self.false, self.failed, self.reason)
 
     def and_then(self, second: Truth) -> Truth:
-        """SQL's AND; the second side is only looked at where this one is not false."""
+        """Returns SQL's AND; the second side is only used where this one is not false."""
         if self.failed is None and second.failed is None:
             return Truth(self.true & second.true, self.false | second.false)
         mine = np.zeros(len(self.true), dtype=bool) if self.failed is None else self.failed
@@ -114,12 +114,12 @@ class Truth(msgspec.Struct, frozen=True, eq=False):
         return Truth(self.true & second.true, (self.false | second.false) & ~failed, failed, reason)
 
     def or_else(self, second: Truth) -> Truth:
-        """SQL's OR; the second side is only looked at where this one is not true."""
+        """Returns SQL's OR; the second side is only used where this one is not true."""
         return self.negated().and_then(second.negated()).negated()
 
 
 def everywhere(value: bool | None, count: int) -> Truth:
-    """The same in every row."""
+    """Returns the same value in every row."""
     return Truth(np.full(count, value is True), np.full(count, value is False))
 
 
@@ -127,9 +127,9 @@ _LIMB = 1 << 64
 
 
 def vector_of(column: pa.Array | pa.ChunkedArray, dtype: DataType) -> Vector:
-    """A column of ``dtype`` (of whatever Arrow type stands for that) as a vector.
+    """Converts a column of ``dtype`` (in any corresponding Arrow type) to a vector.
 
-    Values that have no order are left out: all that is known of them is which are null.
+    Values without order are left out: only their nulls are known.
 
     Raises:
         TypeError: the Arrow type does not hold such values.
@@ -169,21 +169,22 @@ def _numbers(array: Any, dtype: DataType) -> Any:
 
 
 def decimal_limbs(array: Any, dtype: DataType) -> tuple[Any, Any]:
-    """The unscaled integers of decimals as signed high and unsigned low limbs; arbitrary where the array is null.
+    """Returns the unscaled integers of decimals as signed high and unsigned low limbs; arbitrary where the array is
+    null.
 
     Raises:
         TypeError: the array does not hold decimals of the type's scale.
     """
     if not pa.types.is_decimal(array.type) or array.type.scale != dtype.scale:
         raise TypeError(f"{array.type} does not hold values of {dtype}")
-    # Arrow keeps them as little-endian two's complement.
+    # Arrow stores them as little-endian two's complement.
     array = _filled(array.cast(pa.decimal128(min(38, max(array.type.precision, dtype.precision)), dtype.scale)), 0)
     words = np.frombuffer(array.buffers()[1], dtype="<u8")[2 * array.offset : 2 * (array.offset + len(array))]
     return words[1::2].astype(np.int64), words[0::2]
 
 
 def _unscaled(array: Any, dtype: DataType) -> Any:
-    """The unscaled integers of decimals."""
+    """Returns the unscaled integers of decimals."""
     high, low = decimal_limbs(array, dtype)
     if not is_wide(dtype):
         return low.astype(np.int64)
@@ -191,7 +192,7 @@ def _unscaled(array: Any, dtype: DataType) -> Any:
 
 
 class RowTerms:
-    """Some rows, whose ``columns`` are Arrow arrays by column id; each term is computed once."""
+    """Rows whose ``columns`` are Arrow arrays by column id; each term is computed once."""
 
     def __init__(self, columns: Mapping[int, Any], count: int) -> None:
         self.count = count
@@ -199,7 +200,7 @@ class RowTerms:
         self._vectors: dict[BoundTerm, Vector] = {}
 
     def vector(self, term: BoundTerm) -> Vector:
-        """A term's values."""
+        """Returns a term's values."""
         found = self._vectors.get(term)
         if found is None:
             found = self._vectors[term] = self._made(term)
@@ -229,14 +230,15 @@ _MIRRORED: dict[BoundOperator, BoundOperator] = {"gt": "lt", "ge": "le"}
 
 
 def compared(left: Vector, op: BoundOperator, right: Vector | Any) -> Mask:
-    """Where ``left op right`` holds; ``right`` is a vector of the same order or one value. Nulls decide nothing."""
+    """Returns where ``left op right`` is true; ``right`` is a vector of the same order or one value. Nulls decide
+    nothing."""
     values = right.values if isinstance(right, Vector) else right
     if left.is_bytes:
         other = values if isinstance(right, Vector) else pa.scalar(values, pa.large_binary())
         return _mask(_BYTES[op](left.values, other))
     numbers = left.values
     if not isinstance(right, Vector) and numbers.dtype != object:
-        values = numbers.dtype.type(values)  # int64 never meets a double
+        values = numbers.dtype.type(values)  # int64 is never compared with a double
     if op in _MIRRORED:
         numbers, values, op = values, numbers, _MIRRORED[op]
     found = _NUMBERS[op](numbers, values)
@@ -247,7 +249,7 @@ def compared(left: Vector, op: BoundOperator, right: Vector | Any) -> Mask:
 
 
 def member(vector: Vector, values: Sequence[Any], *, has_nan: bool) -> Mask:
-    """Where a value is one of these."""
+    """Returns where a value is in the list."""
     if vector.is_bytes:
         return _mask(pc.is_in(vector.values, value_set=pa.array(values, pa.large_binary())))
     numbers = vector.values
@@ -265,12 +267,12 @@ def _mask(array: Any) -> Mask:
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A pattern's parts; no two texts and no two ``ANY`` stand beside each other."""
+    """A pattern's parts; no two texts and no two ``ANY`` are adjacent."""
 
     parts: tuple[Part, ...]
 
     def matches(self, text: Any) -> Mask:
-        """Which of an Arrow array's texts (large strings without nulls) match as a whole."""
+        """Returns which of an Arrow array's texts (large strings without nulls) match as a whole."""
         texts = tuple(part for part in self.parts if isinstance(part, str))
         if ONE not in self.parts and len(texts) <= 1:
             found = self._simple(text, texts[0] if texts else "")
@@ -298,7 +300,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def like_pattern(pattern: str, escape: str) -> Pattern | None:
-    """A pattern's parts; None when the escape character stands before anything but a wildcard or itself."""
+    """Returns a pattern's parts; None if the escape character precedes anything but a wildcard or itself."""
     parts = like_parts(pattern, escape)
     return None if parts is None else Pattern(parts)
 
@@ -308,7 +310,7 @@ def _quoted(character: str) -> str:
 
 
 def truth_of(test: BoundTest, vector: Vector) -> Truth | None:
-    """What a predicate is for each value of its term; None when its bound form does not keep what decides it.
+    """Returns the result of a predicate for each value of its term; None if its bound form lacks what decides it.
 
     Raises:
         FilterNotEvaluable: a LIKE pattern is too long to be evaluated.
@@ -336,7 +338,7 @@ def truth_of(test: BoundTest, vector: Vector) -> Truth | None:
 
 
 def matched(pattern: Pattern, vector: Vector) -> Truth:
-    """Where texts are like a pattern; those that are not UTF-8 have failed. Raises as :func:`truth_of`."""
+    """Returns where texts match a pattern; those that are not UTF-8 have failed. Raises as :func:`truth_of`."""
     text, broken = utf8_of(vector)
     found = pattern.matches(text)
     if not broken.any():
@@ -346,7 +348,8 @@ def matched(pattern: Pattern, vector: Vector) -> Truth:
 
 
 def where(found: Mask, *vectors: Vector) -> Truth:
-    """True and false as ``found`` says, null where a vector is; a null on the left hides a failure on the right."""
+    """Returns true and false as in ``found``, null where a vector is; a null on the left hides a failure on the
+    right."""
     usable = np.ones(len(found), dtype=bool)
     failed: Mask | None = None
     reason = ""
@@ -368,20 +371,20 @@ def _never_null(found: Mask, vector: Vector) -> Truth:
 
 
 class TextMatch(msgspec.Struct, frozen=True):
-    """``term LIKE pattern``: what the bound form of a filter, made for zone maps, does not keep."""
+    """``term LIKE pattern``: the part of a filter that its bound form, made for zone maps, does not contain."""
 
     term: BoundTerm
     pattern: Pattern
 
 
 class RowFilter:
-    """A filter over the columns of ``schema``, ready to decide rows. Safe to share between threads.
+    """A filter over the columns of ``schema``, ready to decide rows. May be shared between threads.
 
     ``time_zone`` and ``case_sensitive`` as for :func:`lamella.snapshot.expression.bind`.
 
     Raises:
-        FilterNotEvaluable: a part of the filter cannot be decided exactly; names it.
-        UnknownColumn, FilterTypeMismatch, InvalidRequest: as binding does.
+        FilterNotEvaluable: a part of the filter cannot be decided exactly; the error names it.
+        UnknownColumn, FilterTypeMismatch, InvalidRequest: as for binding.
     """
 
     def __init__(
@@ -401,11 +404,12 @@ class RowFilter:
         self.columns: tuple[Leaf, ...] = tuple(dict.fromkeys(found))
 
     def matches(self, columns: Mapping[int, Any], count: int) -> Mask:
-        """Which of ``count`` rows match; ``columns`` holds at least :attr:`columns` as Arrow arrays, by column id.
+        """Returns which of ``count`` rows match; ``columns`` contains at least :attr:`columns` as Arrow arrays, by
+        column id.
 
         Raises:
-            EvaluationFailed: in some row a value that is needed cannot be computed (an overflow, a division by zero, a
-                cast out of range), as in Spark's ANSI mode; or it is not certain what Spark makes of a document.
+            EvaluationFailed: in some row a required value cannot be computed (an overflow, a division by zero, a cast
+                out of range), as in Spark's ANSI mode; or Spark's result for a document is not certain.
         """
         truth = self.decide(columns, count)
         if truth.failed is not None and truth.failed.any():
@@ -414,7 +418,7 @@ class RowFilter:
         return truth.true
 
     def decide(self, columns: Mapping[int, Any], count: int) -> Truth:
-        """The filter's truth in every row, with the rows where it cannot be computed."""
+        """Returns the filter's truth in every row, with the rows where it cannot be computed."""
         return self._truth(self._predicate, RowTerms(columns, count))
 
     def _prepare(self, node: Predicate) -> None:
