@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from lamella.service.access import Permission
-from lamella.service.http.routing import Operation
+from lamella.snapshot.wire.operation import Operation, Permission
 
 _TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 #: Of operations that decide by what the request says, or shows: what they decide. Each needs its line here.
@@ -46,32 +45,32 @@ MORE: Final = {
     "put_schedule": "on everything for what uses a worker's rights",
     "put_policy": "on everything for what uses a worker's rights",
 }
-_PLACES: Final = ("table", "namespace", "server", "asked", "anybody", "nobody")
+_SCOPES: Final = ("table", "namespace", "server", "request", "authenticated", "public")
 _ROLES: Final = (None, "read", "write", "maintain", "admin")
 
 
-def needed(operation: Operation) -> str:
+def needed(operation: Operation[Any]) -> str:
     """What an operation needs, in a cell."""
-    need = operation.needs
-    if need.place == "nobody":
+    need = operation.permission
+    if need.scope == "public":
         return "nothing"
-    if need.place == "asked":
-        return DECIDED[operation.operation_id]
-    if need.place == "anybody":
-        return KNOWN.get(operation.operation_id, "any key")
-    place = "everything" if need.place == "server" else f"the {need.place}"
-    more = MORE.get(operation.operation_id)
+    if need.scope == "request":
+        return DECIDED[operation.name]
+    if need.scope == "authenticated":
+        return KNOWN.get(operation.name, "any key")
+    place = "everything" if need.scope == "server" else f"the {need.scope}"
+    more = MORE.get(operation.name)
     return f"`{need.role}` on {place}" + ("" if more is None else f"; {more}")
 
 
 def order(need: Permission) -> tuple[int, int]:
     """What is of one table first, and then what is around it."""
-    return _PLACES.index(need.place), _ROLES.index(need.role)
+    return _SCOPES.index(need.scope), _ROLES.index(need.role)
 
 
-def table_text(operations: tuple[Operation, ...]) -> str:
+def table_text(operations: tuple[Operation[Any], ...]) -> str:
     """A line for each operation, with those that need the same together; ``...`` stands for a table's path."""
-    found = sorted(operations, key=lambda each: (order(each.needs), needed(each), each.path, each.method))
+    found = sorted(operations, key=lambda each: (order(each.permission), needed(each), each.path, each.method))
     lines = ["| needs | request | |", "|---|---|---|"]
     for each in found:
         path = "..." + each.path.removeprefix(_TABLE) if each.path.startswith(_TABLE) else each.path

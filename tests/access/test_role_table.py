@@ -5,31 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from access.role_table import DECIDED, KNOWN, MORE, table_text
 from lamella.service import app
 from lamella.service.config.settings import Settings
-from lamella.service.http.routing import Operation
+from lamella.service.http.routing import ServedOperation
 from lamella.service.services import Services
 from lamella.snapshot.wire import ROLES
+from lamella.snapshot.wire.operation import Operation
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 BEGIN, END = "<!-- made by tests/access/test_role_table.py -->\n\n", "\n<!-- end -->"
 
 
 @pytest.fixture
-def operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Operation, ...]]:
+def operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Operation[Any], ...]]:
     """Those that an app is made of."""
-    found: list[Operation] = []
+    found: list[Operation[Any]] = []
     used: list[Services] = []
     described = app.operations
 
-    def noted(services: Services) -> tuple[Operation, ...]:
-        found.extend(described(services))
+    def noted(services: Services) -> tuple[ServedOperation, ...]:
+        served = described(services)
+        found.extend(each.operation for each in served)
         used.append(services)
-        return tuple(found)
+        return served
 
     monkeypatch.setattr(app, "operations", noted)
     app.create_app(Settings(warehouse=str(tmp_path / "warehouse")))
@@ -37,7 +40,7 @@ def operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tupl
     used[0].close()
 
 
-def test_the_table_in_the_docs_is_what_operations_need(operations: tuple[Operation, ...]) -> None:
+def test_the_table_in_the_docs_is_what_operations_need(operations: tuple[Operation[Any], ...]) -> None:
     """Each of them has its line; LAMELLA_WRITE_DOCS=1 writes the table anew."""
     text = DOCUMENT.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
@@ -49,13 +52,15 @@ def test_the_table_in_the_docs_is_what_operations_need(operations: tuple[Operati
     assert text == wanted, "run this test with LAMELLA_WRITE_DOCS=1"
 
 
-def test_what_is_said_by_hand_is_of_operations_that_decide_by_themselves(operations: tuple[Operation, ...]) -> None:
+def test_what_is_said_by_hand_is_of_operations_that_decide_by_themselves(
+    operations: tuple[Operation[Any], ...],
+) -> None:
     """Of all of them, and of no other."""
-    decided = {each.operation_id for each in operations if each.needs.place == "asked"}
-    known = {each.operation_id for each in operations if each.needs.place == "anybody"}
+    decided = {each.name for each in operations if each.permission.scope == "request"}
+    known = {each.name for each in operations if each.permission.scope == "authenticated"}
     assert decided == set(DECIDED)
     assert set(KNOWN) <= known
-    assert set(MORE) <= {each.operation_id for each in operations if each.needs.role is not None}
+    assert set(MORE) <= {each.name for each in operations if each.permission.role is not None}
 
 
 def test_the_page_names_every_role() -> None:

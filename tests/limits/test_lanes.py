@@ -31,6 +31,7 @@ from lamella.snapshot.prune.block_layer import BlockLayer
 from lamella.snapshot.prune.pipeline import Deferred
 from lamella.snapshot.warehouse import finder
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
+from lamella.snapshot.wire.operation import MSGPACK
 from support.guarded import SEGMENT, Table, narrow_filter
 from support.service_api import read_problem
 
@@ -327,7 +328,7 @@ def test_a_large_answer_is_refused_before_it_is_found(
 ) -> None:
     """Where the segments alone say how many blocks there will be; others are refused before they are encoded."""
     lanes = new_lanes(large_answers=1, large_answers_waiting=0)
-    lanes.headers["Accept"] = responses.MSGPACK
+    lanes.headers["Accept"] = MSGPACK
     for module in (responses, routes, services):
         monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
     begun, go, following = threading.Event(), threading.Event(), Pieces.next

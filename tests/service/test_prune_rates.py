@@ -16,9 +16,10 @@ from lamella.service.app import create_app
 from lamella.service.catalog import PruneRateRow, SqlCatalog, TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.telemetry.metrics import Metrics
-from lamella.service.usage.filters import BUCKET_MS, KEPT_MS, PruneRates
+from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import NamespaceInfo, PruneRate, PruneRatesAnswer, Report, Stage
+from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
 from support.job_records import new_table
 from support.service_api import parquet_bytes, read_problem
 

@@ -17,15 +17,14 @@ from starlette.types import Receive, Scope, Send
 
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
-from lamella.service.access import NOBODY
-from lamella.service.access.permissions import ASKED
 from lamella.service.http.negotiation import compressor
-from lamella.service.http.routing import DirectMiddleware, Operation, RouteFactory
+from lamella.service.http.routing import DirectMiddleware, RouteFactory, ServedOperation
 from lamella.service.http.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
 from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.concurrency import wait_until
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
+from lamella.snapshot.wire.operation import BY_REQUEST, PUBLIC, Nothing, Operation
 from support.ports import free_port
 
 
@@ -128,7 +127,9 @@ def test_an_answer_on_the_short_way_that_fails_is_told_and_cut() -> None:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    operation = Operation(method="POST", path="/a/{b}/c", handler=handler, needs=NOBODY, summary="", tag="")
+    operation = Operation(
+        name="c", method="POST", path="/a/{b}/c", permission=PUBLIC, summary="", tag="", answer_type=Nothing
+    )
     direct = DirectMiddleware(
         other, targets=[(operation, handler)], failed=lambda request, error: told.append((request.path_params, error))
     )
@@ -339,13 +340,14 @@ def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
     admission: Any = None  # nobody asks for a place
     boundary = RouteFactory(make_log("error"), limits.metrics, gate, admission, lambda _, handler: handler)
     operation = Operation(
-        method="GET", path="/x", handler=forgets, needs=ASKED, summary="", tag="", is_urgent=True, changes=False
+        name="x", method="GET", path="/x", permission=BY_REQUEST, summary="", tag="", answer_type=Nothing
     )
+    served = ServedOperation(operation, forgets, is_urgent=True)
 
     async def test() -> None:
         for _ in range(2):
             request = Request({"type": "http", "method": "GET", "path": "/x", "headers": []})
-            refused = await boundary.endpoint(operation)(request)
+            refused = await boundary.endpoint(served)(request)
             assert refused.status_code == 500
 
     asyncio.run(test())

@@ -34,7 +34,7 @@ from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
 from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, reference_page
-from lamella.service.http.routing import DirectMiddleware, Operation, RouteFactory
+from lamella.service.http.routing import DirectMiddleware, RouteFactory, ServedOperation
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.indexes.routes import IndexRoutes
 from lamella.service.jobs.routes import JobRoutes, ScheduleRoutes, WorkerRoutes
@@ -54,7 +54,7 @@ from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.tracing import open_provider
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(services: Services) -> tuple[ServedOperation, ...]:
     """Every operation of the API. The prune route comes first: routes are tried in this order."""
     return (
         *PruneRoutes(services).operations(),
@@ -144,7 +144,13 @@ def create_app(
     )
     boundary = RouteFactory(log, services.metrics, services.gate, services.admission, services.audit.watched)
     described = operations(services)
-    document = describe(described, title=_TITLE, version=release(), description=_DESCRIPTION)
+    document = describe(
+        described,
+        title=_TITLE,
+        version=release(),
+        description=_DESCRIPTION,
+        maxima={"page_size_max": settings.page_size_max},
+    )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
@@ -163,14 +169,14 @@ def create_app(
     )
     app.lifecycle = services.lifecycle
     app.connections = Connections(settings, services.metrics)
-    app.router.routes[:0] = [boundary.route(operation) for operation in described]
+    app.router.routes[:0] = [boundary.route(served) for served in described]
     if settings.dashboard:
         secret = services.catalog.secret("dashboard forms", secrets.token_bytes(32))
         app.router.routes += dashboard_routes(services, boundary, secret)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
     _add_fallbacks(app, boundary)
-    direct = [(operation, boundary.endpoint(operation)) for operation in described if operation.direct]
+    direct = [(each.operation, boundary.endpoint(each)) for each in described if each.direct]
     inner = BodyLimitMiddleware(
         DirectMiddleware(app.framework, targets=direct, failed=boundary.answer),
         limit_bytes=settings.max_body_bytes,

@@ -1,76 +1,37 @@
-"""The permission that an operation needs: a role, and on what. An operation cannot be declared without one."""
+"""The check of the permission that an operation needs, by the request and who sent it."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
 from starlette.requests import Request
 
 from lamella.service.access.principal import Principal, principal_of
 from lamella.service.catalog.records import no_namespace, no_table
 from lamella.snapshot.errors import LamellaError, PermissionDenied
 from lamella.snapshot.wire import Role
+from lamella.snapshot.wire.operation import Permission
 
-Place = Literal["nobody", "anybody", "server", "namespace", "table", "asked"]
 _DECIDED: Final = "lamella.decided"
 
 
-class Permission(msgspec.Struct, frozen=True):
-    """``place``: what the role is needed on: the server, or the namespace or table in the path.
-
-    ``nobody``: the operation is for everyone, known or not; ``anybody``: for everyone who is known, and shows each only
-    what they may see; ``asked``: its handler decides by what the request says (:func:`require`), and has to.
-    """
-
-    place: Place
-    role: Role | None = None
-
-    def check(self, request: Request, principal: Principal) -> None:
-        """Raises NamespaceNotFound or TableNotFound where the principal may not know of it, else PermissionDenied."""
-        if self.role is None:
-            return
-        named = request.path_params
-        if self.place == "table":
-            check(principal, self.role, named["namespace"], named["table"])
-        elif self.place == "namespace":
-            check(principal, self.role, named["namespace"])
-        else:
-            check(principal, self.role)
-
-    def check_decided(self, request: Request) -> None:
-        """Raises LamellaError when the handler was to decide and has not: its answer must not leave the service."""
-        if self.place == "asked" and not request.scope.get(_DECIDED):
-            raise LamellaError("this operation did not decide who may ask for it")
-
-    @property
-    def text(self) -> str:
-        """For the API's description."""
-        if self.place == "nobody":
-            return "Needs no key."
-        if self.role is None:
-            return "Needs any key; shows what its grants let it see." if self.place == "anybody" else ""
-        return f"Needs `{self.role}` on the {self.place}."
+def check_permission(permission: Permission, request: Request, principal: Principal) -> None:
+    """Raises NamespaceNotFound or TableNotFound where the principal may not know of it, else PermissionDenied."""
+    if permission.role is None:
+        return
+    named = request.path_params
+    if permission.scope == "table":
+        check(principal, permission.role, named["namespace"], named["table"])
+    elif permission.scope == "namespace":
+        check(principal, permission.role, named["namespace"])
+    else:
+        check(principal, permission.role)
 
 
-NOBODY: Final = Permission("nobody")
-ANYBODY: Final = Permission("anybody")
-ASKED: Final = Permission("asked")
-
-
-def on_table(role: Role) -> Permission:
-    """A role on the table that the path names."""
-    return Permission("table", role)
-
-
-def on_namespace(role: Role) -> Permission:
-    """A role on the namespace that the path names."""
-    return Permission("namespace", role)
-
-
-def on_server(role: Role) -> Permission:
-    """A role on everything."""
-    return Permission("server", role)
+def check_decided(permission: Permission, request: Request) -> None:
+    """Raises LamellaError when the handler was to decide and has not: its answer must not leave the service."""
+    if permission.scope == "request" and not request.scope.get(_DECIDED):
+        raise LamellaError("this operation did not decide who may ask for it")
 
 
 def require(request: Request, role: Role, namespace: str | None = None, table: str | None = None) -> None:

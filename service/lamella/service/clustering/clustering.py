@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.commits.committer import Committer
@@ -18,17 +17,8 @@ from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.warehouse.layouts import Regrouped, Where
 from lamella.snapshot.warehouse.regroup import Written
-from lamella.snapshot.wire import (
-    ClusteringAnswer,
-    ClusterKeyInfo,
-    ClusterKeyRequest,
-    RegroupAnswer,
-    RegroupRequest,
-)
-
-#: Recorded filters that are asked again, unless a question says otherwise, and at most.
-RECORDED: Final = 20
-MAX_RECORDED: Final = 1_000
+from lamella.snapshot.wire import ClusteringAnswer, ClusterKeyInfo, ClusterKeyRequest, RegroupAnswer, RegroupRequest
+from lamella.snapshot.wire.operations.clustering import RECORDED
 
 
 class Clustering:

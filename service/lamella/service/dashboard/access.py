@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, check, principal_of
+from lamella.service.access import check, principal_of
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
@@ -19,6 +19,7 @@ from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
 from lamella.snapshot.wire.access import place_text, read_place
+from lamella.snapshot.wire.operation import AUTHENTICATED
 
 _ACCESS: Final = ROOT + "/access"
 _DAY_S: Final = 86_400
@@ -143,15 +144,15 @@ class AccessPages:
             return ()
         one = _ACCESS + "/keys/{key}"
         return (
-            Page(_ACCESS, self.show, "ui_access", ANYBODY),
-            Page(_ACCESS + "/keys", self.create_key, "ui_create_key", ANYBODY, "POST"),
-            Page(one + "/rotate", self.ask_rotate, "ui_ask_rotate_key", ANYBODY),
-            Page(one + "/revoke", self.ask_revoke, "ui_ask_revoke_key", ANYBODY),
-            Page(_ACCESS + "/take", self.ask_take, "ui_ask_take_grant", ANYBODY),
-            Page(one + "/rotate", self.rotate_key, "ui_rotate_key", ANYBODY, "POST"),
-            Page(one + "/revoke", self.revoke_key, "ui_revoke_key", ANYBODY, "POST"),
-            Page(_ACCESS + "/give", self.give, "ui_give_grant", ANYBODY, "POST"),
-            Page(_ACCESS + "/take", self.take, "ui_take_grant", ANYBODY, "POST"),
+            Page(_ACCESS, self.show, "ui_access", AUTHENTICATED),
+            Page(_ACCESS + "/keys", self.create_key, "ui_create_key", AUTHENTICATED, "POST"),
+            Page(one + "/rotate", self.ask_rotate, "ui_ask_rotate_key", AUTHENTICATED),
+            Page(one + "/revoke", self.ask_revoke, "ui_ask_revoke_key", AUTHENTICATED),
+            Page(_ACCESS + "/take", self.ask_take, "ui_ask_take_grant", AUTHENTICATED),
+            Page(one + "/rotate", self.rotate_key, "ui_rotate_key", AUTHENTICATED, "POST"),
+            Page(one + "/revoke", self.revoke_key, "ui_revoke_key", AUTHENTICATED, "POST"),
+            Page(_ACCESS + "/give", self.give, "ui_give_grant", AUTHENTICATED, "POST"),
+            Page(_ACCESS + "/take", self.take, "ui_take_grant", AUTHENTICATED, "POST"),
         )
 
     async def _drawn(

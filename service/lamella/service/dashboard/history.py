@@ -7,7 +7,6 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
@@ -17,6 +16,7 @@ from lamella.service.history.history import instant_ms
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidRequest, TagNotFound
 from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, TagRequest
+from lamella.snapshot.wire.operation import on_table
 
 _HISTORY: Final = ROOT + "/tables/{namespace}/{table}/history"
 #: Snapshots on one page; blocks of one difference.

@@ -14,7 +14,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import KEY, Form
@@ -60,6 +59,7 @@ from lamella.snapshot.wire import (
     WhatIfAnswer,
     WhatIfRequest,
 )
+from lamella.snapshot.wire.operation import on_table
 
 _RECORDED: Final = 50
 #: Blocks that are read when the manifests cannot tell.

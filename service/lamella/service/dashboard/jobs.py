@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ASKED, decided
+from lamella.service.access import decided
 from lamella.service.access.principal import Rights
 from lamella.service.catalog import JobFilter
 from lamella.service.dashboard import words
@@ -65,6 +65,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.job_kinds import JobKind, check_arguments, command_line, job_kinds
 from lamella.snapshot.wire import JobInfo, JobList, Role, SubmitJob
+from lamella.snapshot.wire.operation import BY_REQUEST
 
 NEW: Final = ROOT + "/jobs/new"
 #: Tables that a form suggests.
@@ -174,8 +175,8 @@ class NewJobPages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(NEW, self.show, "ui_new_job", ASKED),
-            Page(NEW, self.submit, "ui_submit_job", ASKED, "POST"),
+            Page(NEW, self.show, "ui_new_job", BY_REQUEST),
+            Page(NEW, self.submit, "ui_submit_job", BY_REQUEST, "POST"),
         )
 
     def _preview(self, kind: JobKind, asked: JobForm) -> Preview | None:
@@ -383,12 +384,12 @@ class JobPages:
         """What is asked for by a name comes before what is asked for by an id."""
         parts = [page for part in self._parts for page in part.pages()]
         return (
-            Page(JOBS, self.show_all, "ui_jobs", ASKED),
+            Page(JOBS, self.show_all, "ui_jobs", BY_REQUEST),
             *parts,
-            Page(ONE_JOB, self.show, "ui_job", ASKED),
-            Page(ONE_JOB + "/cancel", self.ask_cancel, "ui_ask_cancel_job", ASKED),
-            Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", ASKED, "POST"),
-            Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", ASKED, "POST"),
+            Page(ONE_JOB, self.show, "ui_job", BY_REQUEST),
+            Page(ONE_JOB + "/cancel", self.ask_cancel, "ui_ask_cancel_job", BY_REQUEST),
+            Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", BY_REQUEST, "POST"),
+            Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", BY_REQUEST, "POST"),
         )
 
     def _theirs(self, request: Request, role: Role) -> JobInfo:

@@ -12,7 +12,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import (
@@ -49,6 +48,7 @@ from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse.block_reasons import PagesWhy
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
+from lamella.snapshot.wire.operation import on_table
 
 #: What `attach` of the client is told to call the service in Spark.
 CATALOG: Final = "lake"

@@ -10,7 +10,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.dashboard import words
 from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of
@@ -21,6 +20,7 @@ from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 from lamella.snapshot.wire import PruneRequest
+from lamella.snapshot.wire.operation import on_table
 
 _TEXT: Final = re.compile(r"(?P<first>\d{1,9})(-(?P<last>\d{1,9})|\.(?P<block>\d{1,9}))?", re.ASCII)
 

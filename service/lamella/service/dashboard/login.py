@@ -18,7 +18,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lamella.service.access import NOBODY
 from lamella.service.access.authenticator import Session
 from lamella.service.access.oidc import Identity, exchange_json
 from lamella.service.access.principal import set_principal
@@ -33,6 +32,7 @@ from lamella.snapshot.errors import (
     Unavailable,
 )
 from lamella.snapshot.tokens import PREFIX, SignedTokens, key_sha256
+from lamella.snapshot.wire.operation import PUBLIC
 
 LOGIN: Final = ROOT + "/login"
 _BACK: Final = LOGIN + "/back"
@@ -150,11 +150,11 @@ class LoginPages:
         if not self._gate.is_on:
             return ()
         return (
-            Page(LOGIN, self.show, "ui_login", NOBODY),
-            Page(LOGIN, self.enter, "ui_log_in", NOBODY, "POST"),
-            Page(LOGIN + "/start", self.go, "ui_login_start", NOBODY),
-            Page(_BACK, self.come_back, "ui_login_back", NOBODY),
-            Page(ROOT + "/logout", self.leave, "ui_log_out", NOBODY, "POST"),
+            Page(LOGIN, self.show, "ui_login", PUBLIC),
+            Page(LOGIN, self.enter, "ui_log_in", PUBLIC, "POST"),
+            Page(LOGIN + "/start", self.go, "ui_login_start", PUBLIC),
+            Page(_BACK, self.come_back, "ui_login_back", PUBLIC),
+            Page(ROOT + "/logout", self.leave, "ui_log_out", PUBLIC, "POST"),
         )
 
     @property

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lamella.service import release
-from lamella.service.access import NOBODY, Permission, principal_of
+from lamella.service.access import check_decided, check_permission, principal_of
 from lamella.service.access.principal import OPEN
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import charts, words
@@ -31,6 +31,7 @@ from lamella.service.services import Services
 from lamella.snapshot.errors import BY_CODE, InvalidRequest, LamellaError, NotFound, Unauthenticated
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import Problem
+from lamella.snapshot.wire.operation import PUBLIC, Permission
 
 MESSAGES: Final[dict[str, str]] = {
     "cancelled": "The job is cancelled, or its worker was asked to end it.",
@@ -234,8 +235,8 @@ class Pages:
         """The routes of pages, and of what they are drawn with."""
         found = [Route(page.path, self._endpoint(page), methods=[page.method], name=page.name) for page in pages]
         further = (
-            Page(ROOT + "/static/{name}", self._static, "ui_static", NOBODY),
-            Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing", NOBODY),
+            Page(ROOT + "/static/{name}", self._static, "ui_static", PUBLIC),
+            Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing", PUBLIC),
         )
         return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in further)]
 
@@ -249,17 +250,17 @@ class Pages:
 
     def _endpoint(self, page: Page) -> Handler:
         handler, is_post = page.handler, page.method == "POST"
-        if page.needs.place != "nobody" or is_post:
+        if page.needs.scope != "public" or is_post:
             handler = self._services.admission.admitted(handler, changes=is_post, has_body=is_post, is_large=False)
 
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = page.path
             try:
                 refuse_embedded(request)
-                if page.needs.place != "nobody":
-                    page.needs.check(request, await self._services.gate.admit_page(request))
+                if page.needs.scope != "public":
+                    check_permission(page.needs, request, await self._services.gate.admit_page(request))
                 response = await handler(request)
-                page.needs.check_decided(request)
+                check_decided(page.needs, request)
                 return response
             except ClientDisconnect:
                 raise

@@ -8,11 +8,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ASKED, on_server, require
+from lamella.service.access import require
 from lamella.service.config.check import unsafe_warnings
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
+from lamella.snapshot.wire.operation import BY_REQUEST, on_server
 
 #: Entries of the audit trail on the first screen, and on a page of their own.
 _LATEST: Final = 15
@@ -70,7 +71,7 @@ class StatusPages:
     def pages(self) -> tuple[Page, ...]:
         return (
             Page(ROOT + "/service", self.show, "ui_service", on_server("admin")),
-            Page(ROOT + "/service/audit", self.audit, "ui_audit", ASKED),
+            Page(ROOT + "/service/audit", self.audit, "ui_audit", BY_REQUEST),
         )
 
     def _show(self) -> dict[str, Any]:

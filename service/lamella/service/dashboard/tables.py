@@ -10,14 +10,13 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lamella.service.access import ANYBODY, NOBODY, on_table, principal_of
+from lamella.service.access import principal_of
 from lamella.service.catalog import JobFilter, TableRecord
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, number_of, table_of
 from lamella.service.dashboard.preview import BackgroundFigures
 from lamella.service.history.history import cluster_key_info, table_info, trusted_manifests
 from lamella.service.jobs.queue import visible_jobs
 from lamella.service.services import Services
-from lamella.service.usage.filters import BUCKET_MS
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NamespaceNotFound, PolicyNotFound, TableNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
@@ -29,6 +28,8 @@ from lamella.snapshot.wire import (
     PolicyInfo,
     PruneRate,
 )
+from lamella.snapshot.wire.operation import AUTHENTICATED, PUBLIC, on_table
+from lamella.snapshot.wire.operations.usage import BUCKET_MS
 
 TABLE: Final = ROOT + "/tables/{namespace}/{table}"
 HOUR_MS: Final = 3_600_000
@@ -279,8 +280,8 @@ class OverviewPages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(ROOT, self.show, "ui_overview", ANYBODY),
-            Page(ROOT + "/", self.leave, "ui_overview_slash", NOBODY),
+            Page(ROOT, self.show, "ui_overview", AUTHENTICATED),
+            Page(ROOT + "/", self.leave, "ui_overview_slash", PUBLIC),
         )
 
     def _show(self, request: Request) -> dict[str, Any]:

@@ -8,29 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
-from lamella.service.http.routing import IDEMPOTENCY_KEY, TABLE, Operation, json_response, require_json
+from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.process.threads import Threads
 from lamella.service.services import Services
-from lamella.snapshot.errors import (
-    BlocksRefused,
-    CommitConflict,
-    IdempotencyMismatch,
-    InvalidRequest,
-    InvalidSchema,
-    LocationRefused,
-    NamespaceNotFound,
-    ObjectNotFound,
-    OutcomeUnknown,
-    Overloaded,
-    QuotaExceeded,
-    StoreError,
-    TableNotFound,
-    Unavailable,
-)
-from lamella.snapshot.wire import RefreshProgress, RefreshTable, RefreshTableAnswer
+from lamella.snapshot.wire import RefreshProgress, RefreshTable
+from lamella.snapshot.wire.operations import external as operations
 
 _REFRESH: Final = msgspec.json.Decoder(RefreshTable)
 #: Refreshes at work at once in a process, and requests that wait for their turn; one more is refused.
@@ -64,49 +48,9 @@ class ExternalRoutes:
 
         return json_response(await self._services.read(work))
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="POST",
-                path=TABLE + "/refresh",
-                handler=self.refresh_table,
-                needs=on_table("write"),
-                summary="Bring an external table up to date with its source",
-                tag="Blocks",
-                description="The source (a directory, a Delta or an Iceberg table) is compared with the table; files "
-                "that are new or others by now are read, and all of it is one snapshot. When nothing changed there is "
-                "no new snapshot. A source that would give wrong rows is refused, with the files and the reason.",
-                request_type=RefreshTable,
-                answer_type=RefreshTableAnswer,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(
-                    InvalidRequest,
-                    LocationRefused,
-                    InvalidSchema,
-                    BlocksRefused,
-                    ObjectNotFound,
-                    Overloaded,
-                    *missing,
-                    CommitConflict,
-                    QuotaExceeded,
-                    IdempotencyMismatch,
-                    StoreError,
-                    Unavailable,
-                    OutcomeUnknown,
-                ),
-            ),
-            Operation(
-                method="GET",
-                path=TABLE + "/refresh",
-                handler=self.refresh_progress,
-                needs=on_table("read"),
-                summary="See how far a refresh is",
-                tag="Blocks",
-                description="Of the refresh that the process which answers has under way; with several processes "
-                "another one may have it.",
-                answer_type=RefreshProgress,
-                errors=missing,
-            ),
+            ServedOperation(operations.REFRESH_TABLE, self.refresh_table),
+            ServedOperation(operations.REFRESH_PROGRESS, self.refresh_progress),
         )

@@ -14,9 +14,8 @@ from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, NotAppendO
 from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ChangesAnswer, DiffAnswer, DiffRequest, SnapshotChanges
+from lamella.snapshot.wire.operations.history import MAX_SNAPSHOTS
 
-#: Snapshots that one page looks at; each is a difference of its own.
-MAX_SNAPSHOTS: Final = 64
 _VERSION: Final = 1
 
 

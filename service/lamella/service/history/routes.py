@@ -8,69 +8,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
-from lamella.service.history.changes import MAX_SNAPSHOTS, ChangesQuery
+from lamella.service.history.changes import ChangesQuery
 from lamella.service.history.history import instant_of
 from lamella.service.http import responses
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.http.responses import entity_tag, respond_json, tagged_by_content
-from lamella.service.http.routing import (
-    IDEMPOTENCY_KEY,
-    IF_NONE_MATCH,
-    TABLE,
-    Operation,
-    Parameter,
-    json_response,
-    require_json,
-    truth,
-    whole_number,
-)
+from lamella.service.http.routing import ServedOperation, json_response, require_json, truth, whole_number
 from lamella.service.services import Services
-from lamella.snapshot.errors import (
-    AlreadyExists,
-    BlocksGone,
-    BodyTooLarge,
-    CommitConflict,
-    FilterTypeMismatch,
-    IdempotencyMismatch,
-    InvalidFilter,
-    InvalidPageToken,
-    InvalidRequest,
-    LimitExceeded,
-    LocationRefused,
-    ManifestError,
-    NamespaceNotFound,
-    NotAppendOnly,
-    OutcomeUnknown,
-    QuotaExceeded,
-    SegmentNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    TagNotFound,
-    Unavailable,
-    UnknownColumn,
-)
-from lamella.snapshot.manifest import Segment, Snapshot
-from lamella.snapshot.wire import (
-    ChangesAnswer,
-    RollbackAnswer,
-    RollbackRequest,
-    SegmentBlocks,
-    SnapshotList,
-    TagInfo,
-    TagList,
-    TagRequest,
-)
-
-_DEFAULT_SNAPSHOTS: Final = 100
-_OF_SNAPSHOT: Final = Parameter(
-    name="snapshot_id",
-    description="The snapshot that the segment belongs to, by id or tag; the current one when not given.",
-)
+from lamella.snapshot.errors import InvalidFilter, InvalidRequest
+from lamella.snapshot.wire import RollbackRequest, SnapshotList, TagRequest
+from lamella.snapshot.wire.operations import history as operations
 
 
 class HistoryRoutes:
@@ -81,7 +30,7 @@ class HistoryRoutes:
 
     async def list_snapshots(self, request: Request) -> Response:
         largest = self._services.settings.page_size_max
-        page_size = whole_number(request, "page_size", min(_DEFAULT_SNAPSHOTS, largest), 1, largest)
+        page_size = whole_number(request, "page_size", min(operations.DEFAULT_SNAPSHOTS, largest), 1, largest)
         given = request.query_params
         page_token, snapshot_id, timestamp = (given.get(key) for key in ("page_token", "snapshot_id", "timestamp"))
         time_zone = given.get("time_zone", "UTC")
@@ -132,74 +81,13 @@ class HistoryRoutes:
         # With the snapshot, since whoever has such a tag was told then that the segment is in that snapshot.
         return entity_tag(kind, segment_id, self._services.history.pointer(record, snapshot_id=snapshot_id).snapshot_id)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
-        damaged = (ManifestError, StoreError)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=TABLE + "/snapshots",
-                handler=self.list_snapshots,
-                needs=on_table("read"),
-                summary="List a table's snapshots, newest first",
-                tag="History",
-                answer_type=SnapshotList,
-                parameters=(
-                    Parameter(
-                        name="page_size",
-                        description=f"Snapshots in one answer; {_DEFAULT_SNAPSHOTS} when not given.",
-                        schema={"type": "integer", "minimum": 1, "maximum": self._services.settings.page_size_max},
-                    ),
-                    Parameter(name="page_token", description="`next_page_token` of the answer before."),
-                    Parameter(name="snapshot_id", description="Begin with this one: its id, or a tag."),
-                    Parameter(
-                        name="timestamp",
-                        description="Begin with the one in force then: Unix milliseconds, or ISO 8601 text.",
-                    ),
-                    Parameter(name="time_zone", description="For a time without one; `UTC` when not given."),
-                    IF_NONE_MATCH,
-                ),
-                errors=(InvalidRequest, InvalidPageToken, *missing, SnapshotNotFound, SnapshotExpired),
-            ),
-            Operation(
-                method="GET",
-                path=TABLE + "/snapshots/{snapshot_id}",
-                handler=self.get_snapshot,
-                needs=on_table("read"),
-                summary="Read a snapshot's manifest",
-                tag="History",
-                description="The JSON as it was written, after a check of its content hash. A tag may stand in place "
-                "of the id.",
-                answer_type=Snapshot,
-                parameters=(IF_NONE_MATCH,),
-                errors=(*missing, SnapshotNotFound, SnapshotExpired, *damaged),
-            ),
-            Operation(
-                method="GET",
-                path=TABLE + "/segments/{segment_id}",
-                handler=self.get_segment,
-                needs=on_table("read"),
-                summary="Read a segment's manifest",
-                tag="History",
-                description="The JSON as it was written, after a check of its content hash.",
-                answer_type=Segment,
-                parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
-                errors=(*missing, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *damaged),
-            ),
-            Operation(
-                method="GET",
-                path=TABLE + "/segments/{segment_id}/blocks",
-                handler=self.get_segment_blocks,
-                needs=on_table("read"),
-                summary="Look up the addresses of a segment's blocks",
-                tag="History",
-                description="By the numbers that prune answers of `shape` `ranges` have. A segment never changes, so "
-                "this can be kept for ever.",
-                answer_type=SegmentBlocks,
-                parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
-                errors=(*missing, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *damaged),
-            ),
+            ServedOperation(operations.LIST_SNAPSHOTS, self.list_snapshots),
+            ServedOperation(operations.GET_SNAPSHOT, self.get_snapshot),
+            ServedOperation(operations.GET_SEGMENT, self.get_segment),
+            ServedOperation(operations.GET_SEGMENT_BLOCKS, self.get_segment_blocks),
         )
 
 
@@ -237,65 +125,16 @@ class TagRoutes:
 
         return await self._services.mutate(request, work)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
-        trouble = (IdempotencyMismatch, Unavailable, OutcomeUnknown)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=TABLE + "/tags",
-                handler=self.list_tags,
-                needs=on_table("read"),
-                summary="List the tags of a table",
-                tag="History",
-                answer_type=TagList,
-                errors=missing,
-            ),
-            Operation(
-                method="POST",
-                path=TABLE + "/tags",
-                handler=self.put_tag,
-                needs=on_table("write"),
-                summary="Tag a snapshot, or move a tag",
-                tag="History",
-                description="Wherever a snapshot is named by its id, a tag can stand instead. As long as the tag is "
-                "alive its snapshot does not expire. A tag that is there is moved only with `move`, which is answered "
-                "with status 200.",
-                request_type=TagRequest,
-                answer_type=TagInfo,
-                status=201,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(
-                    InvalidRequest,
-                    BodyTooLarge,
-                    *missing,
-                    SnapshotNotFound,
-                    SnapshotExpired,
-                    TagNotFound,
-                    AlreadyExists,
-                    *trouble,
-                ),
-            ),
-            Operation(
-                method="DELETE",
-                path=TABLE + "/tags/{tag}",
-                handler=self.drop_tag,
-                needs=on_table("write"),
-                summary="Drop a tag",
-                tag="History",
-                description="The snapshot stays, as long as the retention of the table lets it.",
-                status=204,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, TagNotFound, *trouble),
-            ),
+            ServedOperation(operations.LIST_TAGS, self.list_tags),
+            ServedOperation(operations.PUT_TAG, self.put_tag),
+            ServedOperation(operations.DROP_TAG, self.drop_tag),
         )
 
 
-_DEFAULT_BLOCKS: Final = 10_000
-_LARGEST_PAGE: Final = 1_000_000
 _ENCODER: Final = msgspec.json.Encoder()
-_FLAG: Final = {"type": "boolean"}
 
 
 class ChangesRoutes:
@@ -314,68 +153,9 @@ class ChangesRoutes:
 
         return await respond_json(await self._services.read(work), self._services.large_answers, request)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        snapshots = "Unix milliseconds, or ISO 8601 text; without a zone it is in `time_zone`."
-        return (
-            Operation(
-                method="GET",
-                path=TABLE + "/changes",
-                handler=self.changes,
-                needs=on_table("read"),
-                summary="Ask which blocks came and went after a snapshot",
-                tag="History",
-                description="Snapshot by snapshot, oldest first, those that may match the filter; names and types are "
-                "those of the last snapshot. One page looks at no more than "
-                f"{MAX_SNAPSHOTS} snapshots. All pages are of the snapshots of the first one.",
-                answer_type=ChangesAnswer,
-                parameters=(
-                    Parameter(name="since", description="A snapshot's id, or a tag. Its own blocks are not answered."),
-                    Parameter(name="since_timestamp", description="The same by time. " + snapshots),
-                    Parameter(name="until", description="A snapshot's id, or a tag; by default the current one."),
-                    Parameter(name="until_timestamp", description="The same by time. " + snapshots),
-                    Parameter(name="filter", description="SQL text in Spark's dialect, or a JSON tree as text."),
-                    Parameter(name="columns", description='Columns, as a JSON list, for `column_size_bytes`: `["a"]`.'),
-                    Parameter(
-                        name="net",
-                        description="The difference of the two ends: blocks that came and went in between are left "
-                        "out, and so are the snapshots in between, which may have expired.",
-                        schema=_FLAG,
-                    ),
-                    Parameter(
-                        name="append_only",
-                        description="Refuse where blocks were removed; what came before that is answered first.",
-                        schema=_FLAG,
-                    ),
-                    Parameter(name="time_zone", description="For times without one; `UTC` when not given."),
-                    Parameter(
-                        name="case_sensitive", description="Tell apart columns that differ in case.", schema=_FLAG
-                    ),
-                    Parameter(
-                        name="page_size",
-                        description=f"Blocks in one answer; {_DEFAULT_BLOCKS} when not given, and never more than the "
-                        "setting `answer_blocks_max`.",
-                        schema={"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE},
-                    ),
-                    Parameter(name="page_token", description="`next_page_token` of the answer before."),
-                ),
-                errors=(
-                    InvalidRequest,
-                    InvalidFilter,
-                    FilterTypeMismatch,
-                    UnknownColumn,
-                    LimitExceeded,
-                    InvalidPageToken,
-                    NamespaceNotFound,
-                    TableNotFound,
-                    SnapshotNotFound,
-                    SnapshotExpired,
-                    NotAppendOnly,
-                    ManifestError,
-                    StoreError,
-                ),
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.CHANGES, self.changes),)
 
 
 def _query(request: Request, max_blocks: int) -> ChangesQuery:
@@ -391,7 +171,9 @@ def _query(request: Request, max_blocks: int) -> ChangesQuery:
         append_only=truth(request, "append_only"),
         time_zone=given.get("time_zone", "UTC"),
         case_sensitive=truth(request, "case_sensitive"),
-        page_size=min(whole_number(request, "page_size", _DEFAULT_BLOCKS, 1, _LARGEST_PAGE), max_blocks),
+        page_size=min(
+            whole_number(request, "page_size", operations.DEFAULT_BLOCKS, 1, operations.MAX_PAGE), max_blocks
+        ),
         page_token=given.get("page_token"),
     )
 
@@ -439,38 +221,6 @@ class RollbackRoutes:
 
         return await self._services.mutate(request, work, body)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        return (
-            Operation(
-                method="POST",
-                path=TABLE + "/rollback",
-                handler=self.rollback,
-                needs=on_table("maintain"),
-                summary="Roll a table back to an earlier snapshot",
-                tag="History",
-                description="A new snapshot gets the blocks and columns of the older one; nothing leaves the history, "
-                "so a rollback can be rolled back. The files of blocks that come back are looked at first. With "
-                "`base_snapshot_id` it is done only if that is the current snapshot; without, what others commit "
-                "meanwhile is taken back too.",
-                request_type=RollbackRequest,
-                answer_type=RollbackAnswer,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(
-                    InvalidRequest,
-                    LocationRefused,
-                    BodyTooLarge,
-                    NamespaceNotFound,
-                    TableNotFound,
-                    SnapshotNotFound,
-                    SnapshotExpired,
-                    CommitConflict,
-                    BlocksGone,
-                    QuotaExceeded,
-                    IdempotencyMismatch,
-                    StoreError,
-                    Unavailable,
-                    OutcomeUnknown,
-                ),
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.ROLLBACK, self.rollback),)

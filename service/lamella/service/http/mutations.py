@@ -23,11 +23,11 @@ from lamella.service.http.idempotency import (
     resolve,
 )
 from lamella.service.http.problem import MEDIA_TYPE, problem_bytes
-from lamella.service.http.routing import JSON
 from lamella.service.process.deadline import begin_within_s
 from lamella.service.process.threads import BatchDeletion, Threads, ThreadUse
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LamellaError, Overloaded, Unavailable
+from lamella.snapshot.wire.operation import JSON
 
 
 class QueueLimit:

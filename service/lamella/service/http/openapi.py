@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
 import msgspec
 
 from lamella.service.http.problem import ENVELOPES, MEDIA_TYPE, envelope_of, status_of
-from lamella.service.http.routing import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, TIMEOUT, Operation
+from lamella.service.http.routing import ServedOperation
+from lamella.service.process.deadline import MAX_TIMEOUT_MS
 from lamella.snapshot.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -26,6 +26,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.wire import Problem
+from lamella.snapshot.wire.operation import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, PATH_PARAMETERS, Nothing, Parameter
 
 #: What any request can be refused for that is not open to all.
 _REFUSALS: Final = (InvalidRequest, Unauthenticated, PermissionDenied, RateLimited, Overloaded, Unavailable)
@@ -40,26 +41,24 @@ _BEARER: Final = {
     "scheme": "bearer",
     "description": "An API key, or a token of the OpenID Connect issuer; where the service asks for one (`auth`).",
 }
-_PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
-_PATH_TEXTS: Final = {
-    "namespace": "Name of a namespace.",
-    "table": "Name of a table.",
-    "snapshot_id": "Id of a snapshot.",
-    "segment_id": "Id of a segment.",
-    "tag": "A tag's name.",
-    "lease_id": "Id of a lease.",
-    "index": "Name of a skip index.",
-    "job_id": "Id of a job.",
-    "schedule": "Name of a schedule.",
-    "key": "Name of an API key.",
-    "share": "Name of a share: `lamella`.",
-    "plan_id": "Id of a plan.",
-}
 
 
-def describe(operations: Sequence[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
-    """The whole document."""
-    types = [t for o in operations for t in (o.request_type, o.answer_type) if t is not None]
+#: Of every operation that waits for a place.
+TIMEOUT: Final = Parameter(
+    name="Lamella-Timeout-Ms",
+    place="header",
+    description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what "
+    "only asks by then, and does not begin a change any more.",
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+)
+
+
+def describe(
+    operations: Sequence[ServedOperation], *, title: str, version: str, description: str, maxima: Mapping[str, int]
+) -> dict[str, Any]:
+    """The whole document. ``maxima``: the settings that say the largest values of parameters."""
+    described = [each.operation for each in operations]
+    types = [t for o in described for t in (o.request_type, o.answer_type) if t not in (None, Nothing)]
     of_errors = [Problem, *(each.kind for each in ENVELOPES)]
     schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
     schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
@@ -67,8 +66,9 @@ def describe(operations: Sequence[Operation], *, title: str, version: str, descr
     for schema in (*components.values(), *schemas):
         _give_items(schema)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    for served in operations:
+        of_path = paths.setdefault(served.operation.path, {})
+        of_path[served.operation.method.lower()] = _operation(served, schema_of, maxima)
     return {
         "openapi": VERSION,
         "info": {"title": title, "version": version, "description": description},
@@ -116,28 +116,37 @@ def _named(schema: dict[str, Any]) -> str:
     return f"array of {_named(schema['items'])}" if kind == "array" and schema.get("items") else str(kind)
 
 
-def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _operation(
+    served: ServedOperation, schema_of: dict[int, dict[str, Any]], maxima: Mapping[str, int]
+) -> dict[str, Any]:
+    operation = served.operation
     described: dict[str, Any] = {
-        "operationId": operation.operation_id,
+        "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": _responses(operation, schema_of),
+        "responses": _responses(served, schema_of),
     }
-    described["description"] = " ".join(filter(None, (operation.description, operation.needs.text)))
-    described["security"] = [{_SCHEME: []}] if operation.needs.place != "nobody" else []
+    described["description"] = " ".join(filter(None, (operation.description, served.permission.text)))
+    described["security"] = [{_SCHEME: []}] if served.permission.scope != "public" else []
     parameters = [
         {
             "name": name,
             "in": "path",
             "required": True,
-            "description": _PATH_TEXTS[name],
+            "description": PATH_PARAMETERS[name],
             "schema": {"type": "string"},
         }
-        for name in _PATH_PARAMETER.findall(operation.path)
+        for name in operation.path_parameters
     ]
     parameters += [
-        {"name": p.name, "in": p.place, "required": False, "description": p.description, "schema": p.schema}
-        for p in (*operation.parameters, *((TIMEOUT,) if operation.is_admitted else ()))
+        {
+            "name": p.name,
+            "in": p.place,
+            "required": False,
+            "description": p.description,
+            "schema": _schema_of(p, maxima),
+        }
+        for p in (*operation.parameters, *((TIMEOUT,) if served.is_admitted else ()))
     ]
     if parameters:
         described["parameters"] = parameters
@@ -147,9 +156,16 @@ def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     return described
 
 
-def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _schema_of(parameter: Parameter, maxima: Mapping[str, int]) -> dict[str, Any]:
+    if parameter.maximum_setting is None:
+        return parameter.schema
+    return {**parameter.schema, "maximum": maxima[parameter.maximum_setting]}
+
+
+def _responses(served: ServedOperation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    operation = served.operation
     done: dict[str, Any] = {"description": "Done."}
-    if operation.answer_type is not None:
+    if operation.answer_type is not Nothing:
         done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
     elif operation.status != 204:
         done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
@@ -166,7 +182,7 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     if IF_NONE_MATCH in operation.parameters:
         responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
     by_status: dict[int, list[type[LamellaError]]] = {}
-    refusals = _REFUSALS if operation.needs.place != "nobody" else ()
+    refusals = _REFUSALS if served.permission.scope != "public" else ()
     bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
     envelope = envelope_of(operation.path)
     for kind in dict.fromkeys((*operation.errors, *refusals, *bodies)):

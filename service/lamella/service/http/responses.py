@@ -21,7 +21,7 @@ from lamella.service.access.principal import actor_of
 from lamella.service.catalog import TableRecord
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.negotiation import CODINGS, MIN_BYTES, Coding, coding, compressed, compressor, media_type
-from lamella.service.http.routing import JSON, PreparedResponse
+from lamella.service.http.routing import PreparedResponse
 from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.service.services import Services
 from lamella.snapshot.prune.encode import (
@@ -33,11 +33,8 @@ from lamella.snapshot.prune.encode import (
 )
 from lamella.snapshot.prune.result import Found, answer_of, ranges_of
 from lamella.snapshot.prune.selection import runs_of
+from lamella.snapshot.wire.operation import ARROW, JSON, MSGPACK, NDJSON
 
-ARROW: Final = "application/vnd.apache.arrow.stream"
-MSGPACK: Final = "application/vnd.msgpack"
-#: JSON, a value in each line.
-NDJSON: Final = "application/x-ndjson"
 #: The name that MessagePack had before it was registered.
 PLAIN_MSGPACK: Final = "application/msgpack"
 

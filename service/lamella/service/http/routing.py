@@ -1,14 +1,13 @@
-"""How a route is declared: a plain handler from request to response, with what OpenAPI says of it; and how a request
-finds its route.
+"""How an operation of :mod:`lamella.snapshot.wire.operations` gets its handler, and how a request finds its route.
 
 Bodies go through msgspec only. FastAPI's own decoding and encoding cost more than a prune does, so routes are
-Starlette's, and :mod:`lamella.service.http.openapi` writes the description from these same values.
+Starlette's, and :mod:`lamella.service.http.openapi` writes the description from the operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -17,65 +16,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from lamella.service.access import Authenticator, Permission
+from lamella.service.access import Authenticator, check_decided, check_permission
 from lamella.service.http.admission import Admission
 from lamella.service.http.problem import problem_response, status_of
 from lamella.service.http.streaming import StreamedResponse
-from lamella.service.process.deadline import MAX_TIMEOUT_MS
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import (
-    FilterTypeMismatch,
-    InvalidFilter,
-    InvalidRequest,
-    LamellaError,
-    LimitExceeded,
-    ManifestError,
-    NamespaceNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    Unavailable,
-    UnknownColumn,
-)
-
-NAMESPACES: Final = "/v1/namespaces"
-NAMESPACE: Final = "/v1/namespaces/{namespace}"
-TABLES: Final = "/v1/namespaces/{namespace}/tables"
-TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
-
-#: Of Delta Sharing, whose schemas are namespaces.
-SHARES: Final = "/delta-sharing/shares"
-SHARE: Final = "/delta-sharing/shares/{share}"
-SHARED_SCHEMAS: Final = "/delta-sharing/shares/{share}/schemas"
-SHARED_TABLES: Final = "/delta-sharing/shares/{share}/schemas/{namespace}/tables"
-SHARED_TABLE: Final = "/delta-sharing/shares/{share}/schemas/{namespace}/tables/{table}"
-
-#: Of Iceberg's REST catalog.
-ICEBERG: Final = "/iceberg/v1"
-ICEBERG_NAMESPACES: Final = "/iceberg/v1/namespaces"
-ICEBERG_NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
-ICEBERG_TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
-ICEBERG_TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
-
-
-#: Of a question to a snapshot of a table.
-OF_A_SNAPSHOT: Final = (
-    InvalidRequest,
-    NamespaceNotFound,
-    TableNotFound,
-    SnapshotNotFound,
-    SnapshotExpired,
-    ManifestError,
-    StoreError,
-    Unavailable,
-)
-#: Of a filter, beside those.
-OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
-
+from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
+from lamella.snapshot.wire.operation import JSON, Operation, Permission
 
 Handler = Callable[[Request], Awaitable[Response]]
-Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 #: Scope member that holds the matched route's template.
 ROUTE: Final = "lamella.route"
@@ -84,91 +33,32 @@ REQUEST_ID: Final = "lamella.request_id"
 #: Scope member that holds the code of the error that was answered.
 CODE: Final = "lamella.code"
 
-JSON: Final = "application/json"
 _JSON: Final = JSON.encode()
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A query or header parameter."""
+class ServedOperation(msgspec.Struct, frozen=True):
+    """An operation with the handler that serves it, and what concerns the service alone."""
 
-    name: str
-    description: str
-    place: Literal["query", "header"] = "query"
-    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
-
-
-IDEMPOTENCY_KEY: Final = Parameter(
-    name="Idempotency-Key",
-    place="header",
-    description="Any text of up to 255 printable characters (a version 7 UUID is a good one). The same key with the "
-    "same request answers what it answered before, with the header Idempotency-Replayed, and does nothing again.",
-    schema={"type": "string", "minLength": 1, "maxLength": 255},
-)
-
-
-IF_NONE_MATCH: Final = Parameter(
-    name="If-None-Match",
-    place="header",
-    description="The `ETag` of an answer that the client has. While it holds, the answer is 304 without a body.",
-)
-
-
-TIMEOUT: Final = Parameter(
-    name="Lamella-Timeout-Ms",
-    place="header",
-    description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what "
-    "only asks by then, and does not begin a change any more.",
-    schema={"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
-)
-
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path. ``request_type`` and ``answer_type`` are msgspec types, None: no body."""
-
-    method: Method
-    path: str
+    operation: Operation[Any]
     handler: Handler
-    #: Who may ask. No operation is without: what nobody thought of would be open to all.
-    needs: Permission
-    summary: str
-    tag: str
-    description: str = ""
-    request_type: Any = None
-    request_media_type: str = JSON
-    answer_type: Any = None
-    status: int = 200
-    media_type: str = JSON
-    #: Further forms of the answer, by ``Accept``.
-    other_media_types: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    errors: tuple[type[LamellaError], ...] = ()
+    #: Who may ask, where a setting says otherwise than the operation.
+    other_permission: Permission | None = None
     #: Asked so often that it is found before the routes are tried one by one.
     direct: bool = False
-    #: False for a POST, PUT or DELETE that changes nothing, or is only a sign of life of a reader or worker.
-    changes: bool = True
-    #: A POST that only asks, as a GET does: it is given up once nobody waits for it.
-    is_question: bool = False
-    #: Its body may be as large as the service takes; others have a mebibyte.
-    is_large: bool = False
     #: Its handler takes a place by itself, if it needs one: what is answered in a moment waits for none.
     takes_own_place: bool = False
     #: Answered however busy the process is.
     is_urgent: bool = False
 
     @property
+    def permission(self) -> Permission:
+        """Who may ask."""
+        return self.operation.permission if self.other_permission is None else self.other_permission
+
+    @property
     def is_admitted(self) -> bool:
         """True when it needs a place among those that are at work, and has a time."""
-        return self.needs.place != "nobody" and not self.is_urgent
-
-    @property
-    def is_audited(self) -> bool:
-        """True when the audit trail has every request."""
-        return self.changes and self.method != "GET"
-
-    @property
-    def operation_id(self) -> str:
-        """A name for generated clients."""
-        return str(getattr(self.handler, "__name__", self.path))
+        return self.permission.scope != "public" and not self.is_urgent
 
 
 class RouteFactory:
@@ -189,17 +79,17 @@ class RouteFactory:
         self._metrics = metrics
         self._watched = watched
 
-    def endpoint(self, operation: Operation) -> Handler:
+    def endpoint(self, served: ServedOperation) -> Handler:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
-        handler, template, needs, gate = operation.handler, operation.path, operation.needs, self._gate
-        is_for_all = needs.place == "nobody"
-        if operation.is_admitted:
+        operation, handler, permission, gate = served.operation, served.handler, served.permission, self._gate
+        template, is_for_all = operation.path, permission.scope == "public"
+        if served.is_admitted:
             handler = self._admission.admitted(
                 handler,
-                changes=not (operation.is_question or operation.method == "GET"),
+                changes=not operation.is_read,
                 has_body=operation.request_type is not None,
                 is_large=operation.is_large,
-                takes_place=not operation.takes_own_place,
+                takes_place=not served.takes_own_place,
             )
 
         async def endpoint(request: Request) -> Response:
@@ -207,10 +97,10 @@ class RouteFactory:
             try:
                 if is_for_all:
                     return await handler(request)
-                needs.check(request, await gate.admit(request))
+                check_permission(permission, request, await gate.admit(request))
                 response = await handler(request)
                 try:
-                    needs.check_decided(request)
+                    check_decided(permission, request)
                 except LamellaError:
                     if isinstance(response, StreamedResponse):
                         response.close()
@@ -221,12 +111,12 @@ class RouteFactory:
             except Exception as error:
                 return self.answer(request, error)
 
-        return self._watched(operation.operation_id, endpoint) if operation.is_audited else endpoint
+        return self._watched(operation.name, endpoint) if operation.is_audited else endpoint
 
-    def route(self, operation: Operation) -> Route:
+    def route(self, served: ServedOperation) -> Route:
         """The route of one operation."""
-        name = operation.operation_id
-        return Route(operation.path, self.endpoint(operation), methods=[operation.method], name=name)
+        operation = served.operation
+        return Route(operation.path, self.endpoint(served), methods=[operation.method], name=operation.name)
 
     def answer(
         self,
@@ -322,7 +212,7 @@ class DirectMiddleware:
         self,
         app: ASGIApp,
         *,
-        targets: Iterable[tuple[Operation, Handler]],
+        targets: Iterable[tuple[Operation[Any], Handler]],
         failed: Callable[[Request, Exception], object],
     ) -> None:
         self._app = app

@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, ASKED, NOBODY, on_table, principal_of, require_sight
+from lamella.service.access import principal_of, require_sight
 from lamella.service.catalog import TableRecord
 from lamella.service.http.admission import read_json
 from lamella.service.http.page_token import PageTokens
@@ -28,35 +28,12 @@ from lamella.service.http.responses import (
     respond,
     tagged_by_content,
 )
-from lamella.service.http.routing import (
-    ICEBERG,
-    ICEBERG_NAMESPACE,
-    ICEBERG_NAMESPACES,
-    ICEBERG_TABLE,
-    ICEBERG_TABLES,
-    IF_NONE_MATCH,
-    JSON,
-    OF_A_FILTER,
-    OF_A_SNAPSHOT,
-    Operation,
-    Parameter,
-    json_response,
-    require_json,
-    whole_number,
-)
+from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.services import Services
-from lamella.snapshot.errors import (
-    InvalidPageToken,
-    InvalidRequest,
-    NamespaceNotFound,
-    NotExpressible,
-    PlanTaskNotFound,
-    TableNotFound,
-    Unauthenticated,
-)
+from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound
+from lamella.snapshot.iceberg import operations
 from lamella.snapshot.iceberg.wire import (
     AccessToken,
-    CompletedPlan,
     Credentials,
     FetchScanTasks,
     IcebergConfig,
@@ -66,9 +43,8 @@ from lamella.snapshot.iceberg.wire import (
     IcebergTables,
     LoadedTable,
     PlanTableScan,
-    ScanTasks,
-    TokenRequest,
 )
+from lamella.snapshot.wire.operation import JSON
 
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 #: What is served, in the specification's terms. Clients ask for nothing else.
@@ -88,10 +64,6 @@ ENDPOINTS: Final = (
 )
 #: pyiceberg 0.12 reads these here, and not from a table's config; 0.11 has a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
-_PAGE: Final = (
-    Parameter(name="pageSize", description="So many names at most; all when not given.", schema={"type": "integer"}),
-    Parameter(name="pageToken", description="`next-page-token` of the answer before; empty: the first page."),
-)
 _MOST: Final = 1_000_000
 _OF: Final = "this listing"
 
@@ -162,84 +134,15 @@ class IcebergCatalogRoutes:
         await self._services.read(lambda: self._services.table(namespace, name))
         return json_response(Credentials(storage_credentials=()))
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=ICEBERG + "/config",
-                handler=self.iceberg_config,
-                needs=ANYBODY,
-                summary="What an Iceberg client is to know first",
-                tag="Iceberg",
-                description="A `warehouse` may be named; there is one.",
-                parameters=(Parameter(name="warehouse", description="Not looked at."),),
-                answer_type=IcebergConfig,
-            ),
-            Operation(
-                method="GET",
-                path=ICEBERG_NAMESPACES,
-                handler=self.iceberg_namespaces,
-                needs=ANYBODY,
-                summary="List the namespaces for Iceberg clients",
-                tag="Iceberg",
-                parameters=(*_PAGE, Parameter(name="parent", description="Namespaces below this one: there are none.")),
-                answer_type=IcebergNamespaces,
-                errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
-            ),
-            Operation(
-                method="GET",
-                path=ICEBERG_NAMESPACE,
-                handler=self.iceberg_namespace,
-                needs=ASKED,
-                summary="Look at a namespace as Iceberg clients do",
-                tag="Iceberg",
-                answer_type=IcebergNamespace,
-                errors=(NamespaceNotFound,),
-            ),
-            Operation(
-                method="GET",
-                path=ICEBERG_TABLES,
-                handler=self.iceberg_tables,
-                needs=ASKED,
-                summary="List a namespace's tables for Iceberg clients",
-                tag="Iceberg",
-                parameters=_PAGE,
-                answer_type=IcebergTables,
-                errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
-            ),
-            Operation(
-                method="GET",
-                path=ICEBERG_TABLE,
-                handler=self.load_iceberg_table,
-                needs=on_table("read"),
-                summary="Load a table's Iceberg metadata",
-                tag="Iceberg",
-                description="Format version 2. Snapshots have the numbers of the table's history as ids; the newest "
-                "1,000 and tagged ones are there.",
-                parameters=(
-                    Parameter(
-                        name="snapshots",
-                        description="`all`, or `refs`: only those that a branch or tag names.",
-                        schema={"type": "string", "enum": ["all", "refs"]},
-                    ),
-                    IF_NONE_MATCH,
-                ),
-                answer_type=LoadedTable,
-                errors=(*OF_A_SNAPSHOT, NotExpressible),
-            ),
-            Operation(
-                method="GET",
-                path=ICEBERG_TABLE + "/credentials",
-                handler=self.iceberg_credentials,
-                needs=on_table("read"),
-                summary="Credentials for a table's storage: none",
-                tag="Iceberg",
-                description="The service gives its own to nobody; clients have theirs.",
-                answer_type=Credentials,
-                errors=missing,
-            ),
+            ServedOperation(operations.ICEBERG_CONFIG, self.iceberg_config),
+            ServedOperation(operations.ICEBERG_NAMESPACES, self.iceberg_namespaces),
+            ServedOperation(operations.ICEBERG_NAMESPACE, self.iceberg_namespace),
+            ServedOperation(operations.ICEBERG_TABLES, self.iceberg_tables),
+            ServedOperation(operations.LOAD_ICEBERG_TABLE, self.load_iceberg_table),
+            ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
         )
 
 
@@ -257,7 +160,6 @@ def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str
 _PLAN: Final = msgspec.json.Decoder(PlanTableScan)
 _TASKS: Final = msgspec.json.Decoder(FetchScanTasks)
 _REPORT: Final = msgspec.json.Decoder(dict[str, Any])
-_PLAN_ID: Final = ICEBERG_TABLE + "/plan/{plan_id}"
 
 
 class IcebergScanRoutes:
@@ -306,85 +208,17 @@ class IcebergScanRoutes:
 
         return await respond(await services.weighed(request, work), wanted, services.large_answers, request)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="POST",
-                path=ICEBERG_TABLE + "/plan",
-                handler=self.plan_table_scan,
-                takes_own_place=True,
-                needs=on_table("read"),
-                changes=False,
-                is_question=True,
-                is_large=True,
-                summary="Plan a scan of an Iceberg client",
-                tag="Iceberg",
-                description="The answer is always `completed`: files, each with what is left of the filter in it, and "
-                "plan tasks for those that do not fit. A file in which every row is proven to match has `true`.",
-                request_type=PlanTableScan,
-                answer_type=CompletedPlan,
-                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, NotExpressible),
-            ),
-            Operation(
-                method="POST",
-                path=ICEBERG_TABLE + "/tasks",
-                handler=self.fetch_scan_tasks,
-                takes_own_place=True,
-                needs=on_table("read"),
-                changes=False,
-                is_question=True,
-                is_large=True,
-                summary="Fetch a part of a plan",
-                tag="Iceberg",
-                description="Any replica serves it. It may have further plan tasks where the filter is large.",
-                request_type=FetchScanTasks,
-                answer_type=ScanTasks,
-                errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
-            ),
-            Operation(
-                method="GET",
-                path=_PLAN_ID,
-                handler=self.fetch_plan,
-                takes_own_place=True,
-                needs=on_table("read"),
-                summary="Fetch a plan again",
-                tag="Iceberg",
-                description="It is made anew of its id. Plans of large filters and of ranges of snapshots are not "
-                "known once they are answered.",
-                answer_type=CompletedPlan,
-                errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
-            ),
-            Operation(
-                method="DELETE",
-                path=_PLAN_ID,
-                handler=self.cancel_plan,
-                needs=on_table("read"),
-                changes=False,
-                summary="Give up a plan",
-                tag="Iceberg",
-                description="Nothing is held for a plan, so nothing happens.",
-                status=204,
-                errors=(*missing, PlanTaskNotFound),
-            ),
-            Operation(
-                method="POST",
-                path=ICEBERG_TABLE + "/metrics",
-                handler=self.report_iceberg_metrics,
-                needs=on_table("read"),
-                changes=False,
-                summary="Report of a scan",
-                tag="Iceberg",
-                description="Taken, and not kept.",
-                request_type=dict[str, Any],
-                status=204,
-                errors=(InvalidRequest, *missing),
-            ),
+            ServedOperation(operations.PLAN_TABLE_SCAN, self.plan_table_scan, takes_own_place=True),
+            ServedOperation(operations.FETCH_SCAN_TASKS, self.fetch_scan_tasks, takes_own_place=True),
+            ServedOperation(operations.FETCH_PLAN, self.fetch_plan, takes_own_place=True),
+            ServedOperation(operations.CANCEL_PLAN, self.cancel_plan),
+            ServedOperation(operations.REPORT_ICEBERG_METRICS, self.report_iceberg_metrics),
         )
 
 
-FORM: Final = "application/x-www-form-urlencoded"
 #: What a token is, by RFC 8693, section 3.
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -402,8 +236,8 @@ class IcebergTokenRoutes:
 
     async def iceberg_token(self, request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != FORM:
-            raise InvalidRequest(f"send the body as Content-Type: {FORM}, not {kind or 'without one'}")
+        if kind != operations.FORM:
+            raise InvalidRequest(f"send the body as Content-Type: {operations.FORM}, not {kind or 'without one'}")
         fields = _fields(await request.body())
         grant = fields.get("grant_type")
         if grant == "client_credentials":
@@ -424,25 +258,9 @@ class IcebergTokenRoutes:
         response.headers.update(_NO_STORE)
         return response
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        return (
-            Operation(
-                method="POST",
-                path=ICEBERG + "/oauth/tokens",
-                handler=self.iceberg_token,
-                needs=NOBODY,
-                changes=False,
-                summary="OAuth2 client credentials for Iceberg clients",
-                tag="Iceberg",
-                description="`client_secret` is an API key, or a token of the issuer; `client_id` is not looked at. "
-                "The access token is the same text. Refused as RFC 6749 has it, with `error` and `error_description`.",
-                request_type=TokenRequest,
-                request_media_type=FORM,
-                answer_type=AccessToken,
-                errors=(InvalidRequest, Unauthenticated),
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.ICEBERG_TOKEN, self.iceberg_token),)
 
 
 def _fields(body: bytes) -> dict[str, str]:

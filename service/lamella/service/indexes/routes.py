@@ -3,82 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
-from lamella.service.http.routing import (
-    IDEMPOTENCY_KEY,
-    TABLE,
-    Handler,
-    Method,
-    Operation,
-    Parameter,
-    json_response,
-    require_json,
-    truth,
-)
+from lamella.service.http.routing import ServedOperation, json_response, require_json, truth
 from lamella.service.indexes.parts import Commit
 from lamella.service.process.threads import Threads
 from lamella.service.services import Services
-from lamella.snapshot.errors import (
-    AlreadyExists,
-    BodyTooLarge,
-    IdempotencyMismatch,
-    IndexNotFound,
-    InvalidFilter,
-    InvalidPageToken,
-    InvalidRequest,
-    LamellaError,
-    ManifestError,
-    NamespaceNotFound,
-    ObjectNotFound,
-    OutcomeUnknown,
-    Overloaded,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    Unavailable,
-    UnknownColumn,
-)
-from lamella.snapshot.wire import (
-    CreateIndex,
-    IndexInfo,
-    IndexKindList,
-    IndexList,
-    OptimiseAnswer,
-    OptimiseRequest,
-    PartsAnswer,
-    PartsRequest,
-    RefreshAnswer,
-    RefreshRequest,
-)
+from lamella.snapshot.wire import CreateIndex, IndexInfo, IndexList, OptimiseRequest, PartsRequest, RefreshRequest
+from lamella.snapshot.wire.operations import indexes as operations
 
 _CREATE: Final = msgspec.json.Decoder(CreateIndex)
 _REFRESH: Final = msgspec.json.Decoder(RefreshRequest)
 _PARTS: Final = msgspec.json.Decoder(PartsRequest)
 _OPTIMISE: Final = msgspec.json.Decoder(OptimiseRequest)
 
-_INDEXES: Final = TABLE + "/indexes"
-_INDEX: Final = _INDEXES + "/{index}"
 #: Parts built at once in a process, and requests that wait for their turn; one more is refused.
 _AT_ONCE: Final = 2
 _WAITING: Final = 16
 
-_TAG: Final = "Indexes"
-_MISSING: Final = (NamespaceNotFound, TableNotFound)
-_FAILURES: Final = (BodyTooLarge, IdempotencyMismatch, StoreError, Unavailable, OutcomeUnknown)
 
 _Asked = TypeVar("_Asked")
-
-_SNAPSHOT: Final = Parameter(name="snapshot_id", description="A snapshot's id or a tag, instead of the current one.")
 
 
 class IndexRoutes:
@@ -162,137 +113,17 @@ class IndexRoutes:
 
         return await self._services.mutate(request, work, body, threads=self._builders)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        reading = (ManifestError, StoreError)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path="/v1/index-kinds",
-                handler=self.list_index_kinds,
-                needs=ANYBODY,
-                summary="List the kinds of skip indexes",
-                tag=_TAG,
-                description="With their options, the defaults and bounds of these.",
-                answer_type=IndexKindList,
-            ),
-            Operation(
-                method="GET",
-                path=_INDEXES,
-                handler=self.list_indexes,
-                needs=on_table("read"),
-                summary="List the skip indexes of a table",
-                tag=_TAG,
-                description="With what each of them knows of the snapshot's blocks.",
-                answer_type=IndexList,
-                parameters=(
-                    Parameter(
-                        name="dropped",
-                        description="`true`: dropped ones too.",
-                        schema={"type": "string", "enum": ["true", "false"], "default": "false"},
-                    ),
-                    _SNAPSHOT,
-                ),
-                errors=(InvalidRequest, *_MISSING, SnapshotNotFound, *reading),
-            ),
-            Operation(
-                method="POST",
-                path=_INDEXES,
-                handler=self.create_index,
-                needs=on_table("maintain"),
-                summary="Make a skip index",
-                tag=_TAG,
-                description="It knows no block yet: refresh it, or build parts elsewhere. Prunes can use it at any "
-                "time; blocks that it does not know are kept.",
-                request_type=CreateIndex,
-                answer_type=IndexInfo,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(InvalidRequest, InvalidFilter, UnknownColumn, *_MISSING, AlreadyExists, *_FAILURES),
-            ),
-            Operation(
-                method="GET",
-                path=_INDEX,
-                handler=self.show_index,
-                needs=on_table("read"),
-                summary="Look at a skip index",
-                tag=_TAG,
-                answer_type=IndexInfo,
-                parameters=(_SNAPSHOT,),
-                errors=(*_MISSING, IndexNotFound, SnapshotNotFound, *reading),
-            ),
-            _changing(
-                self.drop_index,
-                "",
-                method="DELETE",
-                summary="Drop a skip index",
-                description="It is not used any more, and can be restored with all that it knows.",
-            ),
-            _changing(self.restore_index, "/restore", summary="Use a dropped skip index again"),
-            _changing(
-                self.vacuum_index,
-                "/vacuum",
-                summary="Remove a dropped skip index for good",
-                description="Its name is free afterwards. Its objects are deleted by the table's clean-up, when the "
-                "last snapshot that has them has expired.",
-            ),
-            _changing(
-                self.refresh_index,
-                "/refresh",
-                summary="Fill a skip index, part by part",
-                description="Each answer is a part, which is committed and used from then on; ask again with "
-                "`next_page_token` until there is none. Nothing is held in between, so a refresh can end at any time.",
-                request_type=RefreshRequest,
-                answer_type=RefreshAnswer,
-                errors=(InvalidRequest, InvalidPageToken, SnapshotExpired, Overloaded),
-            ),
-            _changing(
-                self.add_index_parts,
-                "/parts",
-                summary="Take up parts of a skip index that were built elsewhere",
-                description="Each must be in the table's `_ix` folder under a fresh name, whole, and of the index's "
-                "definition. What it says of its blocks is believed, as statistics of committed blocks are.",
-                is_large=True,
-                request_type=PartsRequest,
-                answer_type=PartsAnswer,
-                errors=(InvalidRequest, ObjectNotFound, Overloaded),
-            ),
-            _changing(
-                self.optimise_index,
-                "/optimise",
-                summary="Regroup the parts of a skip index",
-                description="So that each has the blocks of one full segment, or of small neighbours, and none that "
-                "left the table. No data is read. Ask again until `remaining` is 0.",
-                request_type=OptimiseRequest,
-                answer_type=OptimiseAnswer,
-                errors=(InvalidRequest, Overloaded),
-            ),
+            ServedOperation(operations.LIST_INDEX_KINDS, self.list_index_kinds),
+            ServedOperation(operations.LIST_INDEXES, self.list_indexes),
+            ServedOperation(operations.CREATE_INDEX, self.create_index),
+            ServedOperation(operations.SHOW_INDEX, self.show_index),
+            ServedOperation(operations.DROP_INDEX, self.drop_index),
+            ServedOperation(operations.RESTORE_INDEX, self.restore_index),
+            ServedOperation(operations.VACUUM_INDEX, self.vacuum_index),
+            ServedOperation(operations.REFRESH_INDEX, self.refresh_index),
+            ServedOperation(operations.ADD_INDEX_PARTS, self.add_index_parts),
+            ServedOperation(operations.OPTIMISE_INDEX, self.optimise_index),
         )
-
-
-def _changing(
-    handler: Handler,
-    below: str,
-    *,
-    summary: str,
-    description: str = "",
-    method: Method = "POST",
-    request_type: Any = None,
-    is_large: bool = False,
-    answer_type: Any = IndexInfo,
-    errors: tuple[type[LamellaError], ...] = (),
-) -> Operation:
-    """A change of one index, ``below`` its path."""
-    return Operation(
-        method=method,
-        path=_INDEX + below,
-        handler=handler,
-        needs=on_table("maintain"),
-        summary=summary,
-        tag=_TAG,
-        description=description,
-        request_type=request_type,
-        is_large=is_large,
-        answer_type=answer_type,
-        parameters=(IDEMPOTENCY_KEY,),
-        errors=(*_MISSING, IndexNotFound, *errors, *_FAILURES),
-    )

@@ -9,50 +9,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, ASKED, on_server, on_table
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
-from lamella.service.http.routing import (
-    IDEMPOTENCY_KEY,
-    TABLE,
-    Operation,
-    Parameter,
-    json_response,
-    require_json,
-    whole_number,
-)
-from lamella.service.jobs.queue import STATES as JOB_STATES
+from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.jobs.queue import job_filter, require_job, require_new_job, visible_jobs
 from lamella.service.services import Services
 from lamella.service.usage.audit import about
-from lamella.snapshot.errors import (
-    BodyTooLarge,
-    IdempotencyMismatch,
-    InvalidPageToken,
-    InvalidRequest,
-    JobFinished,
-    JobLeaseLost,
-    JobNotFound,
-    JobRunning,
-    LocationRefused,
-    NamespaceNotFound,
-    OutcomeUnknown,
-    PolicyNotFound,
-    ScheduleNotFound,
-    TableNotFound,
-    Unavailable,
-)
 from lamella.snapshot.wire import (
-    ClaimAnswer,
     ClaimJob,
-    DueAnswer,
     FinishJob,
     Heartbeat,
-    HeartbeatAnswer,
     JobInfo,
-    JobKindList,
     JobList,
-    JobLog,
     Policy,
     PolicyInfo,
     PutSchedule,
@@ -61,13 +29,9 @@ from lamella.snapshot.wire import (
     ScheduleList,
     SubmitJob,
 )
+from lamella.snapshot.wire.operations import jobs as operations
 
-JOBS: Final = "/v1/jobs"
-ONE_JOB: Final = "/v1/jobs/{job_id}"
 _SUBMIT: Final = msgspec.json.Decoder(SubmitJob)
-_DEFAULT_PAGE: Final = 100
-_DEFAULT_LINES: Final = 1_000
-_MAX_LINES: Final = 10_000
 _Answer = TypeVar("_Answer")
 _MAX_NUMBER: Final = (1 << 53) - 1
 
@@ -91,7 +55,9 @@ class JobRoutes:
         return await self._services.mutate(request, lambda claim: self._services.jobs.submit(asked, claim), body)
 
     async def list_jobs(self, request: Request) -> Response:
-        page_size = whole_number(request, "page_size", _DEFAULT_PAGE, 1, self._services.settings.page_size_max)
+        page_size = whole_number(
+            request, "page_size", operations.DEFAULT_PAGE, 1, self._services.settings.page_size_max
+        )
         page_token = request.query_params.get("page_token")
         query = request.query_params
         which = visible_jobs(request, job_filter(query.get("state"), query.get("kind"), query.get("table")))
@@ -106,7 +72,7 @@ class JobRoutes:
 
     async def get_job_log(self, request: Request) -> Response:
         after = whole_number(request, "after", 0, 0, _MAX_NUMBER)
-        limit = whole_number(request, "limit", _DEFAULT_LINES, 1, _MAX_LINES)
+        limit = whole_number(request, "limit", operations.DEFAULT_LINES, 1, operations.MAX_LINES)
         jobs = self._services.jobs
         return json_response(
             await self._of(request, "read", lambda job: jobs.log(job.job_id, after=after, limit=limit))
@@ -135,125 +101,16 @@ class JobRoutes:
 
         return await self._services.read(done)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path="/v1/job-kinds",
-                handler=self.list_job_kinds,
-                needs=ANYBODY,
-                summary="List the kinds of jobs",
-                tag="Jobs",
-                answer_type=JobKindList,
-            ),
-            Operation(
-                method="POST",
-                path=JOBS,
-                handler=self.submit_job,
-                needs=ASKED,
-                summary="Have a job done",
-                tag="Jobs",
-                description="It waits for a worker. With `unique`, a job that is pending and would be the same is "
-                "answered in its place, with status 200.",
-                is_large=True,
-                request_type=SubmitJob,
-                answer_type=JobInfo,
-                status=201,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(
-                    InvalidRequest,
-                    LocationRefused,
-                    BodyTooLarge,
-                    NamespaceNotFound,
-                    TableNotFound,
-                    IdempotencyMismatch,
-                    Unavailable,
-                    OutcomeUnknown,
-                ),
-            ),
-            Operation(
-                method="GET",
-                path=JOBS,
-                handler=self.list_jobs,
-                needs=ASKED,
-                summary="List jobs, newest first",
-                tag="Jobs",
-                description="Without what they answered; a job by its id has that.",
-                answer_type=JobList,
-                parameters=(
-                    Parameter(name="table", description="Only jobs that were asked for this `namespace.table`."),
-                    Parameter(
-                        name="state",
-                        description=f"Only jobs in one of these states, of {', '.join(JOB_STATES)}: `queued,running`.",
-                    ),
-                    Parameter(name="kind", description="Only jobs of one of these kinds: `compact,recluster`."),
-                    Parameter(
-                        name="page_size",
-                        description=f"Jobs in one answer; {_DEFAULT_PAGE} when not given.",
-                        schema={"type": "integer", "minimum": 1, "maximum": self._services.settings.page_size_max},
-                    ),
-                    Parameter(name="page_token", description="`next_page_token` of the answer before."),
-                ),
-                errors=(InvalidRequest, InvalidPageToken, Unavailable),
-            ),
-            Operation(
-                method="GET",
-                path=ONE_JOB,
-                handler=self.get_job,
-                needs=ASKED,
-                summary="Read a job as it stands",
-                tag="Jobs",
-                answer_type=JobInfo,
-                errors=(JobNotFound, Unavailable),
-            ),
-            Operation(
-                method="GET",
-                path=ONE_JOB + "/log",
-                handler=self.get_job_log,
-                needs=ASKED,
-                summary="Read a job's log",
-                tag="Jobs",
-                description="To follow it, ask again with the `after` of the answer before.",
-                answer_type=JobLog,
-                parameters=(
-                    Parameter(
-                        name="after",
-                        description="Only lines behind the one with this number.",
-                        schema={"type": "integer", "minimum": 0},
-                    ),
-                    Parameter(
-                        name="limit",
-                        description=f"Lines in one answer; {_DEFAULT_LINES} when not given.",
-                        schema={"type": "integer", "minimum": 1, "maximum": _MAX_LINES},
-                    ),
-                ),
-                errors=(InvalidRequest, JobNotFound, Unavailable),
-            ),
-            Operation(
-                method="POST",
-                path=ONE_JOB + "/cancel",
-                handler=self.cancel_job,
-                needs=ASKED,
-                summary="Cancel a job",
-                tag="Jobs",
-                description="A queued one is over at once. A running one is ended by its worker, which hears of it "
-                "with its next heartbeat; until then it says `cancel_requested`. Saying it twice does no harm.",
-                answer_type=JobInfo,
-                errors=(JobNotFound, JobFinished, Unavailable),
-            ),
-            Operation(
-                method="POST",
-                path=ONE_JOB + "/retry",
-                handler=self.retry_job,
-                needs=ASKED,
-                summary="Try a job again",
-                tag="Jobs",
-                description="One that failed or was cancelled is queued again with all of its attempts, and goes on "
-                "from its checkpoint. A queued one that waits for its time is due at once.",
-                answer_type=JobInfo,
-                errors=(JobNotFound, JobRunning, JobFinished, Unavailable),
-            ),
+            ServedOperation(operations.LIST_JOB_KINDS, self.list_job_kinds),
+            ServedOperation(operations.SUBMIT_JOB, self.submit_job),
+            ServedOperation(operations.LIST_JOBS, self.list_jobs),
+            ServedOperation(operations.GET_JOB, self.get_job),
+            ServedOperation(operations.GET_JOB_LOG, self.get_job_log),
+            ServedOperation(operations.CANCEL_JOB, self.cancel_job),
+            ServedOperation(operations.RETRY_JOB, self.retry_job),
         )
 
 
@@ -289,73 +146,18 @@ class WorkerRoutes:
     async def enqueue_due_jobs(self, _request: Request) -> Response:
         return json_response(await self._services.read(self._services.due.run))
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        theirs = (InvalidRequest, BodyTooLarge, JobNotFound, JobLeaseLost, Unavailable)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="POST",
-                path=JOBS + "/claim",
-                handler=self.claim_job,
-                needs=on_server("maintain"),
-                changes=False,
-                summary="Take the next job",
-                tag="Workers",
-                description="The oldest of the highest priority whose table has no running job. It is the worker's "
-                "until its lease runs out; a heartbeat extends that. Status 204: there is nothing to do. The same "
-                "`lease_token` again answers the same job.",
-                request_type=ClaimJob,
-                answer_type=ClaimAnswer,
-                errors=(InvalidRequest, BodyTooLarge, Unavailable),
-            ),
-            Operation(
-                method="POST",
-                path=JOBS + "/due",
-                handler=self.enqueue_due_jobs,
-                needs=on_server("maintain"),
-                changes=False,
-                summary="Enqueue what schedules and policies ask for now",
-                tag="Workers",
-                description="Workers send this every now and then. However many do at once, each job is enqueued once.",
-                answer_type=DueAnswer,
-                errors=(Unavailable,),
-            ),
-            Operation(
-                method="POST",
-                path=ONE_JOB + "/heartbeat",
-                handler=self.heartbeat_job,
-                needs=on_server("maintain"),
-                changes=False,
-                summary="Keep a job, and tell how far it is",
-                tag="Workers",
-                is_large=True,
-                request_type=Heartbeat,
-                answer_type=HeartbeatAnswer,
-                errors=theirs,
-            ),
-            Operation(
-                method="POST",
-                path=ONE_JOB + "/finish",
-                handler=self.finish_job,
-                needs=on_server("maintain"),
-                changes=False,
-                summary="End an attempt at a job",
-                tag="Workers",
-                description="It succeeded, failed, was cancelled, or is handed back. Telling the same end twice does "
-                "no harm.",
-                is_large=True,
-                request_type=FinishJob,
-                answer_type=JobInfo,
-                errors=theirs,
-            ),
+            ServedOperation(operations.CLAIM_JOB, self.claim_job),
+            ServedOperation(operations.ENQUEUE_DUE_JOBS, self.enqueue_due_jobs),
+            ServedOperation(operations.HEARTBEAT_JOB, self.heartbeat_job),
+            ServedOperation(operations.FINISH_JOB, self.finish_job),
         )
 
 
 _SCHEDULE: Final = msgspec.json.Decoder(PutSchedule)
 _POLICY: Final = msgspec.json.Decoder(Policy)
-_SCHEDULES: Final = TABLE + "/schedules"
-_ONE_SCHEDULE: Final = TABLE + "/schedules/{schedule}"
-_THE_POLICY: Final = TABLE + "/policy"
 
 
 class ScheduleRoutes:
@@ -431,89 +233,14 @@ class ScheduleRoutes:
 
         return await self._services.mutate(request, work)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
-        trouble = (IdempotencyMismatch, Unavailable, OutcomeUnknown)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=_SCHEDULES,
-                handler=self.list_schedules,
-                needs=on_table("read"),
-                summary="List the schedules of a table",
-                tag="Jobs",
-                answer_type=ScheduleList,
-                errors=(*missing, Unavailable),
-            ),
-            Operation(
-                method="GET",
-                path=_ONE_SCHEDULE,
-                handler=self.get_schedule,
-                needs=on_table("read"),
-                summary="Read a schedule",
-                tag="Jobs",
-                answer_type=ScheduleInfo,
-                errors=(*missing, ScheduleNotFound, Unavailable),
-            ),
-            Operation(
-                method="PUT",
-                path=_ONE_SCHEDULE,
-                handler=self.put_schedule,
-                needs=on_table("maintain"),
-                summary="Have a job done again and again",
-                tag="Jobs",
-                description="Makes the schedule, or replaces it. Workers enqueue its jobs (`POST /v1/jobs/due`), so "
-                "nothing happens while none runs; times that went by then count once.",
-                request_type=PutSchedule,
-                answer_type=ScheduleInfo,
-                errors=(InvalidRequest, LocationRefused, BodyTooLarge, *missing, Unavailable),
-            ),
-            Operation(
-                method="DELETE",
-                path=_ONE_SCHEDULE,
-                handler=self.drop_schedule,
-                needs=on_table("maintain"),
-                summary="Drop a schedule",
-                tag="Jobs",
-                description="Jobs that it asked for stay.",
-                status=204,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, ScheduleNotFound, *trouble),
-            ),
-            Operation(
-                method="GET",
-                path=_THE_POLICY,
-                handler=self.get_policy,
-                needs=on_table("read"),
-                summary="Read a table's policy, and what its last check found",
-                tag="Jobs",
-                answer_type=PolicyInfo,
-                errors=(*missing, PolicyNotFound, Unavailable),
-            ),
-            Operation(
-                method="PUT",
-                path=_THE_POLICY,
-                handler=self.put_policy,
-                needs=on_table("maintain"),
-                summary="Have jobs done when a table needs them",
-                tag="Jobs",
-                description="Makes the policy, or replaces it as a whole. Workers have it checked "
-                "(`POST /v1/jobs/due`).",
-                request_type=Policy,
-                answer_type=PolicyInfo,
-                errors=(InvalidRequest, BodyTooLarge, *missing, Unavailable),
-            ),
-            Operation(
-                method="DELETE",
-                path=_THE_POLICY,
-                handler=self.drop_policy,
-                needs=on_table("maintain"),
-                summary="Drop a table's policy",
-                tag="Jobs",
-                description="Jobs that it asked for stay.",
-                status=204,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, PolicyNotFound, *trouble),
-            ),
+            ServedOperation(operations.LIST_SCHEDULES, self.list_schedules),
+            ServedOperation(operations.GET_SCHEDULE, self.get_schedule),
+            ServedOperation(operations.PUT_SCHEDULE, self.put_schedule),
+            ServedOperation(operations.DROP_SCHEDULE, self.drop_schedule),
+            ServedOperation(operations.GET_POLICY, self.get_policy),
+            ServedOperation(operations.PUT_POLICY, self.put_policy),
+            ServedOperation(operations.DROP_POLICY, self.drop_policy),
         )

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import release
-from lamella.service.access import ANYBODY, NOBODY, on_server
-from lamella.service.http.routing import Operation, json_response
+from lamella.service.http.routing import ServedOperation, json_response
 from lamella.service.services import Services
-from lamella.snapshot.errors import StoreError, Unavailable
-from lamella.snapshot.wire import ServiceConfig
-
-_TEXT: Final = "text/plain"
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a probe; anything but 200 is a problem document."""
-
-    status: Literal["started", "live", "ready"]
+from lamella.snapshot.wire import Health, ServiceConfig
+from lamella.snapshot.wire.operation import PUBLIC
+from lamella.snapshot.wire.operations import health as operations
 
 
 class HealthRoutes:
@@ -46,52 +35,17 @@ class HealthRoutes:
         text = await self._services.probe(self._services.metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path="/health/startup",
-                handler=self.startup,
-                needs=NOBODY,
-                summary="Has the service started",
-                tag="Operations",
-                description="The catalog has the schema of this release, the warehouse can be reached and lets nobody "
-                "replace an object. Once that was so it stays so.",
-                answer_type=Health,
-                errors=(Unavailable, StoreError),
-            ),
-            Operation(
-                method="GET",
-                path="/health/live",
-                handler=self.live,
-                needs=NOBODY,
-                summary="Is the process alive",
-                tag="Operations",
-                answer_type=Health,
-            ),
-            Operation(
-                method="GET",
-                path="/health/ready",
-                handler=self.ready,
-                needs=NOBODY,
-                summary="Can requests be served",
-                tag="Operations",
-                description="The catalog and the warehouse answer and take writes, and the process is not being "
-                "stopped. Both are asked once a second at most, and to write every `ready_write_interval_s` at most, "
-                "however many ask this; a part that does not answer within `ready_timeout_s` is a 503.",
-                answer_type=Health,
-                errors=(Unavailable, StoreError),
-            ),
-            Operation(
-                method="GET",
-                path="/metrics",
-                handler=self.metrics,
-                needs=NOBODY if self._services.settings.public_metrics else on_server("read"),
-                summary="Prometheus metrics",
-                tag="Operations",
+            ServedOperation(operations.STARTUP, self.startup),
+            ServedOperation(operations.LIVE, self.live),
+            ServedOperation(operations.READY, self.ready),
+            ServedOperation(
+                operations.METRICS,
+                self.metrics,
                 is_urgent=True,
-                media_type=_TEXT,
+                other_permission=PUBLIC if self._services.settings.public_metrics else None,
             ),
         )
 
@@ -113,17 +67,6 @@ class ConfigRoutes:
             )
         )
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        return (
-            Operation(
-                method="GET",
-                path="/v1/config",
-                handler=self.config,
-                needs=ANYBODY,
-                summary="Look at the service's version and limits",
-                tag="Operations",
-                description="`idempotency_ttl_s` is how long an answer can be replayed by its Idempotency-Key.",
-                answer_type=ServiceConfig,
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.CONFIG, self.config),)

@@ -11,13 +11,10 @@ from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.admission import QUICK_BODY_BYTES, read_json
 from lamella.service.http.responses import (
-    ARROW,
-    MSGPACK,
     BufferedResponse,
     ResponseFormat,
     StreamingResponse,
@@ -27,30 +24,16 @@ from lamella.service.http.responses import (
     respond_json,
     respond_large,
 )
-from lamella.service.http.routing import JSON, OF_A_FILTER, OF_A_SNAPSHOT, TABLE, Operation, require_json
+from lamella.service.http.routing import ServedOperation, require_json
 from lamella.service.http.streaming import MIN_BLOCK_BYTES, WHOLE_BYTES
 from lamella.service.services import Services
 from lamella.service.telemetry.tracing import describe_prune
-from lamella.snapshot.errors import (
-    InvalidPageToken,
-    InvalidRequest,
-    LocationRefused,
-    NotSignable,
-    Overloaded,
-    SegmentNotFound,
-)
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import Found
-from lamella.snapshot.wire import (
-    AggregateAnswer,
-    AggregateRequest,
-    BatchAnswer,
-    BatchRequest,
-    DiffAnswer,
-    DiffRequest,
-    PruneAnswer,
-    PruneRequest,
-)
+from lamella.snapshot.wire import AggregateRequest, BatchRequest, DiffRequest, PruneAnswer, PruneRequest
+from lamella.snapshot.wire.operation import JSON
+from lamella.snapshot.wire.operations import prune as operations
 
 _PRUNE_REQUEST: Final = msgspec.json.Decoder(PruneRequest)
 _SHAPES_KEPT: Final = 1_024
@@ -171,39 +154,9 @@ class PruneRoutes:
         if is_whole and answer.complete and found.parts is not None:
             services.prune_rates.note(record, answer.report, found.block_count)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        return (
-            Operation(
-                method="POST",
-                path=TABLE + "/prune",
-                handler=self.prune,
-                needs=on_table("read"),
-                changes=False,
-                summary="Ask which blocks a filter leaves",
-                tag="Prune",
-                description="A block that holds a matching row is always among them, under Spark SQL's semantics. "
-                "`report` says how many entries each stage looked at and kept, and which predicates could not prune "
-                "and why. With `sign_urls` each block has a URL that reads it without credentials. "
-                "Large answers come in pieces, compressed by `Accept-Encoding`.",
-                direct=True,
-                takes_own_place=True,
-                other_media_types=(ARROW, MSGPACK),
-                is_question=True,
-                is_large=True,
-                request_type=PruneRequest,
-                answer_type=PruneAnswer,
-                errors=(
-                    *OF_A_SNAPSHOT,
-                    *OF_A_FILTER,
-                    InvalidPageToken,
-                    SegmentNotFound,
-                    LocationRefused,
-                    NotSignable,
-                    Overloaded,
-                ),
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.PRUNE, self.prune, direct=True, takes_own_place=True),)
 
 
 def _as_listed(asked: PruneRequest, cost: Deferred) -> Deferred:
@@ -226,7 +179,6 @@ def _is_large(found: Found) -> bool:
 _BATCH: Final = msgspec.json.Decoder(BatchRequest)
 _DIFF: Final = msgspec.json.Decoder(DiffRequest)
 _ENCODER: Final = msgspec.json.Encoder()
-_ERRORS: Final = (*OF_A_SNAPSHOT, *OF_A_FILTER)
 
 
 class PruneManyRoutes:
@@ -279,44 +231,11 @@ class PruneManyRoutes:
             answer = self._services.warehouse.diff(before, after, asked, max_blocks=max_blocks, max_tests=max_tests)
             return _ENCODER.encode(answer)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="POST",
-                path=TABLE + "/prune/batch",
-                handler=self.prune_batch,
-                needs=on_table("read"),
-                changes=False,
-                summary="Ask which blocks each of many filters leaves",
-                tag="Prune",
-                description="As many prunes of one snapshot, but each segment is read once for all of them. "
-                "`details.filter` of an error is the number of the filter, from 0. All answers together have no more "
-                "blocks (or runs of them, or segments) than the setting `answer_blocks_max` says.",
-                takes_own_place=True,
-                is_question=True,
-                is_large=True,
-                request_type=BatchRequest,
-                answer_type=BatchAnswer,
-                errors=_ERRORS,
-            ),
-            Operation(
-                method="POST",
-                path=TABLE + "/diff",
-                handler=self.diff,
-                needs=on_table("read"),
-                changes=False,
-                summary="Ask which blocks came and went between two snapshots",
-                tag="Prune",
-                description="Only blocks that may match the filter, and no more than the setting `answer_blocks_max` "
-                "says; `changes` has pages. Segments that both snapshots have are not read.",
-                takes_own_place=True,
-                is_question=True,
-                is_large=True,
-                request_type=DiffRequest,
-                answer_type=DiffAnswer,
-                errors=_ERRORS,
-            ),
+            ServedOperation(operations.PRUNE_BATCH, self.prune_batch, takes_own_place=True),
+            ServedOperation(operations.DIFF, self.diff, takes_own_place=True),
         )
 
 
@@ -359,25 +278,6 @@ class AggregateRoutes:
         self._services.metrics.aggregated(answer)
         return _AGGREGATE_ENCODER.encode(answer)
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        return (
-            Operation(
-                method="POST",
-                path=TABLE + "/aggregate",
-                handler=self.aggregate,
-                needs=on_table("read"),
-                changes=False,
-                summary="Count rows, find least and greatest values",
-                tag="Prune",
-                description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "
-                "be added. Never from bounds that may not occur. With `mode` `bounded` nothing is to be scanned, and "
-                "the answer says what the true values lie between.",
-                takes_own_place=True,
-                is_question=True,
-                is_large=True,
-                request_type=AggregateRequest,
-                answer_type=AggregateAnswer,
-                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
-            ),
-        )
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
+        return (ServedOperation(operations.AGGREGATE, self.aggregate, takes_own_place=True),)

@@ -9,46 +9,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, ASKED, Principal, on_table, principal_of, require_sight
+from lamella.service.access import Principal, principal_of, require_sight
 from lamella.service.catalog import TableRecord
 from lamella.service.http.admission import read_json
-from lamella.service.http.responses import (
-    NDJSON,
-    BufferedResponse,
-    ResponseFormat,
-    StreamingResponse,
-    begin_streaming,
-    respond,
-)
-from lamella.service.http.routing import (
-    OF_A_SNAPSHOT,
-    SHARE,
-    SHARED_SCHEMAS,
-    SHARED_TABLE,
-    SHARED_TABLES,
-    SHARES,
-    Operation,
-    Parameter,
-    json_response,
-    require_json,
-    whole_number,
-)
+from lamella.service.http.responses import BufferedResponse, ResponseFormat, StreamingResponse, begin_streaming, respond
+from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.services import Services
 from lamella.service.sharing.sharing import SHARE_NAME, SharedAnswer, no_changes, require_share
 from lamella.service.sharing.sharing import SHARE_NAME as THE_SHARE
-from lamella.snapshot.errors import (
-    InvalidPageToken,
-    InvalidRequest,
-    LimitExceeded,
-    LocationRefused,
-    NamespaceNotFound,
-    NotExpressible,
-    NotFound,
-    NotSignable,
-    Overloaded,
-    SnapshotNotFound,
-    TableNotFound,
-)
+from lamella.snapshot.errors import NamespaceNotFound
+from lamella.snapshot.sharing import operations
 from lamella.snapshot.sharing.answers import (
     ShareAnswer,
     SharedSchema,
@@ -59,17 +29,9 @@ from lamella.snapshot.sharing.answers import (
     ShareList,
 )
 from lamella.snapshot.sharing.requests import CAPABILITIES, VERSION, Capabilities, ShareQuery
+from lamella.snapshot.wire.operation import NDJSON
 
-_MOST: Final = 500
 _OF: Final = "this listing"
-_PAGING: Final = (
-    Parameter(
-        name="maxResults",
-        description=f"Items in one answer, {_MOST} at most and when not given.",
-        schema={"type": "integer", "minimum": 1, "maximum": 1_000_000},
-    ),
-    Parameter(name="pageToken", description="`nextPageToken` of the answer before."),
-)
 _SHARE: Final = SharedShare(name=THE_SHARE)
 
 
@@ -158,64 +120,14 @@ class ShareRoutes:
             raise
         return sorted(name for name in names if principal.rights.may("read", namespace, name))
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
-        paging = (InvalidRequest, InvalidPageToken)
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=SHARES,
-                handler=self.list_shares,
-                needs=ANYBODY,
-                summary="List the shares",
-                tag="Delta Sharing",
-                description="There is one, `lamella`, of all that one may read.",
-                answer_type=ShareList,
-            ),
-            Operation(
-                method="GET",
-                path=SHARE,
-                handler=self.get_share,
-                needs=ANYBODY,
-                summary="Look at a share",
-                tag="Delta Sharing",
-                answer_type=ShareAnswer,
-                errors=(NotFound,),
-            ),
-            Operation(
-                method="GET",
-                path=SHARED_SCHEMAS,
-                handler=self.list_shared_schemas,
-                needs=ANYBODY,
-                summary="List the schemas of a share",
-                tag="Delta Sharing",
-                description="They are namespaces.",
-                answer_type=SharedSchemaList,
-                parameters=_PAGING,
-                errors=(NotFound, *paging),
-            ),
-            Operation(
-                method="GET",
-                path=SHARED_TABLES,
-                handler=self.list_shared_tables,
-                needs=ASKED,
-                summary="List the tables of a shared schema",
-                tag="Delta Sharing",
-                answer_type=SharedTableList,
-                parameters=_PAGING,
-                errors=(NotFound, NamespaceNotFound, *paging),
-            ),
-            Operation(
-                method="GET",
-                path=SHARE + "/all-tables",
-                handler=self.list_all_shared_tables,
-                needs=ANYBODY,
-                summary="List all tables of a share",
-                tag="Delta Sharing",
-                answer_type=SharedTableList,
-                parameters=_PAGING,
-                errors=(NotFound, *paging),
-            ),
+            ServedOperation(operations.LIST_SHARES, self.list_shares),
+            ServedOperation(operations.GET_SHARE, self.get_share),
+            ServedOperation(operations.LIST_SHARED_SCHEMAS, self.list_shared_schemas),
+            ServedOperation(operations.LIST_SHARED_TABLES, self.list_shared_tables),
+            ServedOperation(operations.LIST_ALL_SHARED_TABLES, self.list_all_shared_tables),
         )
 
 
@@ -225,18 +137,11 @@ def _tables(places: Iterable[tuple[str, str]], token: str | None) -> SharedTable
 
 
 def _most(request: Request) -> int:
-    return min(whole_number(request, "maxResults", _MOST, 1, 1_000_000), _MOST)
+    return min(whole_number(request, "maxResults", operations.MAX_ITEMS, 1, 1_000_000), operations.MAX_ITEMS)
 
 
 _QUERY: Final = msgspec.json.Decoder(ShareQuery)
 _LATEST: Final = (1 << 62) - 1
-_ABLE: Final = Parameter(
-    name=CAPABILITIES,
-    place="header",
-    description="What the recipient reads, as `responseformat=delta,parquet;readerfeatures=timestampntz;"
-    "includeEndStreamAction=true`; `responseformat=parquet` when not given.",
-)
-_NO_TABLE: Final = (NotFound, NamespaceNotFound, TableNotFound)
 
 
 class SharedTableRoutes:
@@ -298,93 +203,14 @@ class SharedTableRoutes:
         response.headers.update(headers)
         return response
 
-    def operations(self) -> tuple[Operation, ...]:
-        """What these routes are."""
+    def operations(self) -> tuple[ServedOperation, ...]:
+        """The operations that these routes serve."""
         return (
-            Operation(
-                method="GET",
-                path=SHARED_TABLE,
-                handler=self.get_shared_table,
-                needs=on_table("read"),
-                summary="Look at a shared table",
-                tag="Delta Sharing",
-                description=f"The header `{VERSION}` has its version; older recipients ask so with HEAD.",
-                answer_type=SharedTable,
-                errors=_NO_TABLE,
-            ),
-            Operation(
-                method="GET",
-                path=SHARED_TABLE + "/version",
-                handler=self.shared_table_version,
-                needs=on_table("read"),
-                summary="Which version a shared table has",
-                tag="Delta Sharing",
-                description=f"In the header `{VERSION}`.",
-                parameters=(
-                    Parameter(
-                        name="startingTimestamp",
-                        description="The first version of then or later: ISO 8601, UTC without a zone.",
-                    ),
-                ),
-                media_type=NDJSON,
-                errors=(*_NO_TABLE, InvalidRequest, SnapshotNotFound),
-            ),
-            Operation(
-                method="GET",
-                path=SHARED_TABLE + "/metadata",
-                handler=self.shared_table_metadata,
-                takes_own_place=True,
-                needs=on_table("read"),
-                summary="What a shared table looks like",
-                tag="Delta Sharing",
-                description="Lines of JSON: what reading it takes, and its columns.",
-                parameters=(
-                    Parameter(name="version", description="At this version.", schema={"type": "integer", "minimum": 0}),
-                    Parameter(name="timestamp", description="As it was then: ISO 8601, UTC without a zone."),
-                    _ABLE,
-                ),
-                media_type=NDJSON,
-                errors=(NotFound, *OF_A_SNAPSHOT, NotExpressible),
-            ),
-            Operation(
-                method="POST",
-                path=SHARED_TABLE + "/query",
-                handler=self.query_shared_table,
-                takes_own_place=True,
-                needs=on_table("read"),
-                changes=False,
-                summary="Which files of a shared table hold what is asked for",
-                tag="Delta Sharing",
-                description="Lines of JSON: as the metadata, then each file with a URL that reads it without "
-                "credentials for a time. A file that holds a row which a recipient may find to match the hints is "
-                "always among them.",
-                is_question=True,
-                is_large=True,
-                request_type=ShareQuery,
-                parameters=(_ABLE,),
-                media_type=NDJSON,
-                errors=(
-                    NotFound,
-                    *OF_A_SNAPSHOT,
-                    InvalidPageToken,
-                    NotExpressible,
-                    LimitExceeded,
-                    LocationRefused,
-                    NotSignable,
-                    Overloaded,
-                ),
-            ),
-            Operation(
-                method="GET",
-                path=SHARED_TABLE + "/changes",
-                handler=self.shared_table_changes,
-                needs=on_table("read"),
-                summary="Changes of a shared table (refused)",
-                tag="Delta Sharing",
-                description="Changes between versions are not shared.",
-                media_type=NDJSON,
-                errors=(*_NO_TABLE, NotExpressible),
-            ),
+            ServedOperation(operations.GET_SHARED_TABLE, self.get_shared_table),
+            ServedOperation(operations.SHARED_TABLE_VERSION, self.shared_table_version),
+            ServedOperation(operations.SHARED_TABLE_METADATA, self.shared_table_metadata, takes_own_place=True),
+            ServedOperation(operations.QUERY_SHARED_TABLE, self.query_shared_table, takes_own_place=True),
+            ServedOperation(operations.SHARED_TABLE_CHANGES, self.shared_table_changes),
         )
 
 

@@ -28,6 +28,7 @@ from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.prune.result import Found
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Report
+from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
 from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
 #: Notes that are held at most, and that are written together.
@@ -181,10 +182,6 @@ def _together(before: RecordedFilter | None, each: RecordedFilter) -> RecordedFi
     )
 
 
-#: Sums are of so long each.
-BUCKET_MS: Final = 300_000
-#: Older sums are forgotten: a week, and a day for whoever looks late.
-KEPT_MS: Final = 8 * 86_400_000
 _DELAY_S: Final = 5.0
 #: Sums that are held while the catalog does not answer.
 _MAX_HELD: Final = 10_000

@@ -14,6 +14,12 @@ from lamella.snapshot.wire.commit import PathColumns, RefusedFile
 from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Properties, Word, Words
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a probe; anything but 200 is a problem document."""
+
+    status: Literal["started", "live", "ready"]
+
+
 class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``idempotency_ttl_s``: how long an answer can be replayed by its key; limits apply to one request."""
 

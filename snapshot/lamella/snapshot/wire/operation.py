@@ -1,0 +1,211 @@
+"""What an operation of the HTTP API is, as a value: from it follow the service's route, the OpenAPI document, the
+check of the permission, and the client's call.
+
+:mod:`lamella.snapshot.wire.operations` is the table of them. A protocol that can be left out of a service (Iceberg,
+Delta Sharing, advice) has its own part of the table in its folder.
+"""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from lamella.snapshot.errors import (
+    FilterTypeMismatch,
+    InvalidFilter,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    ManifestError,
+    NamespaceNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+    StoreError,
+    TableNotFound,
+    Unavailable,
+    UnknownColumn,
+)
+from lamella.snapshot.wire.access import Role
+
+Answer = TypeVar("Answer")
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+Scope = Literal["public", "authenticated", "request", "server", "namespace", "table"]
+Resend = Literal["freely", "with_key", "reported", "never"]
+
+JSON: Final = "application/json"
+#: JSON, a value in each line.
+NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+MSGPACK: Final = "application/vnd.msgpack"
+
+NAMESPACES: Final = "/v1/namespaces"
+NAMESPACE: Final = "/v1/namespaces/{namespace}"
+TABLES: Final = "/v1/namespaces/{namespace}/tables"
+TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
+
+#: What the parts in braces of a path are.
+PATH_PARAMETERS: Final = {
+    "namespace": "Name of a namespace.",
+    "table": "Name of a table.",
+    "snapshot_id": "Id of a snapshot.",
+    "segment_id": "Id of a segment.",
+    "tag": "A tag's name.",
+    "lease_id": "Id of a lease.",
+    "index": "Name of a skip index.",
+    "job_id": "Id of a job.",
+    "schedule": "Name of a schedule.",
+    "key": "Name of an API key.",
+    "share": "Name of a share: `lamella`.",
+    "plan_id": "Id of a plan.",
+}
+_PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
+
+#: Errors of whatever is about a table.
+OF_A_TABLE: Final = (NamespaceNotFound, TableNotFound)
+#: Errors of a question to a snapshot of a table.
+OF_A_SNAPSHOT: Final = (
+    InvalidRequest,
+    *OF_A_TABLE,
+    SnapshotNotFound,
+    SnapshotExpired,
+    ManifestError,
+    StoreError,
+    Unavailable,
+)
+#: Errors of a filter, beside those.
+OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """Who may ask for an operation: a role, and what the role is needed on. No operation is without one.
+
+    ``scope``: ``server``, or the ``namespace`` or ``table`` in the path: the role is needed there. ``public``:
+    everyone, also without a key. ``authenticated``: everyone with a key, who is shown what it may see. ``request``: the
+    operation's handler decides by what the request says, and the service sees to it that it does.
+    """
+
+    scope: Scope
+    role: Role | None = None
+
+    @property
+    def text(self) -> str:
+        """A sentence for the API's description; empty where the operation's own description has to say it."""
+        if self.scope == "public":
+            return "Needs no key."
+        if self.role is None:
+            return "Needs any key; shows what its grants let it see." if self.scope == "authenticated" else ""
+        return f"Needs `{self.role}` on the {self.scope}."
+
+
+PUBLIC: Final = Permission("public")
+AUTHENTICATED: Final = Permission("authenticated")
+BY_REQUEST: Final = Permission("request")
+
+
+def on_table(role: Role) -> Permission:
+    """A role on the table that the path names."""
+    return Permission("table", role)
+
+
+def on_namespace(role: Role) -> Permission:
+    """A role on the namespace that the path names."""
+    return Permission("namespace", role)
+
+
+def on_server(role: Role) -> Permission:
+    """A role on everything."""
+    return Permission("server", role)
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """The answer of an operation that has none."""
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A query or header parameter. ``schema``: its JSON Schema.
+
+    ``maximum_setting``: the setting of the service that says the largest value, where each service may have another.
+    """
+
+    name: str
+    description: str
+    place: Literal["query", "header"] = "query"
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
+    maximum_setting: Literal["page_size_max"] | None = None
+
+
+IDEMPOTENCY_KEY: Final = Parameter(
+    name="Idempotency-Key",
+    place="header",
+    description="Any text of up to 255 printable characters (a version 7 UUID is a good one). The same key with the "
+    "same request answers what it answered before, with the header Idempotency-Replayed, and does nothing again.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+)
+
+
+IF_NONE_MATCH: Final = Parameter(
+    name="If-None-Match",
+    place="header",
+    description="The `ETag` of an answer that the client has. While it holds, the answer is 304 without a body.",
+)
+
+
+class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
+    """One method of one path. ``request_type`` and ``answer_type`` are msgspec types; None and Nothing: no body."""
+
+    #: Its id in the OpenAPI document, and in the audit trail.
+    name: str
+    method: Method
+    path: str
+    permission: Permission
+    summary: str
+    tag: str
+    description: str = ""
+    request_type: Any = None
+    request_media_type: str = JSON
+    answer_type: type[Answer]
+    status: int = 200
+    media_type: str = JSON
+    #: Other forms of the answer, by ``Accept``.
+    other_media_types: tuple[str, ...] = ()
+    #: Without the header Idempotency-Key, which follows from ``resend``.
+    own_parameters: tuple[Parameter, ...] = ()
+    errors: tuple[type[LamellaError], ...] = ()
+    #: What a client may do that does not know whether its request was carried out. ``freely``: send it again, since
+    #: twice does no more than once. ``with_key``: send it again with the same Idempotency-Key. ``reported``: send it
+    #: again, but tell the user of it when that fails too. ``never``: a second answer would not be the first one.
+    resend: Resend = "freely"
+    #: True for a POST that only asks, as a GET does: it is given up once nobody waits for it.
+    is_question: bool = False
+    #: False for a request that the audit trail leaves out although it is no question.
+    is_recorded: bool = True
+    #: Its body may be as large as the service takes; others have a mebibyte.
+    is_large: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """True when it changes nothing."""
+        return self.is_question or self.method == "GET"
+
+    @property
+    def is_audited(self) -> bool:
+        """True when the audit trail has every request."""
+        return self.is_recorded and not self.is_read
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters beside those in the path."""
+        return (IDEMPOTENCY_KEY, *self.own_parameters) if self.resend == "with_key" else self.own_parameters
+
+    @property
+    def path_parameters(self) -> tuple[str, ...]:
+        """The names of the parts in braces of its path."""
+        return tuple(_PATH_PARAMETER.findall(self.path))
+
+
+def operations_of(module: ModuleType) -> tuple[Operation[Any], ...]:
+    """The operations that a module describes, in its order."""
+    return tuple(each for each in vars(module).values() if isinstance(each, Operation))

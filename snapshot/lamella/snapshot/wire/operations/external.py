@@ -1,0 +1,65 @@
+"""Refreshes of external tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    CommitConflict,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidSchema,
+    LocationRefused,
+    ObjectNotFound,
+    OutcomeUnknown,
+    Overloaded,
+    QuotaExceeded,
+    StoreError,
+    Unavailable,
+)
+from lamella.snapshot.wire import RefreshProgress, RefreshTable, RefreshTableAnswer
+from lamella.snapshot.wire.operation import OF_A_TABLE, TABLE, Operation, on_table
+
+REFRESH_TABLE: Final = Operation(
+    name="refresh_table",
+    method="POST",
+    path=TABLE + "/refresh",
+    permission=on_table("write"),
+    summary="Bring an external table up to date with its source",
+    tag="Blocks",
+    description="The source (a directory, a Delta or an Iceberg table) is compared with the table; files "
+    "that are new or others by now are read, and all of it is one snapshot. When nothing changed there is "
+    "no new snapshot. A source that would give wrong rows is refused, with the files and the reason.",
+    request_type=RefreshTable,
+    answer_type=RefreshTableAnswer,
+    errors=(
+        InvalidRequest,
+        LocationRefused,
+        InvalidSchema,
+        BlocksRefused,
+        ObjectNotFound,
+        Overloaded,
+        *OF_A_TABLE,
+        CommitConflict,
+        QuotaExceeded,
+        IdempotencyMismatch,
+        StoreError,
+        Unavailable,
+        OutcomeUnknown,
+    ),
+    resend="with_key",
+)
+
+REFRESH_PROGRESS: Final = Operation(
+    name="refresh_progress",
+    method="GET",
+    path=TABLE + "/refresh",
+    permission=on_table("read"),
+    summary="See how far a refresh is",
+    tag="Blocks",
+    description="Of the refresh that the process which answers has under way; with several processes "
+    "another one may have it.",
+    answer_type=RefreshProgress,
+    errors=OF_A_TABLE,
+)

@@ -1,0 +1,129 @@
+"""Reader feedback, prune rates and the audit trail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lamella.snapshot.errors import (
+    FilterTypeMismatch,
+    InvalidFilter,
+    InvalidPageToken,
+    InvalidRequest,
+    LimitExceeded,
+    NamespaceNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+    TableNotFound,
+    Unavailable,
+    UnknownColumn,
+)
+from lamella.snapshot.wire import (
+    AuditList,
+    FeedbackAnswer,
+    FeedbackCleared,
+    FeedbackInfo,
+    FeedbackRequest,
+    PruneRatesAnswer,
+)
+from lamella.snapshot.wire.operation import BY_REQUEST, OF_A_TABLE, TABLE, Operation, Parameter, on_table
+
+_FEEDBACK: Final = TABLE + "/feedback"
+#: Prune rates are summed up over so long each.
+BUCKET_MS: Final = 300_000
+#: Older sums are forgotten: a week, and a day for whoever looks late.
+KEPT_MS: Final = 8 * 86_400_000
+#: How far a request for prune rates looks back when it does not say.
+DEFAULT_S: Final = 86_400
+#: Entries of the audit trail in one answer, when the request does not say.
+DEFAULT_PAGE: Final = 100
+
+
+REPORT_FEEDBACK: Final = Operation(
+    name="report_feedback",
+    method="POST",
+    path=_FEEDBACK,
+    permission=on_table("write"),
+    summary="Report blocks that held no matching row",
+    tag="Feedback",
+    description="Remembered for everyone who asks the same of the same files, if the service and the table "
+    "take feedback. It is the reader's word: a false report leaves out rows. Saying it twice does no harm.",
+    request_type=FeedbackRequest,
+    answer_type=FeedbackAnswer,
+    errors=(
+        InvalidRequest,
+        InvalidFilter,
+        UnknownColumn,
+        FilterTypeMismatch,
+        LimitExceeded,
+        *OF_A_TABLE,
+        Unavailable,
+        SnapshotNotFound,
+        SnapshotExpired,
+    ),
+    is_large=True,
+)
+
+GET_FEEDBACK: Final = Operation(
+    name="get_feedback",
+    method="GET",
+    path=_FEEDBACK,
+    permission=on_table("read"),
+    summary="See how much feedback is remembered",
+    tag="Feedback",
+    answer_type=FeedbackInfo,
+    errors=(*OF_A_TABLE, Unavailable),
+)
+
+CLEAR_FEEDBACK: Final = Operation(
+    name="clear_feedback",
+    method="DELETE",
+    path=_FEEDBACK,
+    permission=on_table("maintain"),
+    summary="Forget all feedback of a table",
+    tag="Feedback",
+    description="Other processes of the service stop using it within a few seconds.",
+    answer_type=FeedbackCleared,
+    errors=(*OF_A_TABLE, Unavailable),
+)
+
+SHOW_PRUNE_RATES: Final = Operation(
+    name="show_prune_rates",
+    method="GET",
+    path=TABLE + "/prune-rates",
+    permission=on_table("read"),
+    summary="See how well prunes of a table skipped",
+    tag="Prune",
+    description=f"Summed up over all workers and replicas, by buckets of {BUCKET_MS // 1000} seconds. What "
+    "others answered in the last seconds may be missing.",
+    answer_type=PruneRatesAnswer,
+    own_parameters=(
+        Parameter(
+            name="since_s",
+            description=f"How far to look back, in seconds; {DEFAULT_S} when not given.",
+            schema={"type": "integer", "minimum": 1, "maximum": KEPT_MS // 1000},
+        ),
+    ),
+    errors=(InvalidRequest, NamespaceNotFound, TableNotFound, Unavailable),
+)
+
+LIST_AUDIT: Final = Operation(
+    name="list_audit",
+    method="GET",
+    path="/v1/audit",
+    permission=BY_REQUEST,
+    summary="List the changes that were asked for, newest first",
+    tag="Operations",
+    description="Also those that were refused. What others were asked in the last second may be missing.",
+    answer_type=AuditList,
+    own_parameters=(
+        Parameter(name="table", description="Only what was about this `namespace.table`."),
+        Parameter(
+            name="page_size",
+            description=f"Entries in one answer; {DEFAULT_PAGE} when not given.",
+            schema={"type": "integer", "minimum": 1},
+            maximum_setting="page_size_max",
+        ),
+        Parameter(name="page_token", description="`next_page_token` of the answer before."),
+    ),
+    errors=(InvalidRequest, InvalidPageToken, Unavailable),
+)
