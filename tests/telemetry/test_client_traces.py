@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, unquote
 
 import pytest
 from opentelemetry import trace
@@ -12,12 +14,15 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from lamella.client import Lamella, tracing
 from lamella.client.http import RetryPolicy
+from lamella.client.http.call import make_call
 from lamella.client.http.fake_transport import FakeTransport
-from lamella.client.http.tracing import template_of
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from lamella.snapshot.advice import operations as advice_operations
 from lamella.snapshot.errors import OutcomeUnknown, TableNotFound
+from lamella.snapshot.wire import operations
+from lamella.snapshot.wire.operation import operations_of
 from support.both_clients import Asked, AsyncAsked, SyncAsked
 from support.recorded_spans import Recorded, id_of, parent_of, trace_of
 
@@ -121,10 +126,17 @@ def test_paths_are_told_as_the_service_calls_their_routes(tmp_path_factory: pyte
     app = create_app(Settings(warehouse=str(folder)))
     paths = [path for path in app.openapi()["paths"] if path.startswith("/v1/")]
     assert len(paths) > 60
+    described = [*operations.OPERATIONS, *operations_of(advice_operations)]
+    assert {each.path for each in described if each.path.startswith("/v1/")} == set(paths)
     for name in ("x", "tables", "namespaces", "jobs", "a%2Fb", "0190-1"):
-        for path in paths:
-            filled = "/".join(name if part.startswith("{") else part for part in path.split("/"))
-            assert template_of(f"{filled}?page_token={name}") == path
+        for operation in described:
+            names: dict[str, Any] = dict.fromkeys(operation.path_parameters, name)
+            call = make_call(operation, query={"page_token": name}, **names)
+            assert call.template == operation.path
+            filled, _, query = call.path.partition("?")
+            parts = [name if part.startswith("{") else part for part in operation.path.split("/")]
+            assert [unquote(part) for part in filled.split("/")] == parts
+            assert parse_qs(query) == {"page_token": [name]}
 
 
 def test_nothing_is_loaded_where_nobody_traces() -> None:

@@ -12,10 +12,11 @@ from lamella.client.http.call import (
     CallRunner,
     Filter,
     TableName,
-    encode_json,
+    make_call,
     text_tuple,
     timestamp_of,
 )
+from lamella.snapshot.advice import operations
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
@@ -56,7 +57,7 @@ def advice_call(
         budget_share=budget_share,
         **_query_members(moment),
     )
-    return Call(method="POST", path=f"{name.path}/advice", answer=AdviceAnswer, body=encode_json(request))
+    return make_call(operations.ADVISE, name, body=request)
 
 
 def what_if_call(
@@ -81,23 +82,23 @@ def what_if_call(
         seed=seed,
         **_query_members(moment),
     )
-    return Call(method="POST", path=f"{name.path}/what-if", answer=WhatIfAnswer, body=encode_json(request))
+    return make_call(operations.WHAT_IF, name, body=request)
 
 
 def why_not_call(name: TableName, filter: Filter, index: str | None, moment: QueryOptions) -> Call[WhyNotAnswer]:
     """Why indexes do not help."""
     request = WhyNotRequest(filter=filter, index=index, **_query_members(moment))
-    return Call(method="POST", path=f"{name.path}/why-not", answer=WhyNotAnswer, body=encode_json(request))
+    return make_call(operations.WHY_NOT, name, body=request)
 
 
 def recorded_filters_call(name: TableName) -> Call[RecordedList]:
     """The recorded filters."""
-    return Call(method="GET", path=f"{name.path}/recorded", answer=RecordedList)
+    return make_call(operations.LIST_RECORDED, name)
 
 
 def clear_recorded_filters_call(name: TableName) -> Call[RecordedCleared]:
     """Forget them."""
-    return Call(method="DELETE", path=f"{name.path}/recorded", answer=RecordedCleared)
+    return make_call(operations.CLEAR_RECORDED, name)
 
 
 def _query_members(given: QueryOptions) -> dict[str, Any]:

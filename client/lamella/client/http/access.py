@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote, urlencode
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Nothing, encode_json, mutation
-from lamella.snapshot.errors import InvalidRequest
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, make_call
 from lamella.snapshot.wire import (
     CreateKey,
     Grant,
@@ -20,46 +18,43 @@ from lamella.snapshot.wire import (
     Role,
     RotateKey,
     WhoAmI,
+    operations,
 )
+from lamella.snapshot.wire.operation import Nothing
 
-_KEYS: Final = "/v1/keys"
-_GRANTS: Final = "/v1/grants"
 _DAY_S: Final = 86_400
 
 
 def whoami_call() -> Call[WhoAmI]:
     """Who the service takes the caller to be."""
-    return Call(method="GET", path="/v1/whoami", answer=WhoAmI)
+    return make_call(operations.access.WHOAMI)
 
 
 def keys_call() -> Call[KeyList]:
     """The keys that the caller may know of."""
-    return Call(method="GET", path=_KEYS, answer=KeyList)
+    return make_call(operations.access.LIST_KEYS)
 
 
 def key_call(name: str) -> Call[KeyInfo]:
     """One key."""
-    return Call(method="GET", path=_key_path(name), answer=KeyInfo)
+    return make_call(operations.access.GET_KEY, key=name)
 
 
 def create_key_call(request: CreateKey) -> Call[NewKey]:
     """Make a key."""
-    return Call(
-        method="POST",
-        path=_KEYS,
-        answer=NewKey,
-        body=encode_json(request),
+    return make_call(
+        operations.access.CREATE_KEY,
+        body=request,
         once=f"if there is a key {request.name!r} now, nobody has its text: revoke it, and make it again",
     )
 
 
 def rotate_key_call(name: str, request: RotateKey) -> Call[NewKey]:
     """Give a key a new text."""
-    return Call(
-        method="POST",
-        path=f"{_key_path(name)}/rotate",
-        answer=NewKey,
-        body=encode_json(request),
+    return make_call(
+        operations.access.ROTATE_KEY,
+        key=name,
+        body=request,
         # A second rotation would end the text that is in use: the service keeps only the one before.
         once=f"if the key {name!r} was rotated now, nobody has its new text, and its old one ends with the overlap: "
         "make another key for its users, and revoke this one",
@@ -68,24 +63,23 @@ def rotate_key_call(name: str, request: RotateKey) -> Call[NewKey]:
 
 def revoke_key_call(name: str) -> Call[Nothing]:
     """Revoke a key."""
-    return mutation("DELETE", _key_path(name), Nothing)
+    return make_call(operations.access.REVOKE_KEY, key=name)
 
 
 def grants_call(principal: str | None) -> Call[GrantList]:
     """The grants that the caller may know of."""
-    query = "" if principal is None else f"?{urlencode({'principal': principal})}"
-    return Call(method="GET", path=_GRANTS + query, answer=GrantList)
+    return make_call(operations.access.LIST_GRANTS, query={"principal": principal})
 
 
 def give_grant_call(request: GrantRequest) -> Call[GrantInfo]:
     """Give a role."""
-    return mutation("PUT", _GRANTS, GrantInfo, request)
+    return make_call(operations.access.GIVE_GRANT, body=request)
 
 
 def take_grant_call(principal: str, namespace: str | None, table: str | None) -> Call[Nothing]:
     """Take a role away, whichever it is."""
     request = GrantRequest(principal=principal, role="read", namespace=namespace, table=table)
-    return mutation("POST", f"{_GRANTS}/take", Nothing, request)
+    return make_call(operations.access.TAKE_GRANT, body=request)
 
 
 class Keys:
@@ -261,9 +255,3 @@ class AsyncLakeAccess:
     async def whoami(self: AsyncCallRunner) -> WhoAmI:
         """As :meth:`LakeAccess.whoami`."""
         return await self.run(whoami_call())
-
-
-def _key_path(name: str) -> str:
-    if not name:
-        raise InvalidRequest("the name of a key is empty")
-    return f"{_KEYS}/{quote(name, safe='')}"

@@ -10,11 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack
-from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call
 from lamella.client.http.results import PruneResult
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
@@ -25,6 +24,7 @@ from lamella.snapshot.wire import (
     PlanAnswer,
     PlanRequest,
     SegmentBlocks,
+    operations,
 )
 
 # From ranges to addresses: what ``Table`` and its async twin make of answers of ``shape`` "ranges".
@@ -66,9 +66,9 @@ class AddressCache:
 
 def segment_blocks_call(name: TableName, segment_id: str, snapshot_id: str) -> Call[SegmentBlocks]:
     """The addresses of a segment's blocks."""
-    query = urlencode({"snapshot_id": snapshot_id})
-    path = f"{name.path}/segments/{quote(segment_id, safe='')}/blocks?{query}"
-    return Call(method="GET", path=path, answer=SegmentBlocks)
+    return make_call(
+        operations.history.GET_SEGMENT_BLOCKS, name, segment_id=segment_id, query={"snapshot_id": snapshot_id}
+    )
 
 
 def ranges_of(pruned: PruneResult) -> BlockRanges:
@@ -163,8 +163,7 @@ class PlanOptions(TypedDict, total=False):
 
 def plan_call(name: TableName, job: Literal["compact", "recluster"], asked: PlanOptions) -> Call[PlanAnswer]:
     """The call for a plan."""
-    body = msgspec.json.encode(PlanRequest(job=job, **asked))
-    return Call(method="POST", path=f"{name.path}/plan", answer=PlanAnswer, body=body)
+    return make_call(operations.clustering.PLAN, name, body=PlanRequest(job=job, **asked))
 
 
 def blocks_calls(
@@ -175,7 +174,7 @@ def blocks_calls(
     for start in range(0, max(len(locations), 1), at_once):
         some = tuple(locations[start : start + at_once])
         asked = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
-        yield Call(method="POST", path=f"{name.path}/blocks", answer=BlocksAnswer, body=msgspec.json.encode(asked))
+        yield make_call(operations.clustering.BLOCKS, name, body=asked)
 
 
 def join_answers(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire.operation import Operation
 
 Answer = TypeVar("Answer")
 
@@ -29,15 +30,13 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
 
     method: str
     path: str
+    #: The path of the operation, with names in braces.
+    template: str
     answer: type[Answer]
     body: bytes = b""
     mutates: bool = False
     once: str | None = None
     patience_s: float | None = None
-
-
-class Nothing(msgspec.Struct, frozen=True):
-    """The answer of a call that has none."""
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -57,18 +56,6 @@ class TableName(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"{text!r} does not name a table; write namespace.table", table=text)
         return cls(namespace, table)
 
-    @property
-    def path(self) -> str:
-        """The table's path in the API."""
-        return f"{namespace_path(self.namespace)}/tables/{quote(self.table, safe='')}"
-
-
-def namespace_path(name: str) -> str:
-    """A namespace's path in the API; raises InvalidRequest for an empty name."""
-    if not name:
-        raise InvalidRequest("the name of a namespace is empty")
-    return f"/v1/namespaces/{quote(name, safe='')}"
-
 
 def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
     """A time as it travels; raises InvalidRequest for a datetime without a zone."""
@@ -79,10 +66,54 @@ def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
     return timestamp.isoformat()
 
 
-def mutation(method: str, path: str, answer: type[Answer], body: msgspec.Struct | None = None) -> Call[Answer]:
-    """A call that changes something."""
-    data = b"" if body is None else encode_json(body)
-    return Call(method=method, path=path, answer=answer, body=data, mutates=True)
+def make_call(
+    operation: Operation[Answer],
+    table: TableName | None = None,
+    /,
+    *,
+    body: msgspec.Struct | None = None,
+    query: Mapping[str, object] | None = None,
+    once: str | None = None,
+    **names: str,
+) -> Call[Answer]:
+    """A call of an operation. ``table`` and ``names`` fill its path.
+
+    ``query``: members that are None or False are not sent, True is sent as ``true``, and each of a tuple by itself.
+    ``once``: for an operation that is never sent again, what to do when its answer was lost.
+
+    Raises InvalidRequest when a name is empty, or the body cannot be written as JSON.
+    """
+    if table is not None:
+        names.update(namespace=table.namespace, table=table.table)
+    path = operation.path.format_map({name: _path_part(name, value) for name, value in names.items()})
+    text = "" if query is None else _query_text(query)
+    return Call(
+        method=operation.method,
+        path=f"{path}?{text}" if text else path,
+        template=operation.path,
+        answer=operation.answer_type,
+        body=b"" if body is None else encode_json(body),
+        mutates=operation.resend in ("with_key", "reported"),
+        once=once,
+    )
+
+
+def decode_as(answer: type[Answer], call: Call[Any]) -> Call[Answer]:
+    """The same call, whose answer is decoded as a type of the client's own."""
+    replaced: Call[Answer] = msgspec.structs.replace(call, answer=answer)
+    return replaced
+
+
+def _query_text(query: Mapping[str, object]) -> str:
+    given = {name: value for name, value in query.items() if value is not None and value is not False}
+    return urlencode({name: "true" if value is True else value for name, value in given.items()}, doseq=True)
+
+
+def _path_part(name: str, value: str) -> str:
+    if not value:
+        thing = name.removesuffix("_id").replace("_", " ")
+        raise InvalidRequest(f"the {'id' if name.endswith('_id') else 'name'} of the {thing} is empty")
+    return quote(value, safe="")
 
 
 def encode_json(body: object) -> bytes:

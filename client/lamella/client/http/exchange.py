@@ -17,13 +17,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.client import tracing
-from lamella.client.http.call import Call, Nothing
+from lamella.client.http.call import Call
 from lamella.client.http.credential import Credential
 from lamella.client.http.tracing import trace_steps
 from lamella.client.http.transport import HttpRequest, HttpResponse, Outcome, Send, Steps, Wait, parse_address
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
+from lamella.snapshot.wire.operation import Nothing
 
 #: Statuses that say "not now" rather than "no". 408: the request came too slowly, and nothing was done.
 RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})

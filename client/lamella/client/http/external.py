@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, mutation, namespace_path, text_tuple
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, text_tuple
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import (
@@ -20,6 +20,7 @@ from lamella.snapshot.wire import (
     RefreshTableAnswer,
     SourceMode,
     TableInfo,
+    operations,
 )
 
 #: Called now and then with how far a refresh is.
@@ -46,7 +47,7 @@ def create_external_call(
         properties=dict(properties or {}),
         source=source if isinstance(source, ExternalSource) else _source(source),
     )
-    return mutation("POST", f"{namespace_path(name.namespace)}/tables", TableInfo, body)
+    return make_call(operations.tables.CREATE_TABLE, namespace=name.namespace, body=body)
 
 
 def _source(given: Mapping[str, str]) -> ExternalSource:
@@ -61,12 +62,12 @@ def refresh_table_call(
 ) -> Call[RefreshTableAnswer]:
     """Bring a table up to date with its source."""
     body = RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty)
-    return mutation("POST", f"{name.path}/refresh", RefreshTableAnswer, body)
+    return make_call(operations.external.REFRESH_TABLE, name, body=body)
 
 
 def refresh_progress_call(name: TableName) -> Call[RefreshProgress]:
     """How far a refresh is."""
-    return Call(method="GET", path=f"{name.path}/refresh", answer=RefreshProgress)
+    return make_call(operations.external.REFRESH_PROGRESS, name)
 
 
 class TableRefresh:

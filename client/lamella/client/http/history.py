@@ -6,9 +6,8 @@ The calls, and methods of :class:`Table` and its async twin.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypedDict, Unpack
-from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -17,15 +16,16 @@ from lamella.client.http.call import (
     Call,
     CallRunner,
     Filter,
-    Nothing,
     TableName,
     encode_json,
-    mutation,
+    make_call,
     text_tuple,
     timestamp_of,
 )
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import operations
+from lamella.snapshot.wire.operation import Nothing
 
 #: An instant: Unix milliseconds, ISO 8601 text, or an aware datetime.
 Time = int | str | dt.datetime
@@ -59,12 +59,12 @@ def snapshots_call(
         "timestamp": timestamp_of(timestamp),
         "time_zone": None if time_zone == "UTC" else time_zone,
     }
-    return Call(method="GET", path=path_with_query(f"{name.path}/snapshots", query), answer=wire.SnapshotList)
+    return make_call(operations.history.LIST_SNAPSHOTS, name, query=query)
 
 
 def tags_call(name: TableName) -> Call[wire.TagList]:
     """The tags of a table."""
-    return Call(method="GET", path=f"{name.path}/tags", answer=wire.TagList)
+    return make_call(operations.history.LIST_TAGS, name)
 
 
 def put_tag_call(
@@ -87,14 +87,12 @@ def put_tag_call(
         max_age_ms=None if max_age is None else max_age // dt.timedelta(milliseconds=1),
         move=move,
     )
-    return mutation("POST", f"{name.path}/tags", wire.TagInfo, body)
+    return make_call(operations.history.PUT_TAG, name, body=body)
 
 
 def drop_tag_call(name: TableName, tag: str) -> Call[Nothing]:
     """Drop a tag."""
-    if not tag:
-        raise InvalidRequest("the name of a tag is empty")
-    return mutation("DELETE", f"{name.path}/tags/{quote(tag, safe='')}", Nothing)
+    return make_call(operations.history.DROP_TAG, name, tag=tag)
 
 
 def rollback_call(
@@ -109,7 +107,7 @@ def rollback_call(
         time_zone=time_zone,
         base_snapshot_id=base_snapshot_id,
     )
-    return mutation("POST", f"{name.path}/rollback", wire.RollbackAnswer, body)
+    return make_call(operations.history.ROLLBACK, name, body=body)
 
 
 def changes_call(
@@ -132,14 +130,11 @@ def changes_call(
         "time_zone": asked.get("time_zone"),
         "page_size": asked.get("page_size"),
         "page_token": page_token,
+        "net": asked.get("net"),
+        "append_only": asked.get("append_only"),
+        "case_sensitive": asked.get("case_sensitive"),
     }
-    for flag, said in (
-        ("net", asked.get("net", False)),
-        ("append_only", asked.get("append_only", False)),
-        ("case_sensitive", asked.get("case_sensitive", False)),
-    ):
-        query[flag] = "true" if said else None
-    return Call(method="GET", path=path_with_query(f"{name.path}/changes", query), answer=wire.ChangesAnswer)
+    return make_call(operations.history.CHANGES, name, query=query)
 
 
 class ChangesPages:
@@ -160,11 +155,6 @@ class ChangesPages:
             if self._open is None:
                 done.append(part)
         return done
-
-
-def path_with_query(path: str, query: Mapping[str, object]) -> str:
-    text = urlencode({key: value for key, value in query.items() if value is not None})
-    return f"{path}{'?' if text else ''}{text}"
 
 
 def _unix_ms(at: int | dt.datetime | None) -> int | None:

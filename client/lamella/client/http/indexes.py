@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, mutation
-from lamella.snapshot.errors import InvalidRequest
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call
 from lamella.snapshot.wire import (
     CreateIndex,
     IndexInfo,
@@ -26,6 +24,7 @@ from lamella.snapshot.wire import (
     RefreshRequest,
     merged_optimise,
     merged_refresh,
+    operations,
 )
 
 #: Called with each part of a refresh as it is done.
@@ -36,7 +35,7 @@ OnOptimise = Callable[[OptimiseAnswer], None]
 
 def index_kinds_call() -> Call[IndexKindList]:
     """The kinds of indexes."""
-    return Call(method="GET", path="/v1/index-kinds", answer=IndexKindList)
+    return make_call(operations.indexes.LIST_INDEX_KINDS)
 
 
 def create_index_call(
@@ -44,48 +43,47 @@ def create_index_call(
 ) -> Call[IndexInfo]:
     """Make an index."""
     body = CreateIndex(name=index, kind=kind, expression=expression, options=dict(options), time_zone=time_zone)
-    return mutation("POST", f"{name.path}/indexes", IndexInfo, body)
+    return make_call(operations.indexes.CREATE_INDEX, name, body=body)
 
 
 def indexes_call(name: TableName, snapshot_id: str | None, dropped: bool) -> Call[IndexList]:
     """The indexes of a table."""
-    path = f"{name.path}/indexes{_query(snapshot_id, dropped='true' if dropped else None)}"
-    return Call(method="GET", path=path, answer=IndexList)
+    return make_call(operations.indexes.LIST_INDEXES, name, query={"snapshot_id": snapshot_id, "dropped": dropped})
 
 
 def index_call(name: TableName, index: str, snapshot_id: str | None) -> Call[IndexInfo]:
     """One index."""
-    return Call(method="GET", path=_path(name, index) + _query(snapshot_id), answer=IndexInfo)
+    return make_call(operations.indexes.SHOW_INDEX, name, index=index, query={"snapshot_id": snapshot_id})
 
 
 def drop_index_call(name: TableName, index: str) -> Call[IndexInfo]:
     """Drop an index."""
-    return mutation("DELETE", _path(name, index), IndexInfo)
+    return make_call(operations.indexes.DROP_INDEX, name, index=index)
 
 
 def restore_index_call(name: TableName, index: str) -> Call[IndexInfo]:
     """Use a dropped index again."""
-    return mutation("POST", f"{_path(name, index)}/restore", IndexInfo)
+    return make_call(operations.indexes.RESTORE_INDEX, name, index=index)
 
 
 def vacuum_index_call(name: TableName, index: str) -> Call[IndexInfo]:
     """Remove a dropped index for good."""
-    return mutation("POST", f"{_path(name, index)}/vacuum", IndexInfo)
+    return make_call(operations.indexes.VACUUM_INDEX, name, index=index)
 
 
 def refresh_index_call(name: TableName, index: str, request: RefreshRequest) -> Call[RefreshAnswer]:
     """One part of a refresh."""
-    return mutation("POST", f"{_path(name, index)}/refresh", RefreshAnswer, request)
+    return make_call(operations.indexes.REFRESH_INDEX, name, index=index, body=request)
 
 
 def add_index_parts_call(name: TableName, index: str, request: PartsRequest) -> Call[PartsAnswer]:
     """Take up parts that were built elsewhere."""
-    return mutation("POST", f"{_path(name, index)}/parts", PartsAnswer, request)
+    return make_call(operations.indexes.ADD_INDEX_PARTS, name, index=index, body=request)
 
 
 def optimise_index_call(name: TableName, index: str, request: OptimiseRequest) -> Call[OptimiseAnswer]:
     """One part of an optimisation."""
-    return mutation("POST", f"{_path(name, index)}/optimise", OptimiseAnswer, request)
+    return make_call(operations.indexes.OPTIMISE_INDEX, name, index=index, body=request)
 
 
 def next_refresh_request(request: RefreshRequest, part: RefreshAnswer) -> RefreshRequest | None:
@@ -93,18 +91,6 @@ def next_refresh_request(request: RefreshRequest, part: RefreshAnswer) -> Refres
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)
-
-
-def _path(name: TableName, index: str) -> str:
-    if not index:
-        raise InvalidRequest("the name of an index is empty")
-    return f"{name.path}/indexes/{quote(index, safe='')}"
-
-
-def _query(snapshot_id: str | None, dropped: str | None = None) -> str:
-    given = {"snapshot_id": snapshot_id, "dropped": dropped}
-    text = urlencode({key: value for key, value in given.items() if value is not None})
-    return f"?{text}" if text else ""
 
 
 class TableIndexes:

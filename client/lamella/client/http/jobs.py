@@ -5,19 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
 
-from lamella.client.http.call import (
-    AsyncCallRunner,
-    Call,
-    CallRunner,
-    Nothing,
-    TableName,
-    encode_json,
-    mutation,
-    text_tuple,
-)
-from lamella.snapshot.errors import InvalidRequest
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, text_tuple
 from lamella.snapshot.wire import (
     ClaimAnswer,
     ClaimJob,
@@ -38,21 +27,22 @@ from lamella.snapshot.wire import (
     ScheduleInfo,
     ScheduleList,
     SubmitJob,
+    operations,
 )
+from lamella.snapshot.wire.operation import Nothing
 
 #: Called with a job whenever it was looked at.
 OnJob = Callable[[JobInfo], object]
-_JOBS = "/v1/jobs"
 
 
 def job_kinds_call() -> Call[JobKindList]:
     """The kinds of jobs."""
-    return Call(method="GET", path="/v1/job-kinds", answer=JobKindList)
+    return make_call(operations.jobs.LIST_JOB_KINDS)
 
 
 def submit_job_call(request: SubmitJob) -> Call[JobInfo]:
     """Have a job done."""
-    return mutation("POST", _JOBS, JobInfo, request)
+    return make_call(operations.jobs.SUBMIT_JOB, body=request)
 
 
 def jobs_call(
@@ -70,55 +60,48 @@ def jobs_call(
         "page_size": page_size,
         "page_token": page_token,
     }
-    given = {name: value for name, value in query.items() if value is not None}
-    return Call(method="GET", path=_JOBS + (f"?{urlencode(given)}" if given else ""), answer=JobList)
+    return make_call(operations.jobs.LIST_JOBS, query=query)
 
 
 def job_call(job_id: str) -> Call[JobInfo]:
     """A job as it stands."""
-    return Call(method="GET", path=_path(job_id), answer=JobInfo)
+    return make_call(operations.jobs.GET_JOB, job_id=job_id)
 
 
 def job_log_call(job_id: str, after: int, limit: int | None) -> Call[JobLog]:
     """Lines of a job's log."""
-    query = {"after": after, **({} if limit is None else {"limit": limit})}
-    return Call(method="GET", path=f"{_path(job_id)}/log?{urlencode(query)}", answer=JobLog)
+    query = {"after": after, "limit": limit}
+    return make_call(operations.jobs.GET_JOB_LOG, job_id=job_id, query=query)
 
 
 def cancel_job_call(job_id: str) -> Call[JobInfo]:
     """Cancel a job. Saying it twice does no harm, so it needs no idempotency key; so it is with all that follow."""
-    return Call(method="POST", path=f"{_path(job_id)}/cancel", answer=JobInfo)
+    return make_call(operations.jobs.CANCEL_JOB, job_id=job_id)
 
 
 def retry_job_call(job_id: str) -> Call[JobInfo]:
     """Try a job again."""
-    return Call(method="POST", path=f"{_path(job_id)}/retry", answer=JobInfo)
+    return make_call(operations.jobs.RETRY_JOB, job_id=job_id)
 
 
 def claim_job_call(request: ClaimJob) -> Call[ClaimAnswer]:
     """Take the next job."""
-    return Call(method="POST", path=f"{_JOBS}/claim", answer=ClaimAnswer, body=encode_json(request))
+    return make_call(operations.jobs.CLAIM_JOB, body=request)
 
 
 def heartbeat_job_call(job_id: str, told: Heartbeat) -> Call[HeartbeatAnswer]:
     """Keep a job."""
-    return Call(method="POST", path=f"{_path(job_id)}/heartbeat", answer=HeartbeatAnswer, body=encode_json(told))
+    return make_call(operations.jobs.HEARTBEAT_JOB, job_id=job_id, body=told)
 
 
 def finish_job_call(job_id: str, told: FinishJob) -> Call[JobInfo]:
     """End an attempt."""
-    return Call(method="POST", path=f"{_path(job_id)}/finish", answer=JobInfo, body=encode_json(told))
+    return make_call(operations.jobs.FINISH_JOB, job_id=job_id, body=told)
 
 
 def due_jobs_call() -> Call[DueAnswer]:
     """Enqueue what schedules and policies ask for now."""
-    return Call(method="POST", path=f"{_JOBS}/due", answer=DueAnswer)
-
-
-def _path(job_id: str) -> str:
-    if not job_id:
-        raise InvalidRequest("a job's id is empty")
-    return f"{_JOBS}/{quote(job_id, safe='')}"
+    return make_call(operations.jobs.ENQUEUE_DUE_JOBS)
 
 
 def _request(
@@ -367,43 +350,37 @@ class AsyncJobs:
 
 def schedules_call(name: TableName) -> Call[ScheduleList]:
     """The schedules of a table."""
-    return Call(method="GET", path=f"{name.path}/schedules", answer=ScheduleList)
+    return make_call(operations.jobs.LIST_SCHEDULES, name)
 
 
 def schedule_call(name: TableName, schedule: str) -> Call[ScheduleInfo]:
     """One of them."""
-    return Call(method="GET", path=_schedule(name, schedule), answer=ScheduleInfo)
+    return make_call(operations.jobs.GET_SCHEDULE, name, schedule=schedule)
 
 
 def put_schedule_call(name: TableName, schedule: str, request: PutSchedule) -> Call[ScheduleInfo]:
     """Make or replace one. Doing it twice does no harm, so it needs no idempotency key."""
-    return Call(method="PUT", path=_schedule(name, schedule), answer=ScheduleInfo, body=encode_json(request))
+    return make_call(operations.jobs.PUT_SCHEDULE, name, schedule=schedule, body=request)
 
 
 def drop_schedule_call(name: TableName, schedule: str) -> Call[Nothing]:
     """Drop one."""
-    return mutation("DELETE", _schedule(name, schedule), Nothing)
+    return make_call(operations.jobs.DROP_SCHEDULE, name, schedule=schedule)
 
 
 def policy_call(name: TableName) -> Call[PolicyInfo]:
     """A table's policy."""
-    return Call(method="GET", path=f"{name.path}/policy", answer=PolicyInfo)
+    return make_call(operations.jobs.GET_POLICY, name)
 
 
 def put_policy_call(name: TableName, policy: Policy) -> Call[PolicyInfo]:
     """Make or replace it. Doing it twice does no harm, so it needs no idempotency key."""
-    return Call(method="PUT", path=f"{name.path}/policy", answer=PolicyInfo, body=encode_json(policy))
+    return make_call(operations.jobs.PUT_POLICY, name, body=policy)
 
 
 def drop_policy_call(name: TableName) -> Call[Nothing]:
     """Drop it."""
-    return mutation("DELETE", f"{name.path}/policy", Nothing)
-
-
-def _schedule(name: TableName, schedule: str) -> str:
-    if not schedule:
-        raise InvalidRequest("a schedule's name is empty")
-    return f"{name.path}/schedules/{quote(schedule, safe='')}"
+    return make_call(operations.jobs.DROP_POLICY, name)
 
 
 class TableSchedules:

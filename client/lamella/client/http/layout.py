@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import urlencode
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, mutation, text_tuple
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, text_tuple
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.wire import (
     ClusteringAnswer,
@@ -15,6 +14,7 @@ from lamella.snapshot.wire import (
     RegroupAnswer,
     RegroupRequest,
     merged_regroup,
+    operations,
 )
 
 #: Called with each part of a regrouping as it is done.
@@ -25,7 +25,7 @@ _GIVEN_UP: Final = 3
 
 def cluster_key_call(name: TableName) -> Call[ClusterKeyInfo]:
     """The cluster key in force."""
-    return Call(method="GET", path=f"{name.path}/cluster-key", answer=ClusterKeyInfo)
+    return make_call(operations.clustering.SHOW_CLUSTER_KEY, name)
 
 
 def cluster_by_call(
@@ -33,7 +33,7 @@ def cluster_by_call(
 ) -> Call[ClusterKeyInfo]:
     """Another cluster key."""
     request = ClusterKeyRequest(columns=text_tuple("columns", columns), kind=kind, base_snapshot_id=base_snapshot_id)
-    return mutation("PUT", f"{name.path}/cluster-key", ClusterKeyInfo, request)
+    return make_call(operations.clustering.SET_CLUSTER_KEY, name, body=request)
 
 
 def clustering_call(
@@ -47,18 +47,21 @@ def clustering_call(
     recorded: int | None,
 ) -> Call[ClusteringAnswer]:
     """How a table is laid out."""
-    asked: list[tuple[str, str]] = [("key", column) for column in text_tuple("key", key)]
-    given = (("kind", kind), ("snapshot_id", snapshot_id), ("where", where), ("recorded", recorded))
-    asked += [(parameter, str(value)) for parameter, value in given if value is not None]
-    asked += [("time_zone", time_zone)] if time_zone != "UTC" else []
-    asked += [("case_sensitive", "true")] if case_sensitive else []
-    query = f"?{urlencode(asked)}" if asked else ""
-    return Call(method="GET", path=f"{name.path}/clustering{query}", answer=ClusteringAnswer)
+    query = {
+        "key": text_tuple("key", key),
+        "kind": kind,
+        "snapshot_id": snapshot_id,
+        "where": where,
+        "recorded": recorded,
+        "time_zone": None if time_zone == "UTC" else time_zone,
+        "case_sensitive": case_sensitive,
+    }
+    return make_call(operations.clustering.SHOW_CLUSTERING, name, query=query)
 
 
 def regroup_call(name: TableName, request: RegroupRequest) -> Call[RegroupAnswer]:
     """One part of a regrouping."""
-    return mutation("POST", f"{name.path}/regroup", RegroupAnswer, request)
+    return make_call(operations.clustering.REGROUP, name, body=request)
 
 
 def has_next_part(parts: Sequence[RegroupAnswer], request: RegroupRequest) -> bool:

@@ -12,12 +12,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Final, Protocol, Self, TypedDict, Unpack
-from urllib.parse import quote
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Nothing, TableName, timestamp_of
-from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, timestamp_of
+from lamella.snapshot.errors import LamellaError, NotFound
 from lamella.snapshot.wire import (
     LeaseInfo,
     LeaseList,
@@ -29,7 +28,9 @@ from lamella.snapshot.wire import (
     VerifyRequest,
     merged_vacuum,
     merged_verification,
+    operations,
 )
+from lamella.snapshot.wire.operation import Nothing
 
 #: Called with each part of a clean-up as it is done.
 OnVacuum = Callable[[VacuumAnswer], None]
@@ -37,39 +38,32 @@ OnVacuum = Callable[[VacuumAnswer], None]
 
 def vacuum_call(name: TableName, request: VacuumRequest) -> Call[VacuumAnswer]:
     """One part of a table's clean-up. Repeating a part does no harm, so it needs no idempotency key."""
-    return Call(method="POST", path=f"{name.path}/vacuum", answer=VacuumAnswer, body=msgspec.json.encode(request))
+    return make_call(operations.maintenance.VACUUM, name, body=request)
 
 
 def purge_dropped_call(request: VacuumRequest) -> Call[VacuumAnswer]:
     """One part of the clean-up of dropped tables."""
-    return Call(method="POST", path="/v1/vacuum-dropped", answer=VacuumAnswer, body=msgspec.json.encode(request))
+    return make_call(operations.maintenance.VACUUM_DROPPED, body=request)
 
 
 def lease_call(name: TableName, request: LeaseRequest) -> Call[LeaseInfo]:
     """Take a lease. Sent twice it makes two, of which the first ends by itself."""
-    return Call(method="POST", path=f"{name.path}/leases", answer=LeaseInfo, body=msgspec.json.encode(request))
+    return make_call(operations.maintenance.TAKE_LEASE, name, body=request)
 
 
 def renew_lease_call(name: TableName, lease_id: str, ttl_s: int) -> Call[LeaseInfo]:
     """Renew a lease."""
-    body = msgspec.json.encode(RenewRequest(ttl_s=ttl_s))
-    return Call(method="POST", path=_lease(name, lease_id), answer=LeaseInfo, body=body)
+    return make_call(operations.maintenance.RENEW_LEASE, name, lease_id=lease_id, body=RenewRequest(ttl_s=ttl_s))
 
 
 def release_lease_call(name: TableName, lease_id: str) -> Call[Nothing]:
     """End a lease."""
-    return Call(method="DELETE", path=_lease(name, lease_id), answer=Nothing)
+    return make_call(operations.maintenance.RELEASE_LEASE, name, lease_id=lease_id)
 
 
 def leases_call(name: TableName) -> Call[LeaseList]:
     """The leases of a table."""
-    return Call(method="GET", path=f"{name.path}/leases", answer=LeaseList)
-
-
-def _lease(name: TableName, lease_id: str) -> str:
-    if not lease_id:
-        raise InvalidRequest("a lease's id is empty")
-    return f"{name.path}/leases/{quote(lease_id, safe='')}"
+    return make_call(operations.maintenance.LIST_LEASES, name)
 
 
 def next_vacuum_request(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | None:
@@ -359,7 +353,7 @@ def verify_request(asked: VerifyOptions) -> VerifyRequest:
 
 def verify_call(name: TableName, request: VerifyRequest) -> Call[VerifyAnswer]:
     """The call for one part."""
-    return Call(method="POST", path=f"{name.path}/verify", answer=VerifyAnswer, body=msgspec.json.encode(request))
+    return make_call(operations.maintenance.VERIFY, name, body=request)
 
 
 def next_verify_request(request: VerifyRequest, part: VerifyAnswer) -> VerifyRequest | None:

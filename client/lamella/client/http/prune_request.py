@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from lamella.client.http import call as calls
-from lamella.client.http.call import Call, Filter, TableName, encode_json, text_tuple, timestamp_of
+from lamella.client.http.call import Call, Filter, TableName, decode_as, make_call, text_tuple, timestamp_of
 from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -26,6 +26,7 @@ from lamella.snapshot.wire import (
     Report,
     Residual,
     Stage,
+    operations,
 )
 
 #: One column of an order: the wire's own, or SQL text (``price DESC NULLS LAST``).
@@ -264,17 +265,17 @@ def prune_call(
         reader_columns=text_tuple("reader_columns", reader_columns),
         **msgspec.structs.asdict(behind),
     )
-    return Call(method="POST", path=f"{name.path}/prune", answer=PruneResult, body=encode_json(body))
+    return decode_as(PruneResult, make_call(operations.prune.PRUNE, name, body=body))
 
 
 def prune_batch_call(name: TableName, body: wire.BatchRequest) -> Call[PruneBatchResult]:
     """The blocks that each of many filters leaves."""
-    return Call(method="POST", path=f"{name.path}/prune/batch", answer=PruneBatchResult, body=encode_json(body))
+    return decode_as(PruneBatchResult, make_call(operations.prune.PRUNE_BATCH, name, body=body))
 
 
 def diff_call(name: TableName, body: wire.DiffRequest) -> Call[wire.DiffAnswer]:
     """The blocks that came and went between two snapshots."""
-    return Call(method="POST", path=f"{name.path}/diff", answer=wire.DiffAnswer, body=encode_json(body))
+    return make_call(operations.prune.DIFF, name, body=body)
 
 
 def aggregate_call(
@@ -299,7 +300,7 @@ def aggregate_call(
         time_zone=time_zone,
         case_sensitive=case_sensitive,
     )
-    return Call(method="POST", path=f"{name.path}/aggregate", answer=AggregateResult, body=encode_json(body))
+    return decode_as(AggregateResult, make_call(operations.prune.AGGREGATE, name, body=body))
 
 
 #: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).

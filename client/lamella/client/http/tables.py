@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lamella.client.http.call import (
-    AsyncCallRunner,
-    Call,
-    CallRunner,
-    Nothing,
-    TableName,
-    mutation,
-    namespace_path,
-    text_tuple,
-)
-from lamella.client.http.history import path_with_query
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, text_tuple
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.wire import operations
+from lamella.snapshot.wire.operation import Nothing
 
 #: How long a commit may take whose blocks come in lists, and so much longer for each of them.
 _LISTED_S: Final = 60.0
@@ -34,39 +25,39 @@ _LISTED_BLOCK_S: Final = 0.02
 
 def config_call() -> Call[wire.ServiceConfig]:
     """The service's version and limits."""
-    return Call(method="GET", path="/v1/config", answer=wire.ServiceConfig)
+    return make_call(operations.health.CONFIG)
 
 
 def namespaces_call() -> Call[wire.NamespaceList]:
     """List the namespaces."""
-    return Call(method="GET", path="/v1/namespaces", answer=wire.NamespaceList)
+    return make_call(operations.tables.LIST_NAMESPACES)
 
 
 def create_namespace_call(name: str, properties: Mapping[str, str]) -> Call[wire.NamespaceInfo]:
     """Make a namespace."""
     body = wire.CreateNamespace(name=name, properties=dict(properties))
-    return mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
+    return make_call(operations.tables.CREATE_NAMESPACE, body=body)
 
 
 def change_namespace_call(name: str, set: Mapping[str, str], remove: Sequence[str]) -> Call[wire.NamespaceInfo]:
     """Set and remove properties of a namespace."""
     body = wire.NamespaceChange(set=dict(set), remove=text_tuple("remove", remove))
-    return mutation("POST", f"{namespace_path(name)}/properties", wire.NamespaceInfo, body)
+    return make_call(operations.tables.CHANGE_NAMESPACE, namespace=name, body=body)
 
 
 def namespace_quota_call(name: str) -> Call[wire.NamespaceQuota]:
     """How much there is in a namespace, and may be."""
-    return Call(method="GET", path=f"{namespace_path(name)}/quota", answer=wire.NamespaceQuota)
+    return make_call(operations.tables.NAMESPACE_QUOTA, namespace=name)
 
 
 def drop_namespace_call(name: str) -> Call[Nothing]:
     """Drop an empty namespace."""
-    return mutation("DELETE", namespace_path(name), Nothing)
+    return make_call(operations.tables.DROP_NAMESPACE, namespace=name)
 
 
 def tables_call(namespace: str) -> Call[wire.TableList]:
     """List the tables of a namespace."""
-    return Call(method="GET", path=f"{namespace_path(namespace)}/tables", answer=wire.TableList)
+    return make_call(operations.tables.LIST_TABLES, namespace=namespace)
 
 
 def create_table_call(
@@ -89,12 +80,12 @@ def create_table_call(
         properties=dict(properties),
         cluster_kind=msgspec.UNSET if cluster_kind == "linear" else cluster_kind,
     )
-    return mutation("POST", f"{namespace_path(name.namespace)}/tables", wire.TableInfo, body)
+    return make_call(operations.tables.CREATE_TABLE, namespace=name.namespace, body=body)
 
 
 def table_call(name: TableName) -> Call[wire.TableInfo]:
     """A table as it stands."""
-    return Call(method="GET", path=name.path, answer=wire.TableInfo)
+    return make_call(operations.tables.GET_TABLE, name)
 
 
 def register_call(
@@ -117,7 +108,7 @@ def register_call(
         other_formats=msgspec.UNSET if other_formats == "refuse" else other_formats,
         take_replaced=take_replaced or msgspec.UNSET,
     )
-    return mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
+    return make_call(operations.commits.REGISTER, name, body=body)
 
 
 def commit_call(
@@ -144,7 +135,7 @@ def commit_call(
         no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
         take_replaced=take_replaced or msgspec.UNSET,
     )
-    call = mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+    call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:
         return call
     patience_s = _LISTED_S + _LISTED_BLOCK_S * sum(each.block_count for each in added_from)
@@ -153,35 +144,28 @@ def commit_call(
 
 def schema_call(name: TableName) -> Call[wire.SchemaInfo]:
     """A table's columns, now and before."""
-    return Call(method="GET", path=f"{name.path}/schema", answer=wire.SchemaInfo)
+    return make_call(operations.tables.SHOW_SCHEMA, name)
 
 
 def evolve_call(name: TableName, changes: Sequence[SchemaChange], base_schema_id: int | None) -> Call[wire.SchemaInfo]:
     """Change a table's columns."""
     body = wire.EvolveRequest(changes=tuple(changes), base_schema_id=base_schema_id)
-    return mutation("POST", f"{name.path}/schema", wire.SchemaInfo, body)
+    return make_call(operations.tables.EVOLVE_SCHEMA, name, body=body)
 
 
 def snapshot_call(name: TableName, snapshot_id: str) -> Call[Snapshot]:
     """A snapshot's manifest."""
-    return Call(method="GET", path=f"{name.path}/snapshots/{_id(snapshot_id)}", answer=Snapshot)
+    return make_call(operations.history.GET_SNAPSHOT, name, snapshot_id=snapshot_id)
 
 
 def segment_call(name: TableName, segment_id: str, snapshot_id: str | None) -> Call[Segment]:
     """A segment's manifest; ``snapshot_id`` None: a segment of the current snapshot."""
-    query = "" if snapshot_id is None else f"?{urlencode({'snapshot_id': snapshot_id})}"
-    return Call(method="GET", path=f"{name.path}/segments/{_id(segment_id)}{query}", answer=Segment)
-
-
-def _id(text: str) -> str:
-    if not text:
-        raise InvalidRequest("an id is empty")
-    return quote(text, safe="")
+    return make_call(operations.history.GET_SEGMENT, name, segment_id=segment_id, query={"snapshot_id": snapshot_id})
 
 
 def dropped_tables_call(namespace: str) -> Call[wire.DroppedList]:
     """The dropped tables of a namespace."""
-    return Call(method="GET", path=f"{namespace_path(namespace)}/dropped", answer=wire.DroppedList)
+    return make_call(operations.tables.LIST_DROPPED, namespace=namespace)
 
 
 def undrop_table_call(name: TableName, table_id: str | None, as_name: str | None) -> Call[wire.TableInfo]:
@@ -192,13 +176,13 @@ def undrop_table_call(name: TableName, table_id: str | None, as_name: str | None
         body = wire.UndropRequest(table_id=table_id, as_name=name.table)
     else:
         raise InvalidRequest("with table_id the table gets the name that is given; as_name says it twice")
-    return mutation("POST", f"{namespace_path(name.namespace)}/undrop", wire.TableInfo, body)
+    return make_call(operations.tables.UNDROP_TABLE, namespace=name.namespace, body=body)
 
 
 def drop_table_call(name: TableName, purge: bool, base_snapshot_id: str | None) -> Call[Nothing]:
     """Drop a table."""
-    query = {"purge": "true" if purge else None, "base_snapshot_id": base_snapshot_id}
-    return mutation("DELETE", path_with_query(name.path, query), Nothing)
+    query = {"purge": purge, "base_snapshot_id": base_snapshot_id}
+    return make_call(operations.tables.DROP_TABLE, name, query=query)
 
 
 class TableContents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,32 +15,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: What stands behind these parts of a path is a name or an id.
-_NAMED: Final = {
-    "indexes": "{index}",
-    "jobs": "{job_id}",
-    "keys": "{key}",
-    "leases": "{lease_id}",
-    "namespaces": "{namespace}",
-    "schedules": "{schedule}",
-    "segments": "{segment_id}",
-    "snapshots": "{snapshot_id}",
-    "tables": "{table}",
-    "tags": "{tag}",
-}
-_NOT_NAMES: Final = frozenset({("jobs", "claim"), ("jobs", "due")})
-
-
-def template_of(path: str) -> str:
-    """A path of the API without names and ids, as the service calls the route; one of few texts."""
-    parts = path.partition("?")[0].split("/")
-    found, before = [], ""
-    for part in parts:
-        name = _NAMED.get(before) if (before, part) not in _NOT_NAMES else None
-        found.append(part if name is None else name)
-        before = part if name is None else ""
-    return "/".join(found)
-
 
 def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Steps[Answer]) -> Steps[Answer]:
     """The same steps, with spans around them and the trace in every request."""
@@ -48,7 +22,7 @@ def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Ste
 
     where: dict[str, Any] = {
         "http.request.method": call.method,
-        "url.template": template_of(call.path),
+        "url.template": call.template,
         "server.address": address.host,
         "server.port": address.port,
     }

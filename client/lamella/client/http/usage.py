@@ -6,11 +6,10 @@ The calls, and methods of :class:`Table`, the client and their async twins.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from urllib.parse import urlencode
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Filter, TableName, encode_json, text_tuple
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Filter, TableName, make_call, text_tuple
 from lamella.snapshot.wire import (
     AuditEntry,
     AuditList,
@@ -19,6 +18,7 @@ from lamella.snapshot.wire import (
     FeedbackInfo,
     FeedbackRequest,
     PruneRatesAnswer,
+    operations,
 )
 
 _DAY_S = 86_400
@@ -26,16 +26,13 @@ _DAY_S = 86_400
 
 def prune_rates_call(name: TableName, since_s: int) -> Call[PruneRatesAnswer]:
     """How well prunes of a table skipped."""
-    return Call(
-        method="GET", path=f"{name.path}/prune-rates?{urlencode({'since_s': since_s})}", answer=PruneRatesAnswer
-    )
+    return make_call(operations.usage.SHOW_PRUNE_RATES, name, query={"since_s": since_s})
 
 
 def audit_call(table: str | None, page_size: int | None, page_token: str | None) -> Call[AuditList]:
     """A page of the audit trail."""
     query = {"table": table, "page_size": page_size, "page_token": page_token}
-    given = {name: value for name, value in query.items() if value is not None}
-    return Call(method="GET", path="/v1/audit" + (f"?{urlencode(given)}" if given else ""), answer=AuditList)
+    return make_call(operations.usage.LIST_AUDIT, query=query)
 
 
 class TableUsage:
@@ -113,24 +110,19 @@ def report_calls(
     places = text_tuple("locations", locations)
     parts = [places[at : at + _BLOCKS_PER_REPORT] for at in range(0, len(places), _BLOCKS_PER_REPORT)] or [()]
     return [
-        Call(
-            method="POST",
-            path=f"{name.path}/feedback",
-            answer=FeedbackAnswer,
-            body=encode_json(msgspec.structs.replace(request, empty=part)),
-        )
+        make_call(operations.usage.REPORT_FEEDBACK, name, body=msgspec.structs.replace(request, empty=part))
         for part in parts
     ]
 
 
 def feedback_call(name: TableName) -> Call[FeedbackInfo]:
     """How much is remembered."""
-    return Call(method="GET", path=f"{name.path}/feedback", answer=FeedbackInfo)
+    return make_call(operations.usage.GET_FEEDBACK, name)
 
 
 def clear_feedback_call(name: TableName) -> Call[FeedbackCleared]:
     """Forget all of it."""
-    return Call(method="DELETE", path=f"{name.path}/feedback", answer=FeedbackCleared)
+    return make_call(operations.usage.CLEAR_FEEDBACK, name)
 
 
 class TableFeedback:
