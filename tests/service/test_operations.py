@@ -9,8 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from lamella import service
 from lamella.service.app import operations
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
@@ -21,7 +23,7 @@ from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import ServiceConfig
 from lamella.snapshot.wire import operations as table
-from lamella.snapshot.wire.operation import PATH_PARAMETERS, Nothing, Operation, operations_of
+from lamella.snapshot.wire.operation import JSON, PATH_PARAMETERS, Nothing, Operation, operations_of
 
 #: Each has its part of the table in its own folder.
 WORLDS = (advice, iceberg, sharing)
@@ -98,3 +100,14 @@ def test_every_parameter_is_described() -> None:
             if parameter.maximum_setting is not None:
                 assert parameter.maximum_setting in ServiceConfig.__struct_fields__
                 assert parameter.maximum_setting in Settings.model_fields
+
+
+def test_handlers_decode_the_types_of_the_table() -> None:
+    """What the table says a request is, is what the routes of the topic read; a form is no JSON."""
+    for path in sorted(Path(service.__path__[0]).glob("*/routes.py")):
+        routes = import_module(f"{service.__name__}.{path.parent.name}.routes")
+        decoded = {value.type for value in vars(routes).values() if isinstance(value, msgspec.json.Decoder)}
+        said = operations_of(routes.operations)
+        assert decoded == {
+            each.request_type for each in said if each.request_type is not None and each.request_media_type == JSON
+        }, path
