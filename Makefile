@@ -128,14 +128,19 @@ docs: $(READY)  ## build the documentation's site into build/site; a broken link
 docs-serve: docs  ## build it and serve it at http://127.0.0.1:8000 (DOCS_PORT)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(DOCS_PORT)
 
+.PHONY: sync-client
+sync-client: $(READY)  ## write the synchronous client from the asynchronous one
+	$(BIN)/python scripts/write_sync_client.py
+
 .PHONY: reference
-reference: $(READY)  ## write the reference pages, the OpenAPI document and lists in docs/ anew
+reference: sync-client  ## write the reference pages, the OpenAPI document and lists in docs/ anew
 	$(BIN)/python scripts/write_reference.py
 
 .PHONY: lint
 lint: $(READY)  ## check style and layout of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python scripts/write_sync_client.py --check
 
 .PHONY: format
 format: $(READY)  ## lay out the code, mend what can be mended

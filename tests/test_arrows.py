@@ -46,7 +46,8 @@ RULES = (
             # Only inside Table.scan, and for type checkers: see the test of what importing the client loads.
             "lamella.client.scan",
             "lamella.client.presigned",
-            "lamella.client.advice.calls",  # the methods of tables that ask for advice
+            "lamella.client.advice.aio",  # the methods of tables that ask for advice
+            "lamella.client.advice.sync",
             "lamella.client.tracing",  # which loads nothing of ours but the errors
             "lamella.snapshot.storage.Store",
         ),

@@ -21,8 +21,10 @@ called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-ke
 #: Modules, and what of each stands on the page.
 _PARTS = (
     ("lamella.client", ("Lamella", "AsyncLamella")),
-    ("lamella.client.http", ("Table", "AsyncTable", "AggregateResult", "PruneResult", "RetryPolicy", "SnapshotLease")),
-    ("lamella.client.http.jobs", ("Jobs",)),
+    (
+        "lamella.client.http",
+        ("Table", "AsyncTable", "AggregateResult", "PruneResult", "RetryPolicy", "SnapshotLease", "Jobs"),
+    ),
     ("lamella.client.scan", ("Scan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
     (

@@ -21,11 +21,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lamella.client.http.blocks import blocks_calls, join_answers
-from lamella.client.http.call import CallRunner, TableName
-from lamella.client.http.connection import Connection
+from lamella.client.http.call import TableName
 from lamella.client.http.credential import token_of
 from lamella.client.http.exchange import RetryPolicy, retry_after_s
 from lamella.client.http.prune_request import Stages, merge_pages, prune_call
+from lamella.client.http.sync.connection import Connection
+from lamella.client.http.sync.runner import CallRunner
 from lamella.client.http.transport import (
     HttpRequest,
     HttpResponse,

@@ -1,15 +1,13 @@
-"""Advice about indexes and cluster keys: the calls, and methods of :class:`Table` and its async twin."""
+"""Calls for advice about indexes and cluster keys."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from lamella.client.http.call import (
-    AsyncCallRunner,
     Call,
-    CallRunner,
     Filter,
     TableName,
     make_call,
@@ -103,120 +101,3 @@ def clear_recorded_filters_call(name: TableName) -> Call[RecordedCleared]:
 
 def _query_members(given: QueryOptions) -> dict[str, Any]:
     return {**given, "timestamp": timestamp_of(given.get("timestamp"))}
-
-
-class TableAdvice:
-    """Advice about a table; a part of :class:`lamella.client.Table`."""
-
-    _lake: CallRunner
-    _name: TableName
-
-    def advise(
-        self,
-        columns: Sequence[str] | None = None,
-        kinds: Sequence[str] | None = None,
-        *,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
-        budget_bytes: float | None = None,
-        budget_share: float | None = None,
-        **moment: Unpack[QueryOptions],
-    ) -> AdviceAnswer:
-        """How much look-ups skip, and what indexes would add and take; from manifests, without reading data.
-
-        ``columns``, ``kinds``: None: all. ``options``: by kind. ``budget_bytes``, or ``budget_share`` of the data's
-        bytes: how sharp an index can be within it.
-
-        Raises UnknownColumn, InvalidRequest (a kind, an option, a budget), TableNotFound, SnapshotNotFound.
-        """
-        return self._lake.run(
-            advice_call(self._name, columns, kinds, options or {}, budget_bytes, budget_share, moment)
-        )
-
-    def what_if(
-        self,
-        *,
-        index: IndexChange | None = None,
-        cluster_key: Sequence[str] | None = None,
-        rows_per_block: int | None = None,
-        filters: Sequence[Filter] = (),
-        recorded: int = 100,
-        sample_blocks: int = 0,
-        seed: int = 0,
-        **moment: Unpack[QueryOptions],
-    ) -> WhatIfAnswer:
-        """What filters would read after one change.
-
-        Exactly one of ``index``, ``cluster_key`` and ``rows_per_block``. ``filters``: none: those that were recorded,
-        the latest ``recorded`` of them. ``sample_blocks``: read so many blocks, to measure instead of estimating.
-
-        Raises InvalidRequest, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
-        """
-        return self._lake.run(
-            what_if_call(self._name, index, cluster_key, rows_per_block, filters, recorded, sample_blocks, seed, moment)
-        )
-
-    def why_not(self, filter: Filter, index: str | None = None, **moment: Unpack[QueryOptions]) -> WhyNotAnswer:
-        """Why indexes (``index``: only that one) do not help with a filter.
-
-        Raises IndexNotFound, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
-        """
-        return self._lake.run(why_not_call(self._name, filter, index, moment))
-
-    def recorded_filters(self) -> RecordedList:
-        """The filters that were recorded of the table, the latest first; raises TableNotFound."""
-        return self._lake.run(recorded_filters_call(self._name))
-
-    def clear_recorded_filters(self) -> int:
-        """Forget them; returns how many there were. Raises TableNotFound."""
-        return self._lake.run(clear_recorded_filters_call(self._name)).filters
-
-
-class AsyncTableAdvice:
-    """The asyncio twin of :class:`TableAdvice`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-
-    async def advise(
-        self,
-        columns: Sequence[str] | None = None,
-        kinds: Sequence[str] | None = None,
-        *,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
-        budget_bytes: float | None = None,
-        budget_share: float | None = None,
-        **moment: Unpack[QueryOptions],
-    ) -> AdviceAnswer:
-        """As :meth:`TableAdvice.advise`."""
-        return await self._lake.run(
-            advice_call(self._name, columns, kinds, options or {}, budget_bytes, budget_share, moment)
-        )
-
-    async def what_if(
-        self,
-        *,
-        index: IndexChange | None = None,
-        cluster_key: Sequence[str] | None = None,
-        rows_per_block: int | None = None,
-        filters: Sequence[Filter] = (),
-        recorded: int = 100,
-        sample_blocks: int = 0,
-        seed: int = 0,
-        **moment: Unpack[QueryOptions],
-    ) -> WhatIfAnswer:
-        """As :meth:`TableAdvice.what_if`."""
-        return await self._lake.run(
-            what_if_call(self._name, index, cluster_key, rows_per_block, filters, recorded, sample_blocks, seed, moment)
-        )
-
-    async def why_not(self, filter: Filter, index: str | None = None, **moment: Unpack[QueryOptions]) -> WhyNotAnswer:
-        """As :meth:`TableAdvice.why_not`."""
-        return await self._lake.run(why_not_call(self._name, filter, index, moment))
-
-    async def recorded_filters(self) -> RecordedList:
-        """As :meth:`TableAdvice.recorded_filters`."""
-        return await self._lake.run(recorded_filters_call(self._name))
-
-    async def clear_recorded_filters(self) -> int:
-        """As :meth:`TableAdvice.clear_recorded_filters`."""
-        return (await self._lake.run(clear_recorded_filters_call(self._name))).filters

@@ -1,11 +1,9 @@
 """The typed HTTP client: :class:`Lamella` and, for asyncio, :class:`AsyncLamella`.
 
-``call`` and a module for each feature say what can be requested; ``exchange`` (requests, retries, errors) does no I/O;
-``client`` and ``async_client`` carry calls out over a transport. The names are loaded when they are first used: a
-feature can be imported without the clients that are made of all of them.
-
-``call`` (what can be asked) and ``exchange`` (requests, retries, errors) do no I/O; ``client`` and ``async_client``
-carry them out over a transport.
+``call`` and a module for each feature say what can be requested; ``exchange`` (requests, retries, errors) does no I/O.
+The methods that carry calls out over a transport are written in ``aio``, from which a script makes those in ``sync``;
+``client`` and ``async_client`` are made of them. The names are loaded when they are first used: a feature can be
+imported without the clients that are made of all of them.
 """
 
 from importlib import import_module
@@ -17,12 +15,14 @@ if TYPE_CHECKING:
     from lamella.client.http.exchange import NO_RETRY, RetryPolicy
     from lamella.client.http.maintenance import SnapshotLease
     from lamella.client.http.results import AggregateResult, PruneResult
+    from lamella.client.http.sync.jobs import Jobs
 
 _HOMES = {
     "NO_RETRY": "exchange",
     "AggregateResult": "results",
     "AsyncLamella": "async_client",
     "AsyncTable": "async_client",
+    "Jobs": "sync.jobs",
     "Lamella": "client",
     "PruneResult": "results",
     "RetryPolicy": "exchange",
@@ -35,6 +35,7 @@ __all__ = [
     "AggregateResult",
     "AsyncLamella",
     "AsyncTable",
+    "Jobs",
     "Lamella",
     "PruneResult",
     "RetryPolicy",

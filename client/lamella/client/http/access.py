@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, make_call
+from lamella.client.http.call import Call, make_call
 from lamella.snapshot.wire import (
     CreateKey,
-    Grant,
     GrantInfo,
     GrantList,
     GrantRequest,
     KeyInfo,
     KeyList,
     NewKey,
-    Role,
     RotateKey,
     WhoAmI,
     operations,
@@ -80,178 +77,3 @@ def take_grant_call(principal: str, namespace: str | None, table: str | None) ->
     """Take a role away, whichever it is."""
     request = GrantRequest(principal=principal, role="read", namespace=namespace, table=table)
     return make_call(operations.access.TAKE_GRANT, body=request)
-
-
-class Keys:
-    """The API keys of a service; ``lake.keys``. See ``docs/access.md``."""
-
-    def __init__(self, lake: CallRunner) -> None:
-        self._lake = lake
-
-    def list(self) -> tuple[KeyInfo, ...]:
-        """Those that one made, by name; all of them for an admin of everything."""
-        return self._lake.run(keys_call()).keys
-
-    def get(self, name: str) -> KeyInfo:
-        """One of them, without its text; raises KeyNotFound."""
-        return self._lake.run(key_call(name))
-
-    def create(
-        self,
-        name: str,
-        grants: Sequence[Grant],
-        *,
-        expires_s: int | None = None,
-        requests_per_s: float | None = None,
-    ) -> NewKey:
-        """Make a key; ``key`` of the answer is its text, which nobody can ask for again.
-
-        ``expires_s``: how long it holds; None: until it is revoked. ``requests_per_s``: how often it may be used, in
-        place of the service's own limit.
-
-        It is not sent again once it may have been carried out, whatever the client's policy says: the answer with the
-        text would be lost all the same.
-
-        Raises:
-            AlreadyExists: a key has that name.
-            PermissionDenied, NamespaceNotFound, TableNotFound: one is not admin of what the key may do.
-            OutcomeUnknown: there may be such a key, but nobody has its text. Revoke it, and make it again.
-        """
-        request = CreateKey(name=name, grants=tuple(grants), expires_s=expires_s, requests_per_s=requests_per_s)
-        return self._lake.run(create_key_call(request))
-
-    def rotate(self, name: str, *, overlap_s: int = _DAY_S, expires_s: int | None = None) -> NewKey:
-        """Give a key a new text. The old one holds for ``overlap_s`` seconds more, unless it ends before.
-
-        ``expires_s``: how long the new text holds; None: as long again as the key did.
-
-        Raises:
-            KeyNotFound, PermissionDenied, NamespaceNotFound, TableNotFound.
-            OutcomeUnknown: it may have been rotated, but nobody has the new text, so the key ends with the overlap;
-                rotating it again would end the old text at once. Make another key for its users.
-        """
-        return self._lake.run(rotate_key_call(name, RotateKey(overlap_s=overlap_s, expires_s=expires_s)))
-
-    def revoke(self, name: str) -> None:
-        """End a key, with all that was granted to it. Raises KeyNotFound, also when a lost first try revoked it."""
-        self._lake.run(revoke_key_call(name))
-
-
-class AsyncKeys:
-    """The asyncio twin of :class:`Keys`."""
-
-    def __init__(self, lake: AsyncCallRunner) -> None:
-        self._lake = lake
-
-    async def list(self) -> tuple[KeyInfo, ...]:
-        """As :meth:`Keys.list`."""
-        return (await self._lake.run(keys_call())).keys
-
-    async def get(self, name: str) -> KeyInfo:
-        """As :meth:`Keys.get`."""
-        return await self._lake.run(key_call(name))
-
-    async def create(
-        self,
-        name: str,
-        grants: Sequence[Grant],
-        *,
-        expires_s: int | None = None,
-        requests_per_s: float | None = None,
-    ) -> NewKey:
-        """As :meth:`Keys.create`."""
-        request = CreateKey(name=name, grants=tuple(grants), expires_s=expires_s, requests_per_s=requests_per_s)
-        return await self._lake.run(create_key_call(request))
-
-    async def rotate(self, name: str, *, overlap_s: int = _DAY_S, expires_s: int | None = None) -> NewKey:
-        """As :meth:`Keys.rotate`."""
-        return await self._lake.run(rotate_key_call(name, RotateKey(overlap_s=overlap_s, expires_s=expires_s)))
-
-    async def revoke(self, name: str) -> None:
-        """As :meth:`Keys.revoke`."""
-        await self._lake.run(revoke_key_call(name))
-
-
-class Grants:
-    """Who may do what; ``lake.grants``. ``namespace`` and ``table`` None: everything; ``table`` None: the namespace.
-
-    Principals are ``key:NAME``, ``user:SUBJECT`` and ``group:NAME``.
-    """
-
-    def __init__(self, lake: CallRunner) -> None:
-        self._lake = lake
-
-    def list(self, principal: str | None = None) -> tuple[GrantInfo, ...]:
-        """One's own, and those on what one is admin of; ``principal``: only those to that one."""
-        return self._lake.run(grants_call(principal)).grants
-
-    def give(self, principal: str, role: Role, namespace: str | None = None, table: str | None = None) -> GrantInfo:
-        """Give a role, in place of another one on the same; again it changes nothing.
-
-        Raises PermissionDenied, NamespaceNotFound and TableNotFound where one is not admin of the place, and
-        KeyNotFound for a key that is not there.
-        """
-        request = GrantRequest(principal=principal, role=role, namespace=namespace, table=table)
-        return self._lake.run(give_grant_call(request))
-
-    def take(self, principal: str, namespace: str | None = None, table: str | None = None) -> None:
-        """Take a role away, whichever it is; one that is not there is taken away already. Raises as :meth:`give`."""
-        self._lake.run(take_grant_call(principal, namespace, table))
-
-
-class AsyncGrants:
-    """The asyncio twin of :class:`Grants`."""
-
-    def __init__(self, lake: AsyncCallRunner) -> None:
-        self._lake = lake
-
-    async def list(self, principal: str | None = None) -> tuple[GrantInfo, ...]:
-        """As :meth:`Grants.list`."""
-        return (await self._lake.run(grants_call(principal))).grants
-
-    async def give(
-        self, principal: str, role: Role, namespace: str | None = None, table: str | None = None
-    ) -> GrantInfo:
-        """As :meth:`Grants.give`."""
-        request = GrantRequest(principal=principal, role=role, namespace=namespace, table=table)
-        return await self._lake.run(give_grant_call(request))
-
-    async def take(self, principal: str, namespace: str | None = None, table: str | None = None) -> None:
-        """As :meth:`Grants.take`."""
-        await self._lake.run(take_grant_call(principal, namespace, table))
-
-
-class LakeAccess:
-    """Keys and grants; a part of :class:`lamella.client.Lamella`."""
-
-    @property
-    def keys(self: CallRunner) -> Keys:
-        """The API keys of the service."""
-        return Keys(self)
-
-    @property
-    def grants(self: CallRunner) -> Grants:
-        """Who may do what."""
-        return Grants(self)
-
-    def whoami(self: CallRunner) -> WhoAmI:
-        """Who the service takes this client to be, and what that one may do."""
-        return self.run(whoami_call())
-
-
-class AsyncLakeAccess:
-    """The asyncio twin of :class:`LakeAccess`."""
-
-    @property
-    def keys(self: AsyncCallRunner) -> AsyncKeys:
-        """As :attr:`LakeAccess.keys`."""
-        return AsyncKeys(self)
-
-    @property
-    def grants(self: AsyncCallRunner) -> AsyncGrants:
-        """As :attr:`LakeAccess.grants`."""
-        return AsyncGrants(self)
-
-    async def whoami(self: AsyncCallRunner) -> WhoAmI:
-        """As :meth:`LakeAccess.whoami`."""
-        return await self.run(whoami_call())

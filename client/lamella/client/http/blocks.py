@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call
+from lamella.client.http.call import Call, TableName, make_call
 from lamella.client.http.results import PruneResult
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
@@ -98,48 +98,6 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 
-class TableAddresses:
-    """Addresses of blocks by segment and number; a part of :class:`lamella.client.Table`."""
-
-    _lake: CallRunner
-    _name: TableName
-    _addresses: AddressCache
-
-    def resolve(self, pruned: PruneResult) -> PruneResult:
-        """The blocks of an answer of ``shape`` "ranges", as ``shape`` "columns" would have given them.
-
-        The addresses of a segment are asked for once and kept by the client. Raises InvalidRequest (another shape),
-        SnapshotExpired (the answer's snapshot is gone).
-        """
-        segments = {}
-        for segment_id in ranges_of(pruned).segment_id:
-            blocks = self._addresses.get(segment_id)
-            if blocks is None:
-                blocks = self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
-                self._addresses.put(blocks)
-            segments[segment_id] = blocks
-        return resolve_ranges(pruned, segments)
-
-
-class AsyncTableAddresses:
-    """The async twin of :class:`TableAddresses`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-    _addresses: AddressCache
-
-    async def resolve(self, pruned: PruneResult) -> PruneResult:
-        """As :meth:`TableAddresses.resolve`."""
-        segments = {}
-        for segment_id in ranges_of(pruned).segment_id:
-            blocks = self._addresses.get(segment_id)
-            if blocks is None:
-                blocks = await self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
-                self._addresses.put(blocks)
-            segments[segment_id] = blocks
-        return resolve_ranges(pruned, segments)
-
-
 #: Locations that one request looks up; the service takes no more.
 _AT_ONCE: Final = 10_000
 #: The same with URLs, of which a service may be told to give fewer.
@@ -185,47 +143,3 @@ def join_answers(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:
         missing=tuple(location for part in parts for location in part.missing),
         url_expires_ms=min((part.url_expires_ms for part in parts if part.url_expires_ms is not None), default=None),
     )
-
-
-class TableBlocks:
-    """What jobs ask of a table; a part of :class:`lamella.client.Table`."""
-
-    _lake: CallRunner
-    _name: TableName
-
-    def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
-        """What a job would rewrite now, and what is gained; see :class:`lamella.snapshot.wire.PlanRequest`.
-
-        Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
-        InvalidFilter.
-        """
-        return self._lake.run(plan_call(self._name, job, asked))
-
-    def blocks(
-        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
-    ) -> BlocksAnswer:
-        """What blocks are, by their locations; with ``snapshot_id`` None each request sees the current snapshot.
-
-        ``sign_urls``: with URLs, as of :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
-        NotSignable, LocationRefused, LimitExceeded.
-        """
-        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
-        return join_answers([self._lake.run(call) for call in found])
-
-
-class AsyncTableBlocks:
-    """The asyncio twin of :class:`TableBlocks`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-
-    async def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
-        """See :meth:`TableBlocks.plan`."""
-        return await self._lake.run(plan_call(self._name, job, asked))
-
-    async def blocks(
-        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
-    ) -> BlocksAnswer:
-        """See :meth:`TableBlocks.blocks`."""
-        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
-        return join_answers([await self._lake.run(call) for call in found])

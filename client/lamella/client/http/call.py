@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -130,24 +130,3 @@ def text_tuple(name: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise InvalidRequest(f"{name} is a list of strings, not one string")
     return tuple(values)
-
-
-class CallRunner(Protocol):
-    """:class:`lamella.client.Lamella`, as far as its parts need it."""
-
-    @property
-    def url(self) -> str:
-        """The service's base URL."""
-        ...
-
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class AsyncCallRunner(Protocol):
-    """The asyncio twin of :class:`CallRunner`."""
-
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...

@@ -1,7 +1,7 @@
 """The whole conversation about one call, without I/O: requests, tries, waits, and the answer or the error.
 
 :meth:`Exchange.steps` is a generator. It yields what to do (:class:`Send` or :class:`Wait`), is sent what came of it,
-and returns the answer. :class:`~lamella.client.http.client.Lamella` and its async twin only carry the steps out, so
+and returns the answer. :class:`~lamella.client.http.client.Lamella` and ``AsyncLamella`` only carry the steps out, so
 every rule about retries, idempotency keys and errors stands here once.
 """
 

@@ -9,13 +9,13 @@ import datetime as dt
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self, TypedDict, Unpack
+from typing import Final, Protocol, Self, TypedDict
 
 import msgspec
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName, make_call, timestamp_of
+from lamella.client.http.call import Call, TableName, make_call, timestamp_of
 from lamella.snapshot.errors import LamellaError, NotFound
 from lamella.snapshot.wire import (
     LeaseInfo,
@@ -26,8 +26,6 @@ from lamella.snapshot.wire import (
     VacuumRequest,
     VerifyAnswer,
     VerifyRequest,
-    merged_vacuum,
-    merged_verification,
     operations,
 )
 from lamella.snapshot.wire.operation import Nothing
@@ -73,151 +71,7 @@ def next_vacuum_request(request: VacuumRequest, part: VacuumAnswer) -> VacuumReq
     return msgspec.structs.replace(request, page_token=part.next_page_token)
 
 
-class TableMaintenance:
-    """Clean-up and leases of a table; a part of :class:`lamella.client.Table`."""
-
-    _lake: CallRunner
-    _name: TableName
-
-    def vacuum(
-        self,
-        *,
-        execute: bool = False,
-        older_than: str | None = None,
-        include_external_blocks: bool = False,
-        on_part: OnVacuum | None = None,
-    ) -> VacuumAnswer:
-        """Expire snapshots that retention does not keep, and delete what no snapshot needs; see ``docs/vacuum.md``.
-
-        Without ``execute`` it only says what would be done. ``older_than`` (``"7d"``): instead of the table's
-        retention. ``include_external_blocks``: registered files outside of the table's folder too. ``on_part`` is
-        called as the work comes forward.
-
-        Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
-        """
-        parts = []
-        request: VacuumRequest | None = VacuumRequest(
-            execute=execute, older_than=older_than, include_external_blocks=include_external_blocks
-        )
-        while request is not None:
-            part = self._lake.run(vacuum_call(self._name, request))
-            parts.append(part)
-            if on_part is not None:
-                on_part(part)
-            request = next_vacuum_request(request, part)
-        return merged_vacuum(parts)
-
-    def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
-        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire meanwhile.
-
-        :func:`lamella.client.http.maintenance` renews one for as long as a block of code runs. Raises TableNotFound,
-        SnapshotNotFound, SnapshotExpired.
-        """
-        return self._lake.run(lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id)))
-
-    def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """Hold on for ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease ran out."""
-        return self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
-
-    def release_lease(self, lease_id: str) -> None:
-        """End a lease; one that is not there is no error."""
-        self._lake.run(release_lease_call(self._name, lease_id))
-
-    def leases(self) -> tuple[LeaseInfo, ...]:
-        """The leases that have not run out, oldest first."""
-        return self._lake.run(leases_call(self._name)).leases
-
-
-class AsyncTableMaintenance:
-    """The asyncio twin of :class:`TableMaintenance`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-
-    async def vacuum(
-        self,
-        *,
-        execute: bool = False,
-        older_than: str | None = None,
-        include_external_blocks: bool = False,
-        on_part: OnVacuum | None = None,
-    ) -> VacuumAnswer:
-        """As :meth:`TableMaintenance.vacuum`."""
-        parts = []
-        request: VacuumRequest | None = VacuumRequest(
-            execute=execute, older_than=older_than, include_external_blocks=include_external_blocks
-        )
-        while request is not None:
-            part = await self._lake.run(vacuum_call(self._name, request))
-            parts.append(part)
-            if on_part is not None:
-                on_part(part)
-            request = next_vacuum_request(request, part)
-        return merged_vacuum(parts)
-
-    async def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
-        """As :meth:`TableMaintenance.lease`."""
-        return await self._lake.run(
-            lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id))
-        )
-
-    async def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """As :meth:`TableMaintenance.renew_lease`."""
-        return await self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
-
-    async def release_lease(self, lease_id: str) -> None:
-        """As :meth:`TableMaintenance.release_lease`."""
-        await self._lake.run(release_lease_call(self._name, lease_id))
-
-    async def leases(self) -> tuple[LeaseInfo, ...]:
-        """As :meth:`TableMaintenance.leases`."""
-        return (await self._lake.run(leases_call(self._name))).leases
-
-
-class LakeMaintenance:
-    """The clean-up of dropped tables; a part of :class:`lamella.client.Lamella`."""
-
-    def purge_dropped(
-        self: CallRunner,
-        *,
-        execute: bool = False,
-        include_external_blocks: bool = False,
-        on_part: OnVacuum | None = None,
-    ) -> VacuumAnswer:
-        """Delete the files of tables that were dropped longer ago than their grace, and forget those tables.
-
-        The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` of the answer names the tables.
-        """
-        request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
-        parts: list[VacuumAnswer] = []
-        while not parts or _has_next_part(parts[-1]):
-            parts.append(self.run(purge_dropped_call(request)))
-            if on_part is not None:
-                on_part(parts[-1])
-        return merged_vacuum(parts)
-
-
-class AsyncLakeMaintenance:
-    """The asyncio twin of :class:`LakeMaintenance`."""
-
-    async def purge_dropped(
-        self: AsyncCallRunner,
-        *,
-        execute: bool = False,
-        include_external_blocks: bool = False,
-        on_part: OnVacuum | None = None,
-    ) -> VacuumAnswer:
-        """As :meth:`LakeMaintenance.purge_dropped`."""
-        request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
-        parts: list[VacuumAnswer] = []
-        while not parts or _has_next_part(parts[-1]):
-            parts.append(await self.run(purge_dropped_call(request)))
-            if on_part is not None:
-                on_part(parts[-1])
-        return merged_vacuum(parts)
-
-
-def _has_next_part(part: VacuumAnswer) -> bool:
+def has_next_purge(part: VacuumAnswer) -> bool:
     """What was deleted is not there next time, so each part of a purge is the same request."""
     return part.next_page_token is not None and part.executed and bool(part.garbage)
 
@@ -361,59 +215,3 @@ def next_verify_request(request: VerifyRequest, part: VerifyAnswer) -> VerifyReq
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)
-
-
-class TableVerification:
-    """Verification of a table; a part of :class:`lamella.client.Table`."""
-
-    _lake: CallRunner
-    _name: TableName
-
-    def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
-        """Hold everything that the table says of itself against what it is derived from; all findings in one answer.
-
-        ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
-        the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
-        sidecars and page sidecars again; manifests and blocks are never touched. See ``docs/verify.md``.
-
-        ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
-        """
-        parts = []
-        for part in self.verify_parts(**asked):
-            parts.append(part)
-            if on_part is not None:
-                on_part(part)
-        return merged_verification(parts)
-
-    def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
-        """As :meth:`verify`, part by part as it is iterated; each is about ``max_ms`` of work. All are of one
-        snapshot, whatever is committed meanwhile."""
-        request: VerifyRequest | None = verify_request(asked)
-        while request is not None:
-            part = self._lake.run(verify_call(self._name, request))
-            yield part
-            request = next_verify_request(request, part)
-
-
-class AsyncTableVerification:
-    """The asyncio twin of :class:`TableVerification`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-
-    async def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
-        """As :meth:`TableVerification.verify`."""
-        parts = []
-        async for part in self.verify_parts(**asked):
-            parts.append(part)
-            if on_part is not None:
-                on_part(part)
-        return merged_verification(parts)
-
-    async def verify_parts(self, **asked: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
-        """As :meth:`TableVerification.verify_parts`."""
-        request: VerifyRequest | None = verify_request(asked)
-        while request is not None:
-            part = await self._lake.run(verify_call(self._name, request))
-            yield part
-            request = next_verify_request(request, part)

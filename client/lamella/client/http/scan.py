@@ -1,4 +1,4 @@
-"""Table scans: rows, planned by the service and read here. There is no async twin."""
+"""Table scans: rows, planned by the service and read here. Only the synchronous client has them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lamella.client.http.call import Filter, text_tuple
-from lamella.client.http.history import TableHistory
-from lamella.client.http.maintenance import SnapshotLease, TableMaintenance
-from lamella.client.http.prune import TablePrune
+from lamella.client.http.maintenance import SnapshotLease
 from lamella.client.http.prune_request import OrderSpec, read_order
-from lamella.client.http.tables import TableContents
-from lamella.client.http.usage import TableFeedback
+from lamella.client.http.sync.methods import TableMethods
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
@@ -24,8 +21,8 @@ if TYPE_CHECKING:
     from lamella.snapshot.storage import Store
 
 
-class TableScan(TableContents, TablePrune, TableHistory, TableMaintenance, TableFeedback):
-    """The rows of a table; with what reading them needs, a part of :class:`lamella.client.Table`."""
+class TableScan(TableMethods):
+    """The rows of a table; a part of :class:`lamella.client.http.Table`."""
 
     def scan(
         self,

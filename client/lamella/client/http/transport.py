@@ -3,7 +3,7 @@
 :class:`PooledTransport` keeps connections of ``http.client`` alive; ``httpx_transport`` is the one for asyncio.
 
 A transport knows nothing of retries, problem documents or JSON. :class:`Transport` serves
-:class:`lamella.client.Lamella`, :class:`AsyncTransport` its async twin. Shipped are
+:class:`lamella.client.Lamella`, :class:`AsyncTransport` :class:`lamella.client.AsyncLamella`. Shipped are
 :class:`~lamella.client.http.transport.PooledTransport` (standard library),
 :class:`~lamella.client.http.httpx_transport.HttpxTransport` (extra ``aio``) and the fakes of
 :mod:`lamella.client.http.fake_transport`.

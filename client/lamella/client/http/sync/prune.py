@@ -1,12 +1,13 @@
-"""Prunes and what else is answered from statistics: methods of :class:`Table` and its async twin."""
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/prune.py: change that file.
+"""Methods of a table that are answered from statistics: prunes, differences, aggregates."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
-from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Filter, TableName
+from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.prune_request import (
     OrderSpec,
     PruneOptions,
@@ -22,11 +23,12 @@ from lamella.client.http.prune_request import (
     stages,
 )
 from lamella.client.http.results import AggregateResult, PruneResult
+from lamella.client.http.sync.runner import CallRunner
 from lamella.snapshot import wire
 
 
 class TablePrune:
-    """Which blocks a query must read; a part of :class:`lamella.client.Table`."""
+    """Which blocks a query must read; a part of :class:`lamella.client.http.Table`."""
 
     _lake: CallRunner
     _name: TableName
@@ -85,7 +87,9 @@ class TablePrune:
             reader_columns,
             behind,
         )
-        return self._lake.run(call) if page_size is None else merge_pages(list(self._pages(call)))
+        if page_size is None:
+            return self._lake.run(call)
+        return merge_pages(list(self._pages(call)))
 
     def prune_pages(
         self,
@@ -129,7 +133,7 @@ class TablePrune:
         body = batch_body(
             filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
         )
-        return (self._lake.run(prune_batch_call(self._name, body))).answers
+        return self._lake.run(prune_batch_call(self._name, body)).answers
 
     def diff(
         self,
@@ -177,125 +181,3 @@ class TablePrune:
             self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive
         )
         return self._lake.run(call)
-
-
-class AsyncTablePrune:
-    """The asyncio twin of :class:`TablePrune`."""
-
-    _lake: AsyncCallRunner
-    _name: TableName
-
-    async def prune(
-        self,
-        filter: Filter = None,
-        columns: Sequence[str] | None = None,
-        *,
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-        level: wire.Level = "block",
-        shape: wire.Shape = "columns",
-        explain: bool = False,
-        reader_columns: Sequence[str] = (),
-        limit: int | None = None,
-        order_by: OrderSpec = (),
-        join: wire.JoinKeys | Sequence[wire.JoinKeys] = (),
-        residuals: bool = False,
-        segments: Sequence[str] | None = None,
-        max_ms: float | None = None,
-        page_size: int | None = None,
-        sign_urls: bool = False,
-    ) -> PruneResult:
-        """As :meth:`Table.prune`."""
-        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls)
-        call = prune_call(
-            self._name,
-            filter,
-            columns,
-            snapshot_id,
-            timestamp,
-            time_zone,
-            case_sensitive,
-            level,
-            shape,
-            explain,
-            reader_columns,
-            behind,
-        )
-        if page_size is None:
-            return await self._lake.run(call)
-        return merge_pages([page async for page in self._pages(call)])
-
-    def prune_pages(
-        self,
-        filter: Filter = None,
-        columns: Sequence[str] | None = None,
-        *,
-        page_size: int,
-        **asked: Unpack[PruneOptions],
-    ) -> AsyncIterator[PruneResult]:
-        """As :meth:`Table.prune_pages`, with ``async for``."""
-        return self._pages(first_page_call(self._name, filter, columns, page_size, asked))
-
-    async def _pages(self, first: Call[PruneResult]) -> AsyncIterator[PruneResult]:
-        call: Call[PruneResult] | None = first
-        while call is not None:
-            page = await self._lake.run(call)
-            yield page
-            call = next_page_call(first, page)
-
-    async def prune_batch(
-        self,
-        filters: Sequence[Filter],
-        columns: Sequence[str] | None = None,
-        *,
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-        shape: wire.Shape = "columns",
-        explain: bool = False,
-        residuals: bool = False,
-    ) -> tuple[PruneResult, ...]:
-        """As :meth:`Table.prune_batch`."""
-        body = batch_body(
-            filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
-        )
-        return (await self._lake.run(prune_batch_call(self._name, body))).answers
-
-    async def diff(
-        self,
-        from_snapshot_id: str | None = None,
-        to_snapshot_id: str | None = None,
-        filter: Filter = None,
-        columns: Sequence[str] | None = None,
-        *,
-        from_timestamp: int | str | dt.datetime | None = None,
-        to_timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-    ) -> wire.DiffAnswer:
-        """As :meth:`Table.diff`."""
-        body = diff_body(
-            from_snapshot_id, to_snapshot_id, from_timestamp, to_timestamp, filter, columns, time_zone, case_sensitive
-        )
-        return await self._lake.run(diff_call(self._name, body))
-
-    async def aggregate(
-        self,
-        aggregates: Sequence[str],
-        filter: Filter = None,
-        *,
-        group_by: Sequence[str] = (),
-        mode: wire.AggregateMode = "exact",
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-    ) -> AggregateResult:
-        """As :meth:`Table.aggregate`."""
-        call = aggregate_call(
-            self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive
-        )
-        return await self._lake.run(call)

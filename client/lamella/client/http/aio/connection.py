@@ -1,0 +1,85 @@
+"""Carries calls out over a transport: what :class:`lamella.client.AsyncLamella` is made on.
+
+What a process needs that makes one call only, such as a worker that asks for signed URLs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from lamella.client.http.async_runtime import open_transport, sleep
+from lamella.client.http.blocks import AddressCache
+from lamella.client.http.call import Answer, Call
+from lamella.client.http.credential import credential_of
+from lamella.client.http.exchange import Exchange, RetryPolicy
+from lamella.client.http.transport import AsyncTransport, Outcome, Send, TransportFailure
+from lamella.snapshot.ids import Ids
+
+
+class AsyncConnection:
+    """A service that can be called; the arguments are those of :class:`lamella.client.AsyncLamella`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        timeout_s: float = 30.0,
+        policy: RetryPolicy | None = None,
+        transport: AsyncTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = sleep,
+        jitter: Callable[[], float] = random.random,
+        ids: Ids | None = None,
+        traces: bool = True,
+    ) -> None:
+        #: Addresses of blocks, for answers of shape "ranges".
+        self.addresses = AddressCache()
+        self._exchange = Exchange(
+            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
+        )
+        self._transport = transport if transport is not None else open_transport(url, timeout_s)
+        self._sleep = sleep
+
+    @property
+    def url(self) -> str:
+        """The service's base URL."""
+        return str(self._exchange.address)
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries."""
+        steps = self._exchange.steps(call, idempotency_key)
+        outcome: Outcome | None = None
+        try:
+            while True:
+                step = steps.send(outcome)
+                if isinstance(step, Send):
+                    try:
+                        outcome = await self._transport.send(step.request)
+                    except TransportFailure as failure:
+                        outcome = failure
+                else:
+                    await self._sleep(step.delay_s)
+                    outcome = None
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer

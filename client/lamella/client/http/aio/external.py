@@ -1,0 +1,85 @@
+"""Methods that create external tables and refresh them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from lamella.client.http.aio.runner import AsyncCallRunner
+from lamella.client.http.async_runtime import in_background
+from lamella.client.http.call import TableName
+from lamella.client.http.external import OnProgress, create_external_call, refresh_progress_call, refresh_table_call
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.wire import ExternalSource, RefreshProgress, RefreshTableAnswer, SourceMode, TableInfo
+
+_ASK_EVERY_S: Final = 1.0
+
+
+class AsyncTableRefresh:
+    """A table that follows a source; a part of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def refresh(
+        self,
+        mode: SourceMode = "incremental",
+        *,
+        strict: bool | None = None,
+        verify: bool = False,
+        location: str | None = None,
+        allow_empty: bool = False,
+        on_progress: OnProgress | None = None,
+        idempotency_key: str | None = None,
+    ) -> RefreshTableAnswer:
+        """Bring an external table up to date with its source, in one snapshot; see ``docs/external.md``.
+
+        The arguments are those of :class:`lamella.snapshot.wire.RefreshTable`. ``on_progress`` is called about once a
+        second, in the event loop, or in a thread of its own where there is none. Give the client a ``timeout_s`` that
+        is longer than the refresh takes.
+
+        Raises TableNotFound, InvalidRequest (no source, or one that cannot be followed), InvalidSchema,
+        BlocksRefused, ObjectNotFound, StoreError, CommitConflict.
+        """
+        call = refresh_table_call(self._name, mode, strict, verify, location, allow_empty)
+        if on_progress is None:
+            return await self._lake.run(call, idempotency_key)
+
+        async def report() -> None:
+            with suppress(LamellaError):  # the refresh itself says what is wrong
+                on_progress(await self.refresh_progress())
+
+        async with in_background(report, _ASK_EVERY_S):
+            return await self._lake.run(call, idempotency_key)
+
+    async def refresh_progress(self) -> RefreshProgress:
+        """How far the refresh is that the answering process has under way; raises TableNotFound."""
+        return await self._lake.run(refresh_progress_call(self._name))
+
+
+class AsyncLakeExternal:
+    """Makes external tables; a part of :class:`lamella.client.AsyncLamella`."""
+
+    async def create_external(
+        self: AsyncCallRunner,
+        name: str,
+        source: ExternalSource | Mapping[str, str],
+        *,
+        schema: Schema | Sequence[Column] | None = None,
+        schema_from: str | None = None,
+        cluster_key: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> TableInfo:
+        """Make the table ``namespace.name`` that follows a directory, a Delta or an Iceberg table, still without rows.
+
+        ``source``: such as ``{"kind": "delta", "location": "s3://bucket/table"}``. Its files come with the first
+        :meth:`AsyncTableRefresh.refresh`. The columns are the source's; those of a directory its first file's, unless
+        ``schema`` or ``schema_from`` give them.
+
+        Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
+        """
+        call = create_external_call(TableName.parse(name), source, schema, schema_from, cluster_key, properties)
+        return await self.run(call, idempotency_key)

@@ -1,0 +1,201 @@
+"""Methods for jobs, ``lake.jobs``, and for a table's schedules and policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from lamella.client.http.aio.runner import AsyncCallRunner
+from lamella.client.http.call import TableName, text_tuple
+from lamella.client.http.jobs import (
+    OnJob,
+    cancel_job_call,
+    claim_job_call,
+    drop_policy_call,
+    drop_schedule_call,
+    due_jobs_call,
+    finish_job_call,
+    heartbeat_job_call,
+    job_call,
+    job_kinds_call,
+    job_log_call,
+    jobs_call,
+    policy_call,
+    put_policy_call,
+    put_schedule_call,
+    retry_job_call,
+    schedule_call,
+    schedules_call,
+    submit_job_call,
+    submit_job_request,
+)
+from lamella.snapshot.wire import (
+    ClaimAnswer,
+    ClaimJob,
+    DueAnswer,
+    FinishJob,
+    Heartbeat,
+    HeartbeatAnswer,
+    JobInfo,
+    JobKindInfo,
+    JobLine,
+    JobLog,
+    JobState,
+    Policy,
+    PolicyInfo,
+    PutSchedule,
+    ScheduleInfo,
+)
+
+
+class AsyncJobs:
+    """The jobs of a service: ``lake.jobs``."""
+
+    def __init__(self, lake: AsyncCallRunner, sleep: Callable[[float], Awaitable[object]]) -> None:
+        self._lake = lake
+        self._sleep = sleep
+
+    async def kinds(self) -> tuple[JobKindInfo, ...]:
+        """The kinds of jobs that the service knows, by name, with their arguments as JSON schemas."""
+        return (await self._lake.run(job_kinds_call())).kinds
+
+    async def submit(
+        self,
+        kind: str,
+        table: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        timeout_s: int | None = None,
+        delay_s: int = 0,
+        unique: bool = False,
+        idempotency_key: str | None = None,
+    ) -> JobInfo:
+        """Have a job done for ``namespace.table``; it waits for a worker.
+
+        What the arguments mean is said at :class:`~lamella.snapshot.wire.SubmitJob`.
+
+        Raises InvalidRequest (the kind or its arguments), TableNotFound, NamespaceNotFound.
+        """
+        request = submit_job_request(kind, table, arguments, priority, max_attempts, timeout_s, delay_s, unique)
+        return await self._lake.run(submit_job_call(request), idempotency_key)
+
+    async def list(
+        self,
+        table: str | None = None,
+        *,
+        states: Sequence[JobState] | None = None,
+        kinds: Sequence[str] | None = None,
+        page_size: int | None = None,
+    ) -> AsyncIterator[JobInfo]:
+        """Jobs, the newest first, without what they answered; pages of ``page_size`` are asked for as it goes on."""
+        token: str | None = None
+        while True:
+            page = await self._lake.run(jobs_call(table, states, kinds, page_size, token))
+            for job in page.jobs:
+                yield job
+            token = page.next_page_token
+            if token is None:
+                return
+
+    async def get(self, job_id: str) -> JobInfo:
+        """A job as it stands; raises JobNotFound."""
+        return await self._lake.run(job_call(job_id))
+
+    async def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
+        """Lines of a job's log behind the one with the number ``after``; raises JobNotFound."""
+        return await self._lake.run(job_log_call(job_id, after, limit))
+
+    async def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> AsyncIterator[JobLine]:
+        """The lines of a job's log, as they come, until it is over; raises JobNotFound."""
+        while True:
+            part = await self.log(job_id, after=after)
+            for line in part.lines:
+                yield line
+            after = part.after
+            if not part.lines:
+                if part.is_finished:
+                    return
+                await self._sleep(poll_s)
+
+    async def cancel(self, job_id: str) -> JobInfo:
+        """Cancel a job; one that runs is ended by its worker soon. Raises JobNotFound, JobFinished."""
+        return await self._lake.run(cancel_job_call(job_id))
+
+    async def retry(self, job_id: str) -> JobInfo:
+        """Queue a job again that failed or was cancelled; raises JobNotFound, JobRunning, JobFinished."""
+        return await self._lake.run(retry_job_call(job_id))
+
+    async def wait(
+        self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 1.0, on_job: OnJob | None = None
+    ) -> JobInfo:
+        """The job once it is over, or as it stands after ``timeout_s``; whether it succeeded is its ``state``.
+
+        ``on_job`` is called each time that it was looked at. Raises JobNotFound.
+        """
+        give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            job = await self.get(job_id)
+            if on_job is not None:
+                on_job(job)
+            if job.is_finished or (give_up_s is not None and time.monotonic() >= give_up_s):
+                return job
+            await self._sleep(poll_s)
+
+    async def claim(
+        self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None
+    ) -> ClaimAnswer:
+        """For workers: take the next job, if there is one. ``lease_token``: a fresh UUID for each job."""
+        names = None if kinds is None else text_tuple("kinds", kinds)
+        return await self._lake.run(
+            claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
+        )
+
+    async def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
+        """For workers: keep a job, and tell of it; raises JobNotFound, JobLeaseLost."""
+        return await self._lake.run(heartbeat_job_call(job_id, told))
+
+    async def finish(self, job_id: str, told: FinishJob) -> JobInfo:
+        """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
+        return await self._lake.run(finish_job_call(job_id, told))
+
+    async def due(self) -> DueAnswer:
+        """For workers: enqueue what schedules and policies ask for now."""
+        return await self._lake.run(due_jobs_call())
+
+
+class AsyncTableSchedules:
+    """What asks for a table's jobs by itself; a part of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def schedules(self) -> tuple[ScheduleInfo, ...]:
+        """The schedules, by name; raises TableNotFound."""
+        return (await self._lake.run(schedules_call(self._name))).schedules
+
+    async def schedule(self, name: str) -> ScheduleInfo:
+        """One schedule; raises ScheduleNotFound, TableNotFound."""
+        return await self._lake.run(schedule_call(self._name, name))
+
+    async def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
+        """Make or replace a schedule; raises InvalidRequest, TableNotFound."""
+        return await self._lake.run(put_schedule_call(self._name, name, schedule))
+
+    async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop a schedule; jobs that it asked for stay. Raises ScheduleNotFound, TableNotFound."""
+        await self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
+
+    async def policy(self) -> PolicyInfo:
+        """The policy, and what its last check found; raises PolicyNotFound, TableNotFound."""
+        return await self._lake.run(policy_call(self._name))
+
+    async def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Make or replace the policy, as a whole; raises InvalidRequest, TableNotFound."""
+        return await self._lake.run(put_policy_call(self._name, policy))
+
+    async def drop_policy(self, *, idempotency_key: str | None = None) -> None:
+        """Drop the policy; jobs that it asked for stay. Raises PolicyNotFound, TableNotFound."""
+        await self._lake.run(drop_policy_call(self._name), idempotency_key)

@@ -1,0 +1,75 @@
+"""All methods of a service and of a table, from the features that have them."""
+
+from __future__ import annotations
+
+from lamella.client.advice.aio import AsyncTableAdvice
+from lamella.client.http.aio.access import AsyncLakeAccess
+from lamella.client.http.aio.blocks import AsyncTableAddresses, AsyncTableBlocks
+from lamella.client.http.aio.connection import AsyncConnection
+from lamella.client.http.aio.external import AsyncLakeExternal, AsyncTableRefresh
+from lamella.client.http.aio.history import AsyncTableHistory
+from lamella.client.http.aio.indexes import AsyncLakeIndexes, AsyncTableIndexes
+from lamella.client.http.aio.jobs import AsyncJobs, AsyncTableSchedules
+from lamella.client.http.aio.layout import AsyncTableLayout
+from lamella.client.http.aio.maintenance import AsyncLakeMaintenance, AsyncTableMaintenance, AsyncTableVerification
+from lamella.client.http.aio.prune import AsyncTablePrune
+from lamella.client.http.aio.tables import AsyncLakeTables, AsyncTableContents
+from lamella.client.http.aio.usage import AsyncLakeAudit, AsyncTableFeedback, AsyncTableUsage
+from lamella.client.http.call import TableName
+
+
+class AsyncLakeMethods(
+    AsyncConnection,
+    AsyncLakeTables,
+    AsyncLakeMaintenance,
+    AsyncLakeIndexes,
+    AsyncLakeExternal,
+    AsyncLakeAudit,
+    AsyncLakeAccess,
+):
+    """The methods of :class:`lamella.client.AsyncLamella`."""
+
+    @property
+    def jobs(self) -> AsyncJobs:
+        """The jobs of the service; see ``docs/jobs.md``."""
+        return AsyncJobs(self, self._sleep)
+
+
+class AsyncTableMethods(
+    AsyncTableContents,
+    AsyncTablePrune,
+    AsyncTableHistory,
+    AsyncTableMaintenance,
+    AsyncTableIndexes,
+    AsyncTableRefresh,
+    AsyncTableFeedback,
+    AsyncTableAdvice,
+    AsyncTableLayout,
+    AsyncTableBlocks,
+    AsyncTableSchedules,
+    AsyncTableVerification,
+    AsyncTableUsage,
+    AsyncTableAddresses,
+):
+    """The methods of :class:`lamella.client.http.AsyncTable`."""
+
+    def __init__(self, lake: AsyncLakeMethods, name: TableName) -> None:
+        self._lake = lake
+        self._name = name
+        self._addresses = lake.addresses
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._name.namespace
+
+    @property
+    def name(self) -> str:
+        """The table's own name."""
+        return self._name.table
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+    def __repr__(self) -> str:
+        return f"{self._lake!r}.table({str(self._name)!r})"

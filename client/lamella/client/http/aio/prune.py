@@ -1,0 +1,182 @@
+"""Methods of a table that are answered from statistics: prunes, differences, aggregates."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import AsyncIterator, Sequence
+from typing import Unpack
+
+from lamella.client.http.aio.runner import AsyncCallRunner
+from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.prune_request import (
+    OrderSpec,
+    PruneOptions,
+    aggregate_call,
+    batch_body,
+    diff_body,
+    diff_call,
+    first_page_call,
+    merge_pages,
+    next_page_call,
+    prune_batch_call,
+    prune_call,
+    stages,
+)
+from lamella.client.http.results import AggregateResult, PruneResult
+from lamella.snapshot import wire
+
+
+class AsyncTablePrune:
+    """Which blocks a query must read; a part of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def prune(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        level: wire.Level = "block",
+        shape: wire.Shape = "columns",
+        explain: bool = False,
+        reader_columns: Sequence[str] = (),
+        limit: int | None = None,
+        order_by: OrderSpec = (),
+        join: wire.JoinKeys | Sequence[wire.JoinKeys] = (),
+        residuals: bool = False,
+        segments: Sequence[str] | None = None,
+        max_ms: float | None = None,
+        page_size: int | None = None,
+        sign_urls: bool = False,
+    ) -> PruneResult:
+        """The blocks that may hold a row for which ``filter`` is true, and how they were found.
+
+        ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: what will be read, for
+        ``column_size_bytes``. At most one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (Unix milliseconds,
+        ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
+
+        ``limit``: so many matching rows are enough, any of them, or the first ones of ``order_by`` (``"a DESC, b"``);
+        then the blocks come best first. ``join``: only rows whose key is among these can matter (see
+        :mod:`lamella.client.join`). ``residuals``: what is left of the filter in each block. ``segments``: look at
+        these only. ``max_ms``: a time budget; see ``complete`` and ``unresolved`` of the answer. ``page_size``: fetch
+        the answer in pages of so many blocks; they are put together again (:meth:`prune_pages` gives them one by one).
+        ``sign_urls``: with each block a URL that reads it without credentials until ``url_expires_ms``; whoever has it
+        can read the block, so keep it out of logs. An answer has such URLs for as many blocks as the service says.
+
+        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound; with
+        ``sign_urls`` NotSignable and LocationRefused.
+        """
+        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls)
+        call = prune_call(
+            self._name,
+            filter,
+            columns,
+            snapshot_id,
+            timestamp,
+            time_zone,
+            case_sensitive,
+            level,
+            shape,
+            explain,
+            reader_columns,
+            behind,
+        )
+        if page_size is None:
+            return await self._lake.run(call)
+        return merge_pages([page async for page in self._pages(call)])
+
+    def prune_pages(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        page_size: int,
+        **asked: Unpack[PruneOptions],
+    ) -> AsyncIterator[PruneResult]:
+        """As :meth:`prune`, page by page as it is iterated: at most ``page_size`` blocks at a time.
+
+        All pages are of one snapshot, that of the first, and together they are the whole answer: nothing is missing
+        and nothing is there twice, whatever is committed meanwhile.
+        """
+        return self._pages(first_page_call(self._name, filter, columns, page_size, asked))
+
+    async def _pages(self, first: Call[PruneResult]) -> AsyncIterator[PruneResult]:
+        call: Call[PruneResult] | None = first
+        while call is not None:
+            page = await self._lake.run(call)
+            yield page
+            call = next_page_call(first, page)
+
+    async def prune_batch(
+        self,
+        filters: Sequence[Filter],
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        shape: wire.Shape = "columns",
+        explain: bool = False,
+        residuals: bool = False,
+    ) -> tuple[PruneResult, ...]:
+        """The answers to many filters over one snapshot, in their order; each segment is read once for all of them.
+
+        The rest, and the errors, as of :meth:`prune`; ``filter`` in an error's details is the filter's number.
+        """
+        body = batch_body(
+            filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
+        )
+        return (await self._lake.run(prune_batch_call(self._name, body))).answers
+
+    async def diff(
+        self,
+        from_snapshot_id: str | None = None,
+        to_snapshot_id: str | None = None,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        from_timestamp: int | str | dt.datetime | None = None,
+        to_timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+    ) -> wire.DiffAnswer:
+        """The blocks that may match ``filter`` and that only one of two snapshots has.
+
+        Each is named by its id or a tag, or by a time; the second is the current one unless it is named. Names and
+        types in the filter are those of the newer snapshot. Raises as :meth:`prune`.
+        """
+        body = diff_body(
+            from_snapshot_id, to_snapshot_id, from_timestamp, to_timestamp, filter, columns, time_zone, case_sensitive
+        )
+        return await self._lake.run(diff_call(self._name, body))
+
+    async def aggregate(
+        self,
+        aggregates: Sequence[str],
+        filter: Filter = None,
+        *,
+        group_by: Sequence[str] = (),
+        mode: wire.AggregateMode = "exact",
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+    ) -> AggregateResult:
+        """Counts, least and greatest values of the rows that match ``filter``, as far as statistics prove them.
+
+        ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``. ``mode`` "exact": ``groups`` hold what is
+        proven, ``scan`` the blocks whose matching rows are still to be added (none when ``complete``); "bounded": what
+        the true values lie between, and nothing to scan. The rest as of :meth:`prune`.
+
+        Raises as :meth:`prune`, and InvalidRequest for an aggregate that is none of these.
+        """
+        call = aggregate_call(
+            self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive
+        )
+        return await self._lake.run(call)

@@ -1,0 +1,85 @@
+"""Methods for the audit trail, prune rates and reader feedback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from lamella.client.http.aio.runner import AsyncCallRunner
+from lamella.client.http.call import Filter, TableName
+from lamella.client.http.usage import (
+    audit_call,
+    clear_feedback_call,
+    feedback_call,
+    merge_reports,
+    prune_rates_call,
+    report_calls,
+)
+from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer
+
+_DAY_S: Final = 86_400
+
+
+class AsyncTableUsage:
+    """How a table is used; a part of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def prune_rates(self, since_s: int = _DAY_S) -> PruneRatesAnswer:
+        """How well the prunes of the last so many seconds skipped, of all clients; raises TableNotFound."""
+        return await self._lake.run(prune_rates_call(self._name, since_s))
+
+
+class AsyncLakeAudit:
+    """The audit trail; a part of :class:`lamella.client.AsyncLamella`."""
+
+    async def audit(
+        self: AsyncCallRunner, table: str | None = None, *, page_size: int | None = None
+    ) -> AsyncIterator[AuditEntry]:
+        """The changes that were asked for, the newest first, also those that were refused.
+
+        ``table``: only what was about ``namespace.table``. Pages of ``page_size`` are asked for as it goes on.
+        """
+        token: str | None = None
+        while True:
+            page = await self.run(audit_call(table, page_size, token))
+            for entry in page.entries:
+                yield entry
+            token = page.next_page_token
+            if token is None:
+                return
+
+
+class AsyncTableFeedback:
+    """Feedback on a table; a part of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def report_empty(
+        self,
+        filter: Filter,
+        locations: Sequence[str],
+        *,
+        snapshot_id: str,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+    ) -> FeedbackAnswer:
+        """Say that no row of these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
+
+        Only for readers that decided every row exactly: a false report makes other readers lose rows.
+
+        Raises InvalidRequest (the service or the table takes none, or a location is no block), InvalidFilter,
+        UnknownColumn, SnapshotNotFound, TableNotFound.
+        """
+        calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
+        return merge_reports([await self._lake.run(call) for call in calls])
+
+    async def feedback(self) -> FeedbackInfo:
+        """How much feedback is remembered for the table; raises TableNotFound."""
+        return await self._lake.run(feedback_call(self._name))
+
+    async def clear_feedback(self) -> int:
+        """Forget all feedback; returns how many facts there were. Raises TableNotFound."""
+        return (await self._lake.run(clear_feedback_call(self._name))).facts

@@ -1,0 +1,71 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/blocks.py: change that file.
+"""Methods of a table that look up blocks and plan rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Unpack
+
+from lamella.client.http.blocks import (
+    AddressCache,
+    PlanOptions,
+    blocks_calls,
+    join_answers,
+    plan_call,
+    ranges_of,
+    resolve_ranges,
+    segment_blocks_call,
+)
+from lamella.client.http.call import TableName
+from lamella.client.http.results import PruneResult
+from lamella.client.http.sync.runner import CallRunner
+from lamella.snapshot.wire import BlocksAnswer, PlanAnswer
+
+
+class TableAddresses:
+    """Addresses of blocks by segment and number; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+    _addresses: AddressCache
+
+    def resolve(self, pruned: PruneResult) -> PruneResult:
+        """The blocks of an answer of ``shape`` "ranges", as ``shape`` "columns" would have given them.
+
+        The addresses of a segment are asked for once and kept by the client. Raises InvalidRequest (another shape),
+        SnapshotExpired (the answer's snapshot is gone).
+        """
+        segments = {}
+        for segment_id in ranges_of(pruned).segment_id:
+            blocks = self._addresses.get(segment_id)
+            if blocks is None:
+                blocks = self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
+                self._addresses.put(blocks)
+            segments[segment_id] = blocks
+        return resolve_ranges(pruned, segments)
+
+
+class TableBlocks:
+    """What jobs ask of a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
+        """What a job would rewrite now, and what is gained; see :class:`lamella.snapshot.wire.PlanRequest`.
+
+        Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
+        InvalidFilter.
+        """
+        return self._lake.run(plan_call(self._name, job, asked))
+
+    def blocks(
+        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+    ) -> BlocksAnswer:
+        """What blocks are, by their locations; with ``snapshot_id`` None each request sees the current snapshot.
+
+        ``sign_urls``: with URLs, as of :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
+        NotSignable, LocationRefused, LimitExceeded.
+        """
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        return join_answers([self._lake.run(call) for call in found])

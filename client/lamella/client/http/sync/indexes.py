@@ -1,0 +1,148 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/indexes.py: change that file.
+"""Methods for skip indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lamella.client.http.call import TableName
+from lamella.client.http.indexes import (
+    OnOptimise,
+    OnRefresh,
+    add_index_parts_call,
+    create_index_call,
+    drop_index_call,
+    index_call,
+    index_kinds_call,
+    indexes_call,
+    next_refresh_request,
+    optimise_index_call,
+    refresh_index_call,
+    restore_index_call,
+    vacuum_index_call,
+)
+from lamella.client.http.sync.runner import CallRunner
+from lamella.snapshot.wire import (
+    IndexInfo,
+    IndexKind,
+    OptimiseAnswer,
+    OptimiseRequest,
+    PartsAnswer,
+    PartSent,
+    PartsRequest,
+    RefreshAnswer,
+    RefreshMode,
+    RefreshRequest,
+    merged_optimise,
+    merged_refresh,
+)
+
+
+class TableIndexes:
+    """The skip indexes of a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def indexes(self, *, dropped: bool = False, snapshot_id: str | None = None) -> tuple[IndexInfo, ...]:
+        """The table's skip indexes by name, each with what it knows; ``dropped``: also those that were dropped.
+
+        ``snapshot_id``: those of an older snapshot (an id or a tag). Raises TableNotFound, SnapshotNotFound.
+        """
+        return self._lake.run(indexes_call(self._name, snapshot_id, dropped)).indexes
+
+    def index(self, name: str, *, snapshot_id: str | None = None) -> IndexInfo:
+        """One index, dropped or not; raises IndexNotFound."""
+        return self._lake.run(index_call(self._name, name, snapshot_id))
+
+    def create_index(
+        self,
+        name: str,
+        kind: str,
+        expression: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        time_zone: str = "UTC",
+        idempotency_key: str | None = None,
+    ) -> IndexInfo:
+        """Make an index of a kind (see :meth:`lamella.client.Lamella.index_kinds`) over a column or an expression.
+
+        It knows no block until it is refreshed. Raises AlreadyExists (also for the name of a dropped one),
+        InvalidRequest (the kind, its options, what cannot be indexed), InvalidFilter, UnknownColumn.
+        """
+        return self._lake.run(
+            create_index_call(self._name, name, kind, expression, options or {}, time_zone), idempotency_key
+        )
+
+    def drop_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
+        """Do not use an index any more; it can be restored. Raises IndexNotFound."""
+        return self._lake.run(drop_index_call(self._name, name), idempotency_key)
+
+    def restore_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
+        """Use a dropped index again, with all that it knew. Raises IndexNotFound."""
+        return self._lake.run(restore_index_call(self._name, name), idempotency_key)
+
+    def vacuum_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
+        """Remove a dropped index for good. Raises IndexNotFound, also when it is in use."""
+        return self._lake.run(vacuum_index_call(self._name, name), idempotency_key)
+
+    def refresh_index(
+        self,
+        name: str,
+        mode: RefreshMode = "incremental",
+        *,
+        max_blocks: int | None = None,
+        max_ms: float | None = None,
+        on_part: OnRefresh | None = None,
+    ) -> RefreshAnswer:
+        """Index the blocks that an index does not know ("incremental"), all anew ("full"), or only those whose files
+        have filters that it can use ("quick").
+
+        It is done in parts of at most ``max_blocks`` and about ``max_ms``, each committed when it is done, and
+        ``on_part`` is called with each: a refresh that ends in between is gone on with by the next one. The answer's
+        ``left_out`` names blocks that could not be indexed, and why.
+
+        Raises IndexNotFound, InvalidRequest, SnapshotExpired (it took longer than the table keeps snapshots),
+        StoreError.
+        """
+        parts: list[RefreshAnswer] = []
+        request: RefreshRequest | None = RefreshRequest(mode=mode, max_blocks=max_blocks, max_ms=max_ms)
+        while request is not None:
+            parts.append(self._lake.run(refresh_index_call(self._name, name, request)))
+            if on_part is not None:
+                on_part(parts[-1])
+            request = next_refresh_request(request, parts[-1])
+        return merged_refresh(parts)
+
+    def add_index_parts(
+        self, name: str, index_id: str, parts: Sequence[PartSent], *, idempotency_key: str | None = None
+    ) -> PartsAnswer:
+        """Take up parts that were built elsewhere; see :func:`lamella.client.spark.build_index`.
+
+        Raises IndexNotFound, InvalidRequest (a part that is not one of this index), ObjectNotFound.
+        """
+        request = PartsRequest(parts=tuple(parts), index_id=index_id)
+        return self._lake.run(add_index_parts_call(self._name, name, request), idempotency_key)
+
+    def optimise_index(
+        self, name: str, *, max_ms: float | None = None, on_part: OnOptimise | None = None
+    ) -> OptimiseAnswer:
+        """Regroup an index's parts so that each has the blocks of one segment, and none that left the table.
+
+        Raises IndexNotFound, InvalidRequest, StoreError.
+        """
+        parts: list[OptimiseAnswer] = []
+        while not parts or parts[-1].remaining:
+            parts.append(self._lake.run(optimise_index_call(self._name, name, OptimiseRequest(max_ms=max_ms))))
+            if on_part is not None:
+                on_part(parts[-1])
+        return merged_optimise(parts)
+
+
+class LakeIndexes:
+    """The kinds of indexes; a part of :class:`lamella.client.Lamella`."""
+
+    def index_kinds(self: CallRunner) -> tuple[IndexKind, ...]:
+        """The kinds of skip indexes that the service knows, with their options."""
+        return self.run(index_kinds_call()).kinds

@@ -1,0 +1,198 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/jobs.py: change that file.
+"""Methods for jobs, ``lake.jobs``, and for a table's schedules and policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lamella.client.http.call import TableName, text_tuple
+from lamella.client.http.jobs import (
+    OnJob,
+    cancel_job_call,
+    claim_job_call,
+    drop_policy_call,
+    drop_schedule_call,
+    due_jobs_call,
+    finish_job_call,
+    heartbeat_job_call,
+    job_call,
+    job_kinds_call,
+    job_log_call,
+    jobs_call,
+    policy_call,
+    put_policy_call,
+    put_schedule_call,
+    retry_job_call,
+    schedule_call,
+    schedules_call,
+    submit_job_call,
+    submit_job_request,
+)
+from lamella.client.http.sync.runner import CallRunner
+from lamella.snapshot.wire import (
+    ClaimAnswer,
+    ClaimJob,
+    DueAnswer,
+    FinishJob,
+    Heartbeat,
+    HeartbeatAnswer,
+    JobInfo,
+    JobKindInfo,
+    JobLine,
+    JobLog,
+    JobState,
+    Policy,
+    PolicyInfo,
+    PutSchedule,
+    ScheduleInfo,
+)
+
+
+class Jobs:
+    """The jobs of a service: ``lake.jobs``."""
+
+    def __init__(self, lake: CallRunner, sleep: Callable[[float], object]) -> None:
+        self._lake = lake
+        self._sleep = sleep
+
+    def kinds(self) -> tuple[JobKindInfo, ...]:
+        """The kinds of jobs that the service knows, by name, with their arguments as JSON schemas."""
+        return self._lake.run(job_kinds_call()).kinds
+
+    def submit(
+        self,
+        kind: str,
+        table: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        timeout_s: int | None = None,
+        delay_s: int = 0,
+        unique: bool = False,
+        idempotency_key: str | None = None,
+    ) -> JobInfo:
+        """Have a job done for ``namespace.table``; it waits for a worker.
+
+        What the arguments mean is said at :class:`~lamella.snapshot.wire.SubmitJob`.
+
+        Raises InvalidRequest (the kind or its arguments), TableNotFound, NamespaceNotFound.
+        """
+        request = submit_job_request(kind, table, arguments, priority, max_attempts, timeout_s, delay_s, unique)
+        return self._lake.run(submit_job_call(request), idempotency_key)
+
+    def list(
+        self,
+        table: str | None = None,
+        *,
+        states: Sequence[JobState] | None = None,
+        kinds: Sequence[str] | None = None,
+        page_size: int | None = None,
+    ) -> Iterator[JobInfo]:
+        """Jobs, the newest first, without what they answered; pages of ``page_size`` are asked for as it goes on."""
+        token: str | None = None
+        while True:
+            page = self._lake.run(jobs_call(table, states, kinds, page_size, token))
+            yield from page.jobs
+            token = page.next_page_token
+            if token is None:
+                return
+
+    def get(self, job_id: str) -> JobInfo:
+        """A job as it stands; raises JobNotFound."""
+        return self._lake.run(job_call(job_id))
+
+    def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
+        """Lines of a job's log behind the one with the number ``after``; raises JobNotFound."""
+        return self._lake.run(job_log_call(job_id, after, limit))
+
+    def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> Iterator[JobLine]:
+        """The lines of a job's log, as they come, until it is over; raises JobNotFound."""
+        while True:
+            part = self.log(job_id, after=after)
+            yield from part.lines
+            after = part.after
+            if not part.lines:
+                if part.is_finished:
+                    return
+                self._sleep(poll_s)
+
+    def cancel(self, job_id: str) -> JobInfo:
+        """Cancel a job; one that runs is ended by its worker soon. Raises JobNotFound, JobFinished."""
+        return self._lake.run(cancel_job_call(job_id))
+
+    def retry(self, job_id: str) -> JobInfo:
+        """Queue a job again that failed or was cancelled; raises JobNotFound, JobRunning, JobFinished."""
+        return self._lake.run(retry_job_call(job_id))
+
+    def wait(
+        self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 1.0, on_job: OnJob | None = None
+    ) -> JobInfo:
+        """The job once it is over, or as it stands after ``timeout_s``; whether it succeeded is its ``state``.
+
+        ``on_job`` is called each time that it was looked at. Raises JobNotFound.
+        """
+        give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            job = self.get(job_id)
+            if on_job is not None:
+                on_job(job)
+            if job.is_finished or (give_up_s is not None and time.monotonic() >= give_up_s):
+                return job
+            self._sleep(poll_s)
+
+    def claim(self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None) -> ClaimAnswer:
+        """For workers: take the next job, if there is one. ``lease_token``: a fresh UUID for each job."""
+        names = None if kinds is None else text_tuple("kinds", kinds)
+        return self._lake.run(
+            claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
+        )
+
+    def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
+        """For workers: keep a job, and tell of it; raises JobNotFound, JobLeaseLost."""
+        return self._lake.run(heartbeat_job_call(job_id, told))
+
+    def finish(self, job_id: str, told: FinishJob) -> JobInfo:
+        """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
+        return self._lake.run(finish_job_call(job_id, told))
+
+    def due(self) -> DueAnswer:
+        """For workers: enqueue what schedules and policies ask for now."""
+        return self._lake.run(due_jobs_call())
+
+
+class TableSchedules:
+    """What asks for a table's jobs by itself; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def schedules(self) -> tuple[ScheduleInfo, ...]:
+        """The schedules, by name; raises TableNotFound."""
+        return self._lake.run(schedules_call(self._name)).schedules
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        """One schedule; raises ScheduleNotFound, TableNotFound."""
+        return self._lake.run(schedule_call(self._name, name))
+
+    def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
+        """Make or replace a schedule; raises InvalidRequest, TableNotFound."""
+        return self._lake.run(put_schedule_call(self._name, name, schedule))
+
+    def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop a schedule; jobs that it asked for stay. Raises ScheduleNotFound, TableNotFound."""
+        self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
+
+    def policy(self) -> PolicyInfo:
+        """The policy, and what its last check found; raises PolicyNotFound, TableNotFound."""
+        return self._lake.run(policy_call(self._name))
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Make or replace the policy, as a whole; raises InvalidRequest, TableNotFound."""
+        return self._lake.run(put_policy_call(self._name, policy))
+
+    def drop_policy(self, *, idempotency_key: str | None = None) -> None:
+        """Drop the policy; jobs that it asked for stay. Raises PolicyNotFound, TableNotFound."""
+        self._lake.run(drop_policy_call(self._name), idempotency_key)

@@ -1,0 +1,146 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/maintenance.py: change that file.
+"""Methods for vacuum, leases on snapshots, and verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Unpack
+
+from lamella.client.http.call import TableName
+from lamella.client.http.maintenance import (
+    OnPart,
+    OnVacuum,
+    VerifyOptions,
+    has_next_purge,
+    lease_call,
+    leases_call,
+    next_vacuum_request,
+    next_verify_request,
+    purge_dropped_call,
+    release_lease_call,
+    renew_lease_call,
+    vacuum_call,
+    verify_call,
+    verify_request,
+)
+from lamella.client.http.sync.runner import CallRunner
+from lamella.snapshot.wire import (
+    LeaseInfo,
+    LeaseRequest,
+    VacuumAnswer,
+    VacuumRequest,
+    VerifyAnswer,
+    VerifyRequest,
+    merged_vacuum,
+    merged_verification,
+)
+
+
+class TableMaintenance:
+    """Clean-up and leases of a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def vacuum(
+        self,
+        *,
+        execute: bool = False,
+        older_than: str | None = None,
+        include_external_blocks: bool = False,
+        on_part: OnVacuum | None = None,
+    ) -> VacuumAnswer:
+        """Expire snapshots that retention does not keep, and delete what no snapshot needs; see ``docs/vacuum.md``.
+
+        Without ``execute`` it only says what would be done. ``older_than`` (``"7d"``): instead of the table's
+        retention. ``include_external_blocks``: registered files outside of the table's folder too. ``on_part`` is
+        called as the work comes forward.
+
+        Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
+        """
+        parts = []
+        request: VacuumRequest | None = VacuumRequest(
+            execute=execute, older_than=older_than, include_external_blocks=include_external_blocks
+        )
+        while request is not None:
+            part = self._lake.run(vacuum_call(self._name, request))
+            parts.append(part)
+            if on_part is not None:
+                on_part(part)
+            request = next_vacuum_request(request, part)
+        return merged_vacuum(parts)
+
+    def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
+        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire meanwhile.
+
+        :func:`lamella.client.http.maintenance` renews one for as long as a block of code runs. Raises TableNotFound,
+        SnapshotNotFound, SnapshotExpired.
+        """
+        return self._lake.run(lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id)))
+
+    def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
+        """Hold on for ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease ran out."""
+        return self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
+
+    def release_lease(self, lease_id: str) -> None:
+        """End a lease; one that is not there is no error."""
+        self._lake.run(release_lease_call(self._name, lease_id))
+
+    def leases(self) -> tuple[LeaseInfo, ...]:
+        """The leases that have not run out, oldest first."""
+        return self._lake.run(leases_call(self._name)).leases
+
+
+class LakeMaintenance:
+    """The clean-up of dropped tables; a part of :class:`lamella.client.Lamella`."""
+
+    def purge_dropped(
+        self: CallRunner,
+        *,
+        execute: bool = False,
+        include_external_blocks: bool = False,
+        on_part: OnVacuum | None = None,
+    ) -> VacuumAnswer:
+        """Delete the files of tables that were dropped longer ago than their grace, and forget those tables.
+
+        The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` of the answer names the tables.
+        """
+        request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
+        parts: list[VacuumAnswer] = []
+        while not parts or has_next_purge(parts[-1]):
+            parts.append(self.run(purge_dropped_call(request)))
+            if on_part is not None:
+                on_part(parts[-1])
+        return merged_vacuum(parts)
+
+
+class TableVerification:
+    """Verification of a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
+        """Hold everything that the table says of itself against what it is derived from; all findings in one answer.
+
+        ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
+        the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
+        sidecars and page sidecars again; manifests and blocks are never touched. See ``docs/verify.md``.
+
+        ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+        """
+        parts = []
+        for part in self.verify_parts(**asked):
+            parts.append(part)
+            if on_part is not None:
+                on_part(part)
+        return merged_verification(parts)
+
+    def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
+        """As :meth:`verify`, part by part as it is iterated; each is about ``max_ms`` of work. All are of one
+        snapshot, whatever is committed meanwhile."""
+        request: VerifyRequest | None = verify_request(asked)
+        while request is not None:
+            part = self._lake.run(verify_call(self._name, request))
+            yield part
+            request = next_verify_request(request, part)

@@ -1,0 +1,76 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/methods.py: change that file.
+"""All methods of a service and of a table, from the features that have them."""
+
+from __future__ import annotations
+
+from lamella.client.advice.sync import TableAdvice
+from lamella.client.http.call import TableName
+from lamella.client.http.sync.access import LakeAccess
+from lamella.client.http.sync.blocks import TableAddresses, TableBlocks
+from lamella.client.http.sync.connection import Connection
+from lamella.client.http.sync.external import LakeExternal, TableRefresh
+from lamella.client.http.sync.history import TableHistory
+from lamella.client.http.sync.indexes import LakeIndexes, TableIndexes
+from lamella.client.http.sync.jobs import Jobs, TableSchedules
+from lamella.client.http.sync.layout import TableLayout
+from lamella.client.http.sync.maintenance import LakeMaintenance, TableMaintenance, TableVerification
+from lamella.client.http.sync.prune import TablePrune
+from lamella.client.http.sync.tables import LakeTables, TableContents
+from lamella.client.http.sync.usage import LakeAudit, TableFeedback, TableUsage
+
+
+class LakeMethods(
+    Connection,
+    LakeTables,
+    LakeMaintenance,
+    LakeIndexes,
+    LakeExternal,
+    LakeAudit,
+    LakeAccess,
+):
+    """The methods of :class:`lamella.client.Lamella`."""
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of the service; see ``docs/jobs.md``."""
+        return Jobs(self, self._sleep)
+
+
+class TableMethods(
+    TableContents,
+    TablePrune,
+    TableHistory,
+    TableMaintenance,
+    TableIndexes,
+    TableRefresh,
+    TableFeedback,
+    TableAdvice,
+    TableLayout,
+    TableBlocks,
+    TableSchedules,
+    TableVerification,
+    TableUsage,
+    TableAddresses,
+):
+    """The methods of :class:`lamella.client.http.Table`."""
+
+    def __init__(self, lake: LakeMethods, name: TableName) -> None:
+        self._lake = lake
+        self._name = name
+        self._addresses = lake.addresses
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._name.namespace
+
+    @property
+    def name(self) -> str:
+        """The table's own name."""
+        return self._name.table
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+    def __repr__(self) -> str:
+        return f"{self._lake!r}.table({str(self._name)!r})"

@@ -1,0 +1,264 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/tables.py: change that file.
+"""Methods for namespaces and tables, and for what a table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from lamella.client.http.call import TableName
+from lamella.client.http.sync.runner import CallRunner
+from lamella.client.http.tables import (
+    change_namespace_call,
+    commit_call,
+    config_call,
+    create_namespace_call,
+    create_table_call,
+    drop_namespace_call,
+    drop_table_call,
+    dropped_tables_call,
+    evolve_call,
+    namespace_quota_call,
+    namespaces_call,
+    register_call,
+    schema_call,
+    segment_call,
+    snapshot_call,
+    table_call,
+    tables_call,
+    undrop_table_call,
+)
+from lamella.snapshot import wire
+from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange
+
+
+class LakeTables:
+    """Namespaces and tables; a part of :class:`lamella.client.Lamella`."""
+
+    def config(self: CallRunner) -> wire.ServiceConfig:
+        """The service's version and limits, and how long an idempotency key can be used."""
+        return self.run(config_call())
+
+    def namespaces(self: CallRunner) -> tuple[wire.NamespaceInfo, ...]:
+        """All namespaces."""
+        return self.run(namespaces_call()).namespaces
+
+    def create_namespace(
+        self: CallRunner,
+        name: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> wire.NamespaceInfo:
+        """Make a namespace; raises AlreadyExists."""
+        return self.run(create_namespace_call(name, properties or {}), idempotency_key)
+
+    def change_namespace(
+        self: CallRunner,
+        name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        remove: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> wire.NamespaceInfo:
+        """Set and remove properties of a namespace; others stay. Raises NamespaceNotFound.
+
+        Quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``) are for who is admin of everything.
+        """
+        return self.run(change_namespace_call(name, set or {}, remove), idempotency_key)
+
+    def namespace_quota(self: CallRunner, name: str) -> wire.NamespaceQuota:
+        """How much there is in a namespace, and may be; raises NamespaceNotFound."""
+        return self.run(namespace_quota_call(name))
+
+    def drop_namespace(self: CallRunner, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
+        self.run(drop_namespace_call(name), idempotency_key)
+
+    def tables(self: CallRunner, namespace: str) -> tuple[str, ...]:
+        """The names of a namespace's tables; raises NamespaceNotFound."""
+        return self.run(tables_call(namespace)).tables
+
+    def create_table(
+        self: CallRunner,
+        name: str,
+        *,
+        schema: Schema | Sequence[Column] | None = None,
+        schema_from: str | None = None,
+        cluster_key: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        cluster_kind: ClusterKind = "linear",
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """Make the table ``namespace.name``, from columns or from the URL of a Parquet file.
+
+        Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
+        """
+        call = create_table_call(
+            TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind
+        )
+        return self.run(call, idempotency_key)
+
+    def drop_table(
+        self: CallRunner,
+        name: str,
+        *,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Drop a table; it can be undropped for a time.
+
+        ``purge``: it cannot; the next vacuum removes what the service wrote for it. ``base_snapshot_id``: only if that
+        is its current snapshot.
+
+        Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
+        """
+        self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
+
+    def dropped_tables(self: CallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
+        """The tables of a namespace that can be undropped, newest drop first; raises NamespaceNotFound."""
+        return self.run(dropped_tables_call(namespace)).tables
+
+    def undrop_table(
+        self: CallRunner,
+        name: str,
+        *,
+        table_id: str | None = None,
+        as_name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """Bring a dropped table back, with its history and tags.
+
+        ``name``: ``namespace.table`` as it was, the last one dropped of that name; ``as_name``: a new table name.
+        With ``table_id`` it is that table, whatever it was called, and ``name`` is what it gets.
+
+        Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
+        """
+        return self.run(undrop_table_call(TableName.parse(name), table_id, as_name), idempotency_key)
+
+
+class TableContents:
+    """Columns, blocks and manifests of a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def info(self) -> wire.TableInfo:
+        """The table as it stands; raises TableNotFound."""
+        return self._lake.run(table_call(self._name))
+
+    def schema(self) -> wire.SchemaInfo:
+        """The table's columns, now and before; raises TableNotFound."""
+        return self._lake.run(schema_call(self._name))
+
+    def evolve(
+        self,
+        changes: Sequence[SchemaChange],
+        *,
+        base_schema_id: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.SchemaInfo:
+        """Change the table's columns, in one new snapshot: all changes in order, or none. No file is written again.
+
+        ``changes``: :class:`~lamella.snapshot.schema.evolution.AddColumn` and the like. ``base_schema_id``: only if
+        that schema is in force.
+
+        Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
+        """
+        return self._lake.run(evolve_call(self._name, changes, base_schema_id), idempotency_key)
+
+    def register(
+        self,
+        paths: Sequence[str],
+        *,
+        strict: bool = False,
+        verify: bool = False,
+        path_columns: wire.PathColumns = "refuse",
+        other_formats: wire.OtherFormats = "refuse",
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.RegisterAnswer:
+        """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
+
+        Files that cannot be taken are in the answer's ``refused``. When none could be taken, or with ``strict`` when
+        one could not, raises BlocksRefused, or DuplicateBlock when all of those are in the table already; ``refused``
+        in its details lists them. Raises StoreError when the store itself was in the way.
+
+        ``verify``: the service reads every value and takes the statistics from them: for files whose writer is not to
+        be trusted, and for what footers leave out (exact bounds, NaN, INT96).
+
+        ``path_columns``: a file below a folder such as ``year=2020`` is refused unless it holds this value in a column
+        of that name; "ignore" takes it without the folder's value.
+
+        ``other_formats``: a folder or glob is refused where its files are part of a Delta, Iceberg, Hudi or DuckLake
+        table; "ignore" takes every Parquet file, also those whose rows were deleted or rewritten. Files that are named
+        one by one are taken as they are.
+
+        ``take_replaced``: also take files that were in the table and whose rows a rewrite, a delete or another commit
+        has replaced or removed since. Rows that a compaction moved elsewhere are then in the table twice.
+        """
+        call = register_call(
+            self._name,
+            paths,
+            strict=strict,
+            verify=verify,
+            path_columns=path_columns,
+            other_formats=other_formats,
+            take_replaced=take_replaced,
+        )
+        return self._lake.run(call, idempotency_key)
+
+    def commit(
+        self,
+        added: Iterable[Block | Mapping[str, Any] | msgspec.Raw] = (),
+        removed: Sequence[str] = (),
+        base_snapshot_id: str | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        *,
+        index_parts: Sequence[wire.IndexPartsSent] = (),
+        no_new_matches: wire.NoNewMatches | None = None,
+        added_from: Sequence[wire.BlockListSent] = (),
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.CommitAnswer:
+        """Add blocks with their statistics, remove blocks by location, in one new snapshot.
+
+        ``index_parts``: what skip indexes know of the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
+        ``no_new_matches``: only if no block came since ``base_snapshot_id`` that may hold rows of a filter.
+        ``added_from``: lists with further blocks, in the table's scratch folder;
+        :func:`lamella.client.rewrite.block_lists.commit_blocks` makes them where they are needed.
+        ``take_replaced``: as for :meth:`register`; without it a file that was in the table and left it is refused.
+
+        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: blocks came), SchemaConflict,
+        ObjectNotFound.
+        """
+        call = commit_call(
+            self._name,
+            added,
+            removed,
+            base_snapshot_id,
+            operation,
+            properties or {},
+            index_parts,
+            no_new_matches,
+            added_from,
+            take_replaced,
+        )
+        return self._lake.run(call, idempotency_key)
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
+        return self._lake.run(snapshot_call(self._name, snapshot_id))
+
+    def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+        """The manifest of a segment of a snapshot, by default the current one.
+
+        Raises SegmentNotFound, SnapshotNotFound.
+        """
+        return self._lake.run(segment_call(self._name, segment_id, snapshot_id))

@@ -1,0 +1,83 @@
+# Written by scripts/write_sync_client.py from client/lamella/client/http/aio/usage.py: change that file.
+"""Methods for the audit trail, prune rates and reader feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lamella.client.http.call import Filter, TableName
+from lamella.client.http.sync.runner import CallRunner
+from lamella.client.http.usage import (
+    audit_call,
+    clear_feedback_call,
+    feedback_call,
+    merge_reports,
+    prune_rates_call,
+    report_calls,
+)
+from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer
+
+_DAY_S: Final = 86_400
+
+
+class TableUsage:
+    """How a table is used; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def prune_rates(self, since_s: int = _DAY_S) -> PruneRatesAnswer:
+        """How well the prunes of the last so many seconds skipped, of all clients; raises TableNotFound."""
+        return self._lake.run(prune_rates_call(self._name, since_s))
+
+
+class LakeAudit:
+    """The audit trail; a part of :class:`lamella.client.Lamella`."""
+
+    def audit(self: CallRunner, table: str | None = None, *, page_size: int | None = None) -> Iterator[AuditEntry]:
+        """The changes that were asked for, the newest first, also those that were refused.
+
+        ``table``: only what was about ``namespace.table``. Pages of ``page_size`` are asked for as it goes on.
+        """
+        token: str | None = None
+        while True:
+            page = self.run(audit_call(table, page_size, token))
+            yield from page.entries
+            token = page.next_page_token
+            if token is None:
+                return
+
+
+class TableFeedback:
+    """Feedback on a table; a part of :class:`lamella.client.http.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def report_empty(
+        self,
+        filter: Filter,
+        locations: Sequence[str],
+        *,
+        snapshot_id: str,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+    ) -> FeedbackAnswer:
+        """Say that no row of these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
+
+        Only for readers that decided every row exactly: a false report makes other readers lose rows.
+
+        Raises InvalidRequest (the service or the table takes none, or a location is no block), InvalidFilter,
+        UnknownColumn, SnapshotNotFound, TableNotFound.
+        """
+        calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
+        return merge_reports([self._lake.run(call) for call in calls])
+
+    def feedback(self) -> FeedbackInfo:
+        """How much feedback is remembered for the table; raises TableNotFound."""
+        return self._lake.run(feedback_call(self._name))
+
+    def clear_feedback(self) -> int:
+        """Forget all feedback; returns how many facts there were. Raises TableNotFound."""
+        return self._lake.run(clear_feedback_call(self._name)).facts
