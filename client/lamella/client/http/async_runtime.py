@@ -46,5 +46,6 @@ async def in_background(work: Callable[[], Awaitable[None]], every_s: float) -> 
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])  # its error is not asked for, so the event loop reports it
+        if not task.done():  # cancelling one that failed would keep the event loop from reporting its error
+            task.cancel()
+        await asyncio.wait([task])
