@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from access.role_table import DECIDED, KNOWN, MORE, table_text
-from lamella.service import app
+from lamella.service import composition
+from lamella.service.catalog import open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
-from lamella.service.http.routing import ServedOperation
-from lamella.service.services import Services
+from lamella.service.extensions import register_all
+from lamella.snapshot.ids import Ids, unix_ms
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import ROLES
 from lamella.snapshot.wire.operation import Operation
 
@@ -22,22 +25,13 @@ BEGIN, END = "<!-- made by tests/access/test_role_table.py -->\n\n", "\n<!-- end
 
 
 @pytest.fixture
-def operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Operation[Any], ...]]:
+def operations(tmp_path: Path) -> Iterator[tuple[Operation[Any], ...]]:
     """Those that an app is made of."""
-    found: list[Operation[Any]] = []
-    used: list[Services] = []
-    described = app.operations
-
-    def noted(services: Services) -> tuple[ServedOperation, ...]:
-        served = described(services)
-        found.extend(each.operation for each in served)
-        used.append(services)
-        return served
-
-    monkeypatch.setattr(app, "operations", noted)
-    app.create_app(Settings(warehouse=str(tmp_path / "warehouse")))
-    yield tuple(found)
-    used[0].close()
+    settings = Settings(warehouse=str(tmp_path / "warehouse"))
+    core = Core(settings, store=FsspecStore(), catalog=open_catalog(settings.catalog_url), ids=Ids(), clock=unix_ms)
+    register_all(core)
+    yield tuple(each.operation for each in composition.operations(core))
+    core.close()
 
 
 def test_the_table_in_the_docs_is_what_operations_need(operations: tuple[Operation[Any], ...]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lamella.service.catalog import FeedbackRecord, SqlCatalog, TableRecord, open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
-from lamella.service.services import Services
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.reader_feedback import ENABLED
@@ -34,32 +34,32 @@ class Interrupted(SqlCatalog):
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
+def core(tmp_path: Path) -> Iterator[Core]:
     """The parts of a service that takes feedback."""
     settings = Settings(warehouse=str(tmp_path), feedback=True, cache_bytes=200_000)
     opened = open_catalog(settings.catalog_url)
     catalog = Interrupted(opened._engine)
-    made = Services(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=lambda: 1)
+    made = Core(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=lambda: 1)
     made.feedback._timer = lambda: 0.0
     yield made
     made.close()
     opened.close()
 
 
-def table(services: Services, name: str) -> Snapshot:
+def table(core: Core, name: str) -> Snapshot:
     """A table with feedback, without rows."""
-    if not services.catalog.namespaces():
-        services.catalog.create_namespace(NamespaceInfo(name="n"), now_ms=1)
+    if not core.catalog.namespaces():
+        core.catalog.create_namespace(NamespaceInfo(name="n"), now_ms=1)
     schema = Schema.assign([Column(name="a", type="int64")])
-    pointer = services.warehouse.create(name, schema, now_ms=1, properties={ENABLED: "true"})
+    pointer = core.warehouse.create(name, schema, now_ms=1, properties={ENABLED: "true"})
     record = TableRecord(
         table_id=name, namespace="n", name=name, location=name, version=1, pointer=pointer, created_at_ms=1
     )
-    services.catalog.create_table(record, history_entry(1, pointer, services.warehouse.snapshot(pointer)))
-    return services.warehouse.head(pointer)
+    core.catalog.create_table(record, history_entry(1, pointer, core.warehouse.snapshot(pointer)))
+    return core.warehouse.head(pointer)
 
 
-def tell(services: Services, name: str, count: int) -> None:
+def tell(core: Core, name: str, count: int) -> None:
     """Reports of so many blocks."""
     blocks = b"".join(number.to_bytes(16, "little") for number in range(count))
     record = FeedbackRecord(
@@ -72,37 +72,37 @@ def tell(services: Services, name: str, count: int) -> None:
         size_bytes=0,
         used_at_ms=1,
     )
-    services.catalog.add_feedback(record, services.feedback._bounds)
+    core.catalog.add_feedback(record, core.feedback._bounds)
 
 
-def held(services: Services, head: Snapshot) -> int:
+def held(core: Core, head: Snapshot) -> int:
     """How many facts there are for a table."""
-    facts = services.feedback.facts(head)
+    facts = core.feedback.facts(head)
     assert facts is not None
     return len(facts)
 
 
-def test_facts_count_into_the_memory_of_the_process(services: Services) -> None:
+def test_facts_count_into_the_memory_of_the_process(core: Core) -> None:
     """Those of many tables take no more than all that is held may take; the latest ones are there at once."""
-    heads = [table(services, f"t{number}") for number in range(6)]
+    heads = [table(core, f"t{number}") for number in range(6)]
     for head in heads:
-        tell(services, head.table_id, 5_000)
-        assert held(services, head) == 5_000
-        assert services.feedback.is_near(head)
-        assert services.warehouse.resident.size_bytes <= 200_000
-    assert services.feedback.is_near(heads[-1])
-    assert not services.feedback.is_near(heads[0])
-    assert held(services, heads[0]) == 5_000
+        tell(core, head.table_id, 5_000)
+        assert held(core, head) == 5_000
+        assert core.feedback.is_near(head)
+        assert core.warehouse.resident.size_bytes <= 200_000
+    assert core.feedback.is_near(heads[-1])
+    assert not core.feedback.is_near(heads[0])
+    assert held(core, heads[0]) == 5_000
 
 
-def test_what_was_read_before_a_change_is_not_held_behind_it(services: Services) -> None:
+def test_what_was_read_before_a_change_is_not_held_behind_it(core: Core) -> None:
     """A clearing that comes while facts are read counts for the next prune, not seconds later."""
-    head = table(services, "t")
-    tell(services, "t", 10)
-    record = services.catalog.table("n", "t")
-    assert isinstance(services.catalog, Interrupted)
-    services.catalog.between = lambda: services.feedback.clear(record)
-    assert held(services, head) == 10
-    assert not services.feedback.is_near(head)
-    assert held(services, head) == 0
-    assert services.feedback.is_near(head)
+    head = table(core, "t")
+    tell(core, "t", 10)
+    record = core.catalog.table("n", "t")
+    assert isinstance(core.catalog, Interrupted)
+    core.catalog.between = lambda: core.feedback.clear(record)
+    assert held(core, head) == 10
+    assert not core.feedback.is_near(head)
+    assert held(core, head) == 0
+    assert core.feedback.is_near(head)

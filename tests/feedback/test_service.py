@@ -21,8 +21,8 @@ from lamella.client import Lamella
 from lamella.client.cli.app import cli
 from lamella.client.http import AsyncLamella, Table
 from lamella.service.catalog import open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
-from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, LimitExceeded, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids
@@ -200,13 +200,11 @@ def test_what_is_remembered_is_read_once_and_again_when_it_is_old(folder: Path, 
     now = 100.0
     settings = Settings(warehouse=str(folder / "warehouse"), feedback=True)
     catalog = open_catalog(settings.catalog_url)
-    services = Services(
-        settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=lambda: int(time.time() * 1_000)
-    )
+    core = Core(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=lambda: int(time.time() * 1_000))
     try:
-        feedback = services.feedback
+        feedback = core.feedback
         feedback._timer = lambda: now
-        warehouse = services.warehouse
+        warehouse = core.warehouse
         record = catalog.table("f", "near")
         head = warehouse.head(record.pointer)
         request = PruneRequest(filter="s = 's41' AND a = 41")
@@ -240,4 +238,4 @@ def test_what_is_remembered_is_read_once_and_again_when_it_is_old(folder: Path, 
         now += 6
         assert left() == before
     finally:
-        services.close()
+        core.close()

@@ -14,17 +14,17 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from lamella.service import services
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
+from lamella.service.http import lanes as service_lanes
 from lamella.service.http import responses
 from lamella.service.http.concurrency import ConcurrencyLimit
+from lamella.service.http.lanes import Lanes as ServiceLanes
 from lamella.service.http.streaming import Pieces
 from lamella.service.prune import routes
 from lamella.service.prune.block_urls import BlockUrls
-from lamella.service.services import Services
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.prune.block_layer import BlockLayer
@@ -52,7 +52,7 @@ class Lanes:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> None:
         patch.setattr(finder, "_NOW_BLOCKS", 150)
-        patch.setattr(Services, "WIDE_TESTS", 200)
+        patch.setattr(ServiceLanes, "WIDE_TESTS", 200)
         self.table = Table(folder / "warehouse", BLOCKS, by_name=True)
         self._served(folder)
         self.go = threading.Event()
@@ -81,17 +81,17 @@ class Lanes:
         catalog.close()
 
     def _hold(self, patch: pytest.MonkeyPatch, name: str) -> None:
-        run = getattr(Services, name)
+        run = getattr(ServiceLanes, name)
 
-        async def held(services: Services, work: Callable[[], Any]) -> Any:
+        async def held(lanes: ServiceLanes, work: Callable[[], Any]) -> Any:
             def waiting() -> Any:
                 self.at_work[name] += 1
                 assert name not in self.holds or self.go.wait(WAIT_S)
                 return work()
 
-            return await run(services, waiting)
+            return await run(lanes, waiting)
 
-        patch.setattr(Services, name, held)
+        patch.setattr(ServiceLanes, name, held)
 
     def ask(self, text: str | None, **more: Any) -> httpx2.Response:
         """A prune."""
@@ -329,7 +329,7 @@ def test_a_large_answer_is_refused_before_it_is_found(
     """Where the segments alone say how many blocks there will be; others are refused before they are encoded."""
     lanes = new_lanes(large_answers=1, large_answers_waiting=0)
     lanes.headers["Accept"] = MSGPACK
-    for module in (responses, routes, services):
+    for module in (responses, routes, service_lanes):
         monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
     begun, go, following = threading.Event(), threading.Event(), Pieces.next
 

@@ -19,11 +19,12 @@ from starlette.testclient import TestClient
 from fixtures_server import StartServer
 from lamella.service.access import actor_of
 from lamella.service.access.principal import OPEN, set_principal
-from lamella.service.app import create_app, operations
+from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.service.composition import Core, operations
 from lamella.service.config.settings import Settings
+from lamella.service.extensions import register_all
 from lamella.service.http.routing import REQUEST_ID
-from lamella.service.services import Services
 from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit, about
@@ -106,13 +107,14 @@ def test_what_reads_is_not_watched(tmp_path: Path) -> None:
     """A prune, a GET and a sign of life go to their handlers directly."""
     settings = Settings(warehouse=str(tmp_path / "w"))
     catalog = open_catalog(settings.catalog_url)
-    services = Services(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    core = Core(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    register_all(core)
     try:
-        for operation in (each.operation for each in operations(services)):
+        for operation in (each.operation for each in operations(core)):
             is_read = operation.method == "GET" or operation.name in NOT_AUDITED
             assert operation.is_audited == (not is_read), operation.name
     finally:
-        services.close()
+        core.close()
 
 
 def test_an_entry_says_what_a_change_was_about(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from lamella import service
-from lamella.service.app import operations
+from lamella.service import composition
 from lamella.service.catalog import open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
+from lamella.service.extensions import register_all
 from lamella.service.http.routing import ServedOperation
-from lamella.service.services import Services
 from lamella.snapshot import advice, iceberg, sharing
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore
@@ -40,11 +41,12 @@ def served(tmp_path: Path) -> Iterator[tuple[ServedOperation, ...]]:
     """The routes of a service with all of its parts."""
     settings = Settings(warehouse=str(tmp_path / "w"))
     catalog = open_catalog(settings.catalog_url)
-    services = Services(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    core = Core(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    register_all(core)
     try:
-        yield operations(services)
+        yield composition.operations(core)
     finally:
-        services.close()
+        core.close()
 
 
 def test_every_topic_is_in_the_table() -> None:

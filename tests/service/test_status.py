@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from lamella.service import release
 from lamella.service.catalog import open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.config.sources import NOT_SET, SET, shown_settings, without_secrets
 from lamella.service.http.idempotency import claim
@@ -30,7 +31,6 @@ from lamella.service.process.status import (
     StageFigures,
     quantile_ms,
 )
-from lamella.service.services import Services
 from lamella.service.telemetry.metrics import Metrics, worker_pids
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.ids import Ids
@@ -64,7 +64,7 @@ class World:
         self.now_ms = 1_900_000_000_000
         self.store = Broken(FsspecStore())
         made = Settings(warehouse=str(folder / "warehouse"), **settings)
-        self.services = Services(
+        self.core = Core(
             made,
             store=self.store,
             catalog=open_catalog(made.catalog_url),
@@ -74,7 +74,7 @@ class World:
 
     def look(self) -> ServiceStatus:
         """What is tested."""
-        return self.services.status.look()
+        return self.core.status.look()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A service that nobody has asked anything."""
     world = World(tmp_path)
     yield world
-    world.services.close()
+    world.core.close()
 
 
 def test_a_service_that_was_asked_nothing_says_so(world: World) -> None:
@@ -94,19 +94,19 @@ def test_a_service_that_was_asked_nothing_says_so(world: World) -> None:
     assert (found.requests, found.prune_stages, found.job_workers, found.problems) == ((), (), (), {})
     assert (found.commits, found.commit_retries, found.requests_in_progress) == (0, 0, 0)
     assert (found.catalog.backend, found.catalog.error) == ("sqlite", None)
-    assert found.catalog.revision == world.services.catalog.schema_revision()
+    assert found.catalog.revision == world.core.catalog.schema_revision()
     assert found.catalog.ping_ms is not None
     assert (found.store.scheme, found.store.error) == ("file", None)
     assert found.store.stat_ms is not None
     (memory,) = found.caches
-    limit_bytes = world.services.settings.cache_bytes
+    limit_bytes = world.core.settings.cache_bytes
     empty = {"size_bytes": 0, "entries": 0, "hits": 0, "misses": 0, "evicted": 0}
     assert memory == CacheFigures(name="memory", scope="process", limit_bytes=limit_bytes, **empty)
 
 
 def test_requests_are_counted_by_route(world: World) -> None:
     """Those asked most first; errors are the service's own, and stages are those of all prunes."""
-    metrics = world.services.metrics
+    metrics = world.core.metrics
     for status, times in (("200", 7), ("404", 2), ("503", 1)):
         metrics.requests.labels("POST", "/prune", status).inc(times)
     for took_s in [0.0015] * 9 + [100.0]:
@@ -156,11 +156,11 @@ def test_a_quantile_lies_in_the_bucket_that_has_it(values: list[float], share: f
 
 def test_workers_that_have_a_job_are_named(world: World) -> None:
     """With the job, until it is over."""
-    services = world.services
-    services.jobs.submit(SubmitJob(kind="vacuum_dropped"), claim(None, "POST", "/v1/jobs", "", b"", world.now_ms))
+    core = world.core
+    core.jobs.submit(SubmitJob(kind="vacuum_dropped"), claim(None, "POST", "/v1/jobs", "", b"", world.now_ms))
     assert world.look().jobs_pending == {"queued": 1, "running": 0}
     world.now_ms += 5
-    taken = services.jobs.claim(ClaimJob(worker="w1", lease_token=str(Ids().new()), lease_s=60))
+    taken = core.jobs.claim(ClaimJob(worker="w1", lease_token=str(Ids().new()), lease_s=60))
     assert taken is not None
     assert taken.job is not None
     found = world.look()
@@ -183,7 +183,7 @@ def test_what_does_not_answer_is_told_and_not_raised(world: World, monkeypatch: 
     def fail() -> None:
         raise Unavailable(f"no answer from postgresql://me:{SECRET}@db/x")
 
-    monkeypatch.setattr(world.services.catalog, "ping", fail)
+    monkeypatch.setattr(world.core.catalog, "ping", fail)
     world.store.error = StoreError(f"no answer from https://me:{SECRET}@s3/x?X-Amz-Signature={SECRET}&a=b")
     found = world.look()
     assert (found.catalog.error, found.catalog.ping_ms) == ("no answer from postgresql://***@db/x", None)
@@ -197,16 +197,16 @@ def test_the_disk_cache_shows_what_it_holds(tmp_path: Path) -> None:
     world = World(tmp_path, cache_dir=str(tmp_path / "cache"), cache_dir_bytes=1 << 20)
     _, empty = world.look().caches
     assert (empty.name, empty.scope, empty.size_bytes, empty.limit_bytes) == ("disk", "machine", 0, 1 << 20)
-    kept = world.services.status._disk_cache
+    kept = world.core.status._disk_cache
     assert kept is not None
     kept.derived("k", lambda: [memoryview(b"x" * 10_000)])
     _, disk = world.look().caches
     assert disk.size_bytes >= 10_000
     assert (disk.hits, disk.misses, disk.evicted, disk.damaged, disk.failed) == (0, 1, 0, 0, 0)
-    world.services.close()
+    world.core.close()
     again = World(tmp_path, cache_dir=str(tmp_path / "cache"), cache_dir_bytes=1 << 20)
     assert again.look().caches[1].size_bytes == disk.size_bytes
-    again.services.close()
+    again.core.close()
 
 
 def test_settings_show_no_secret(tmp_path: Path) -> None:

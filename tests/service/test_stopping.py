@@ -24,10 +24,10 @@ from starlette.testclient import TestClient
 from fixtures_server import STOP_S, ServerProcess, StartServer
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.process import health, lifecycle
 from lamella.service.process.lifecycle import Lifecycle
-from lamella.service.services import Services
 from lamella.service.telemetry.logs import make_log
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore
@@ -396,7 +396,7 @@ def test_what_cannot_be_ended_does_not_keep_the_rest_from_its_end(
     """Commits that wait are finished, and connections given back, also when another part fails on the way."""
     settings = Settings(warehouse=str(tmp_path))
     catalog = open_catalog(settings.catalog_url)
-    services = Services(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    core = Core(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
     ended: list[str] = []
 
     def ends(name: str, error: Exception | None = None) -> Callable[[], None]:
@@ -408,11 +408,11 @@ def test_what_cannot_be_ended_does_not_keep_the_rest_from_its_end(
         return end
 
     parts = ("committer", "healths", "recorder", "prune_rates", "audit", "traces")
-    services.when_closing(ends("page", ValueError("a page")))
+    core.when_closing(ends("page", ValueError("a page")))
     for name in parts:
         error = OSError(name) if name == "recorder" else None
-        monkeypatch.setattr(getattr(services, name), "close", ends(name, error))
+        monkeypatch.setattr(getattr(core, name), "close", ends(name, error))
     with pytest.raises(OSError, match="recorder"):
-        services.close()
+        core.close()
     assert ended == ["page", *parts]
     assert catalog.connections[0] == 0

@@ -13,7 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.catalog import TableRecord, open_catalog
+from lamella.service.catalog import TableRecord, current_table, open_catalog
+from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.jobs.policies import Measurements
 from lamella.service.maintenance.table_health import (
@@ -24,7 +25,6 @@ from lamella.service.maintenance.table_health import (
     TableHealths,
     findings_of,
 )
-from lamella.service.services import Services
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
@@ -46,14 +46,14 @@ class World:
         self.files = 0
         settings = Settings(warehouse=str(folder / "warehouse"), retention_max_age_s=10 * 86_400, vacuum_min_age_s=60)
         self.app = opened.enter_context(TestClient(create_app(settings, clock=self.clock)))
-        self.services = Services(
+        self.core = Core(
             settings,
             store=FsspecStore(),
             catalog=open_catalog(settings.catalog_url),
             ids=Ids(self.clock),
             clock=self.clock,
         )
-        opened.callback(self.services.close)
+        opened.callback(self.core.close)
         self.post("/v1/namespaces", name="db")
         schema = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]
         self.post("/v1/namespaces/db/tables", name="t", schema=schema, cluster_key=["a"])
@@ -89,12 +89,12 @@ class World:
     @property
     def record(self) -> TableRecord:
         """The table as it is now."""
-        return self.services.table("db", "t")
+        return current_table(self.core.catalog, "db", "t")
 
     @property
     def healths(self) -> TableHealths:
         """What is tested."""
-        return self.services.healths
+        return self.core.healths
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_tables_are_measured_one_at_a_time(world: World, monkeypatch: pytest.Mon
             lock.release()
 
     monkeypatch.setattr(world.healths, "_measure", alone)
-    records = [world.services.table("db", f"t{number}") for number in range(4)]
+    records = [current_table(world.core.catalog, "db", f"t{number}") for number in range(4)]
     found: list[TableHealth] = []
     threads = [threading.Thread(target=lambda r=r: found.append(world.healths.get(r))) for r in records * 4]
     for thread in threads:
@@ -234,7 +234,7 @@ def test_a_part_that_fails_is_left_out_with_its_reason(world: World, monkeypatch
 
     world.register((0, 100))
     monkeypatch.setattr(world.healths._conditions, "small_blocks", fail)
-    monkeypatch.setattr(world.services.warehouse.layouts, "average_depth", fail)
+    monkeypatch.setattr(world.core.warehouse.layouts, "average_depth", fail)
     health = world.healths.get(world.record)
     reason = "the disk is on fire"
     assert health.missing == {"small_blocks": reason, "average_depth": reason}

@@ -1,10 +1,9 @@
-"""The application: its operations, its middlewares, and what surrounds them."""
+"""The application: operations, middlewares, and what surrounds them."""
 
 from __future__ import annotations
 
 import gc
 import os
-import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -18,79 +17,25 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lamella.service import release
-from lamella.service.access.routes import AccessRoutes
-from lamella.service.advice.routes import AdviceRoutes
 from lamella.service.catalog import Catalog, open_catalog
 from lamella.service.catalog.quotas import Quotas
-from lamella.service.clustering.routes import ClusteringRoutes, RewriteRoutes
-from lamella.service.commits.routes import CommitRoutes
+from lamella.service.composition import Core, operations
 from lamella.service.config.check import unsafe_warnings
 from lamella.service.config.settings import Settings
 from lamella.service.config.sources import load_settings
-from lamella.service.dashboard import dashboard_routes
-from lamella.service.external.routes import ExternalRoutes
-from lamella.service.history.routes import ChangesRoutes, HistoryRoutes, RollbackRoutes, TagRoutes
+from lamella.service.extensions import register_all
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
 from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, reference_page
-from lamella.service.http.routing import DirectMiddleware, RouteFactory, ServedOperation
-from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
-from lamella.service.indexes.routes import IndexRoutes
-from lamella.service.jobs.routes import JobRoutes, ScheduleRoutes, WorkerRoutes
-from lamella.service.maintenance.routes import MaintenanceRoutes, VerifyRoutes
+from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
-from lamella.service.process.routes import ConfigRoutes, HealthRoutes
-from lamella.service.prune.routes import AggregateRoutes, PruneManyRoutes, PruneRoutes
-from lamella.service.services import Services
-from lamella.service.sharing.routes import SharedTableRoutes, ShareRoutes
-from lamella.service.tables.routes import DroppedRoutes, NamespaceRoutes, SchemaRoutes, TableRoutes
 from lamella.service.telemetry.logs import RequestLog, make_log
 from lamella.service.telemetry.tracing import NoTraces, Traces
-from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.tracing import open_provider
-
-
-def operations(services: Services) -> tuple[ServedOperation, ...]:
-    """Every operation of the API. The prune route comes first: routes are tried in this order."""
-    return (
-        *PruneRoutes(services).operations(),
-        *PruneManyRoutes(services).operations(),
-        *AggregateRoutes(services).operations(),
-        *HealthRoutes(services).operations(),
-        *CommitRoutes(services).operations(),
-        *ExternalRoutes(services).operations(),
-        *TableRoutes(services).operations(),
-        *SchemaRoutes(services).operations(),
-        *NamespaceRoutes(services).operations(),
-        *HistoryRoutes(services).operations(),
-        *TagRoutes(services).operations(),
-        *RollbackRoutes(services).operations(),
-        *ChangesRoutes(services).operations(),
-        *DroppedRoutes(services).operations(),
-        *IndexRoutes(services).operations(),
-        *ClusteringRoutes(services).operations(),
-        *RewriteRoutes(services).operations(),
-        *AdviceRoutes(services).operations(),
-        *FeedbackRoutes(services).operations(),
-        *VerifyRoutes(services).operations(),
-        *MaintenanceRoutes(services).operations(),
-        *JobRoutes(services).operations(),
-        *WorkerRoutes(services).operations(),
-        *ScheduleRoutes(services).operations(),
-        *UsageRoutes(services).operations(),
-        *AccessRoutes(services).operations(),
-        *ConfigRoutes(services).operations(),
-        *ShareRoutes(services).operations(),
-        *SharedTableRoutes(services).operations(),
-        *IcebergCatalogRoutes(services).operations(),
-        *IcebergScanRoutes(services).operations(),
-        *IcebergTokenRoutes(services, services.clock).operations(),
-    )
-
 
 _SWITCH_S = 0.0005
 _TITLE = "Lamella"
@@ -134,7 +79,7 @@ def create_app(
     """
     clock = clock if clock is not None else unix_ms
     log = make_log(settings.log_level, settings.log_format)
-    services = Services(
+    core = Core(
         settings,
         store=store if store is not None else FsspecStore(settings.store_options),
         catalog=catalog if catalog is not None else catalog_of(settings),
@@ -142,14 +87,17 @@ def create_app(
         clock=clock,
         traces=traces if traces is not None else open_traces(settings),
     )
-    boundary = RouteFactory(log, services.metrics, services.gate, services.admission, services.audit.watched)
-    described = operations(services)
+    register_all(core)
+    envelopes = tuple(envelope for feature in core.features for envelope in feature.envelopes)
+    boundary = RouteFactory(log, core.metrics, core.gate, core.admission, core.audit.watched, envelopes)
+    described = operations(core)
     document = describe(
         described,
         title=_TITLE,
         version=release(),
         description=_DESCRIPTION,
         maxima={"page_size_max": settings.page_size_max},
+        envelopes=envelopes,
     )
 
     @asynccontextmanager
@@ -158,21 +106,21 @@ def create_app(
             log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
         try:
-            async with services.pulse.beating():
+            async with core.pulse.beating():
                 yield {STATE: app.connections}
         finally:
-            services.close()
+            core.close()
         log.info("stopped", pid=os.getpid())
 
     app = _App(
         title=_TITLE, version=release(), lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    app.lifecycle = services.lifecycle
-    app.connections = Connections(settings, services.metrics)
+    app.lifecycle = core.lifecycle
+    app.connections = Connections(settings, core.metrics)
     app.router.routes[:0] = [boundary.route(served) for served in described]
-    if settings.dashboard:
-        secret = services.catalog.secret("dashboard forms", secrets.token_bytes(32))
-        app.router.routes += dashboard_routes(services, boundary, secret)
+    for feature in core.features:
+        if feature.pages is not None:
+            app.router.routes += feature.pages(boundary)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
     _add_fallbacks(app, boundary)
@@ -183,11 +131,11 @@ def create_app(
         refuse=boundary.answer,
     )
     app.outermost = AccessMiddleware(
-        with_spans(inner, services.traces),
-        metrics=services.metrics,
+        with_spans(inner, core.traces),
+        metrics=core.metrics,
         log=RequestLog(log, settings.log_level, settings.log_format) if settings.log_requests else None,
         new_id=Ids(clock).new,
-        lifecycle=services.lifecycle,
+        lifecycle=core.lifecycle,
     )
     return app
 

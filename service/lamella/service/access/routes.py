@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import principal_of
+from lamella.service.access.administration import Administration
 from lamella.service.http.admission import read_json
 from lamella.service.http.routing import ServedOperation, json_response, require_json
-from lamella.service.services import Services
+from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import about
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import CreateKey, GrantRequest, RotateKey
@@ -25,55 +26,56 @@ _GRANT: Final = msgspec.json.Decoder(GrantRequest)
 class AccessRoutes:
     """Keys and grants. An answer with a key's text is not stored, so none of these takes an Idempotency-Key."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, readers: Threads, administration: Administration) -> None:
+        self._readers = readers
+        self._administration = administration
 
     async def whoami(self, request: Request) -> Response:
         return json_response(principal_of(request).described())
 
     async def list_keys(self, request: Request) -> Response:
         by = principal_of(request)
-        return json_response(await self._services.read(lambda: self._services.administration.keys(by)))
+        return json_response(await self._readers.run(lambda: self._administration.keys(by)))
 
     async def create_key(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_CREATE, await request.body())
         about(request, f"key:{unspelt(asked.name)}")
         by = principal_of(request)
-        made = await self._services.read(lambda: self._services.administration.create_key(by, asked))
+        made = await self._readers.run(lambda: self._administration.create_key(by, asked))
         return _unkept(json_response(made, 201))
 
     async def get_key(self, request: Request) -> Response:
         by, name = principal_of(request), request.path_params["key"]
-        return json_response(await self._services.read(lambda: self._services.administration.key(by, name)))
+        return json_response(await self._readers.run(lambda: self._administration.key(by, name)))
 
     async def rotate_key(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_ROTATE, await request.body())
         by, name = principal_of(request), request.path_params["key"]
         about(request, f"key:{unspelt(name)}")
-        made = await self._services.read(lambda: self._services.administration.rotate_key(by, name, asked))
+        made = await self._readers.run(lambda: self._administration.rotate_key(by, name, asked))
         return _unkept(json_response(made))
 
     async def revoke_key(self, request: Request) -> Response:
         by, name = principal_of(request), request.path_params["key"]
         about(request, f"key:{unspelt(name)}")
-        await self._services.read(lambda: self._services.administration.revoke_key(by, name))
+        await self._readers.run(lambda: self._administration.revoke_key(by, name))
         return Response(status_code=204)
 
     async def list_grants(self, request: Request) -> Response:
         by, principal = principal_of(request), request.query_params.get("principal")
-        return json_response(await self._services.read(lambda: self._services.administration.grants(by, principal)))
+        return json_response(await self._readers.run(lambda: self._administration.grants(by, principal)))
 
     async def give_grant(self, request: Request) -> Response:
         asked = await self._grant(request)
         by = principal_of(request)
-        return json_response(await self._services.read(lambda: self._services.administration.give(by, asked)))
+        return json_response(await self._readers.run(lambda: self._administration.give(by, asked)))
 
     async def take_grant(self, request: Request) -> Response:
         asked = await self._grant(request)
         by = principal_of(request)
-        await self._services.read(lambda: self._services.administration.take(by, asked))
+        await self._readers.run(lambda: self._administration.take(by, asked))
         return Response(status_code=204)
 
     async def _grant(self, request: Request) -> GrantRequest:

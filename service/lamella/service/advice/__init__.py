@@ -1,1 +1,30 @@
-"""Advice about skip indexes and layouts."""
+"""Advice about skip indexes and layouts: scores, what-if, why-not, and the filters that were recorded for it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from lamella.service.advice.advice import Advice
+from lamella.service.advice.routes import AdviceRoutes
+from lamella.service.catalog import Catalog
+from lamella.service.features import Feature
+from lamella.service.history.history import History
+from lamella.service.usage.filters import Recorder
+from lamella.snapshot.storage import Store
+from lamella.snapshot.warehouse import Warehouse
+
+
+class _Parts(Protocol):
+    """What advice takes of the core."""
+
+    catalog: Catalog
+    history: History
+    recorder: Recorder
+    store: Store
+    warehouse: Warehouse
+
+
+def register(core: _Parts) -> Feature:
+    """The operations of advice, and the advice that the console shows."""
+    advice = Advice(core.warehouse, core.store, core.history, core.recorder)
+    return Feature(operations=AdviceRoutes(catalog=core.catalog, advice=advice).operations(), advisor=advice)

@@ -9,13 +9,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
+from lamella.service.advice.advice import Advice
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.http.admission import read_json
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
 from lamella.snapshot.advice import operations
-from lamella.snapshot.wire import AdviceRequest, WhatIfRequest, WhyNotRequest
+from lamella.snapshot.wire import (
+    AdviceRequest,
+    WhatIfRequest,
+    WhyNotRequest,
+)
 
 _ADVICE: Final = msgspec.json.Decoder(AdviceRequest)
 _WHAT_IF: Final = msgspec.json.Decoder(WhatIfRequest)
@@ -29,38 +33,35 @@ _Answer = TypeVar("_Answer")
 class AdviceRoutes:
     """Advice."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, advice: Advice) -> None:
+        self._catalog = catalog
+        self._advice = advice
         self._threads = Threads(_AT_ONCE)
 
     async def advise(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        return await self._answer(request, lambda table: self._services.advice.advise(table, read_json(_ADVICE, body)))
+        return await self._answer(request, lambda table: self._advice.advise(table, read_json(_ADVICE, body)))
 
     async def what_if(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        return await self._answer(
-            request, lambda table: self._services.advice.what_if(table, read_json(_WHAT_IF, body))
-        )
+        return await self._answer(request, lambda table: self._advice.what_if(table, read_json(_WHAT_IF, body)))
 
     async def why_not(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        return await self._answer(
-            request, lambda table: self._services.advice.why_not(table, read_json(_WHY_NOT, body))
-        )
+        return await self._answer(request, lambda table: self._advice.why_not(table, read_json(_WHY_NOT, body)))
 
     async def list_recorded(self, request: Request) -> Response:
-        return await self._answer(request, self._services.advice.recorded)
+        return await self._answer(request, self._advice.recorded)
 
     async def clear_recorded(self, request: Request) -> Response:
-        return await self._answer(request, self._services.advice.clear)
+        return await self._answer(request, self._advice.clear)
 
     async def _answer(self, request: Request, work: Callable[[TableRecord], _Answer]) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        return json_response(await self._threads.run(lambda: work(self._services.table(namespace, name))))
+        return json_response(await self._threads.run(lambda: work(current_table(self._catalog, namespace, name))))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

@@ -1,6 +1,6 @@
 """The catalog: namespaces, tables, the pointer to each table's current snapshot, and answers to replay."""
 
-from lamella.service.catalog.port import AccessCatalog, Catalog, JobCatalog
+from lamella.service.catalog.port import AccessCatalog, Catalog, JobCatalog, current_table
 from lamella.service.catalog.records import (
     AddedJob,
     ClaimResult,
@@ -62,5 +62,6 @@ __all__ = [
     "SweepMark",
     "TableRecord",
     "TagRecord",
+    "current_table",
     "open_catalog",
 ]

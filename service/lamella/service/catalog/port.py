@@ -463,3 +463,8 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
 
     def close(self) -> None:
         """Release connections."""
+
+
+def current_table(catalog: Catalog, namespace: str, name: str) -> TableRecord:
+    """A table as it stands; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
+    return catalog.current(namespace, name) or catalog.table(namespace, name)

@@ -9,16 +9,19 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
-from lamella.service.history.history import trusted_manifests
+from lamella.service.catalog import Catalog, TableRecord, current_table
+from lamella.service.clustering.clustering import Clustering
+from lamella.service.history.history import History, trusted_manifests
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json, truth, whole_number
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
+from lamella.service.prune.block_urls import BlockUrls
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import ClusterKind, SnapshotPointer
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layouts import Where
 from lamella.snapshot.wire import (
     BlocksAnswer,
@@ -40,22 +43,25 @@ _WAITING: Final = 16
 class ClusteringRoutes:
     """Look at and change a table's cluster key."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._readers = Threads(_AT_ONCE, max_waiting=_WAITING, what="questions about layouts")
+    def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, clustering: Clustering) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._clustering = clustering
+        self._askers = Threads(_AT_ONCE, max_waiting=_WAITING, what="questions about layouts")
         self._writers = Threads(_AT_ONCE, max_waiting=_WAITING, what="regroupings")
 
     async def show_cluster_key(self, request: Request) -> Response:
-        return json_response(await self._services.read(lambda: self._services.clustering.key(self._table(request))))
+        return json_response(await self._readers.run(lambda: self._clustering.key(self._table(request))))
 
     async def set_cluster_key(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
 
         def work(claim: IdempotencyKey) -> StoredResponse | Pending:
-            return self._services.clustering.set_key(self._table(request), read_json(_SET, body), claim)
+            return self._clustering.set_key(self._table(request), read_json(_SET, body), claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     async def show_clustering(self, request: Request) -> Response:
         columns, kind, where = _columns(request), _kind(request), _where(request)
@@ -63,23 +69,23 @@ class ClusteringRoutes:
         recorded = whole_number(request, "recorded", operations.RECORDED, 0, operations.MAX_RECORDED)
 
         def work() -> ClusteringAnswer:
-            return self._services.clustering.figures(
+            return self._clustering.figures(
                 self._table(request), columns, kind, snapshot_id=snapshot_id, where=where, recorded=recorded
             )
 
-        return json_response(await self._readers.run(work))
+        return json_response(await self._askers.run(work))
 
     async def regroup(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
 
         def work(claim: IdempotencyKey) -> StoredResponse | Pending:
-            return self._services.clustering.regroup(self._table(request), read_json(_REGROUP, body), claim)
+            return self._clustering.regroup(self._table(request), read_json(_REGROUP, body), claim)
 
-        return await self._services.mutate(request, work, body, threads=self._writers)
+        return await self._mutations.run(request, work, body, threads=self._writers)
 
     def _table(self, request: Request) -> TableRecord:
-        return self._services.catalog.table(request.path_params["namespace"], request.path_params["table"])
+        return self._catalog.table(request.path_params["namespace"], request.path_params["table"])
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -122,15 +128,21 @@ _Answer = TypeVar("_Answer")
 class RewriteRoutes:
     """Plan a job; look blocks up."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, block_urls: BlockUrls, history: History, warehouse: Warehouse
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._block_urls = block_urls
+        self._history = history
+        self._warehouse = warehouse
         self._threads = Threads(_AT_ONCE)
 
     async def plan(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_PLAN, await request.body())
         return await self._answer(
-            request, asked.snapshot_id, lambda _, pointer: self._services.warehouse.planning.plan(pointer, asked)
+            request, asked.snapshot_id, lambda _, pointer: self._warehouse.planning.plan(pointer, asked)
         )
 
     async def blocks(self, request: Request) -> Response:
@@ -142,8 +154,8 @@ class RewriteRoutes:
             )
 
         def looked_up(record: TableRecord, pointer: SnapshotPointer) -> BlocksAnswer:
-            found = self._services.warehouse.planning.blocks(pointer, asked.locations)
-            return self._services.block_urls.in_blocks(record, found) if asked.sign_urls else found
+            found = self._warehouse.planning.blocks(pointer, asked.locations)
+            return self._block_urls.in_blocks(record, found) if asked.sign_urls else found
 
         response = await self._answer(request, asked.snapshot_id, looked_up, reading=asked.sign_urls)
         if asked.sign_urls:
@@ -161,12 +173,12 @@ class RewriteRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def answered() -> _Answer:
-            record = self._services.table(namespace, name)
+            record = current_table(self._catalog, namespace, name)
             with trusted_manifests():
-                return work(record, self._services.history.pointer(record, snapshot_id=snapshot_id))
+                return work(record, self._history.pointer(record, snapshot_id=snapshot_id))
 
         # Readers, who ask with URLs, do not wait for jobs that plan.
-        run = self._services.read if reading else self._threads.run
+        run = self._readers.run if reading else self._threads.run
         return json_response(await run(answered))
 
     def operations(self) -> tuple[ServedOperation, ...]:

@@ -6,11 +6,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.catalog import Catalog
+from lamella.service.commits.committer import Committer
 from lamella.service.http.admission import MAX_RAW_VALUES, read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, require_json
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
 from lamella.snapshot.wire import CommitRequest, Register
 from lamella.snapshot.wire.operations import commits as operations
 
@@ -21,9 +23,11 @@ _COMMIT = msgspec.json.Decoder(CommitRequest)
 class CommitRoutes:
     """Register Parquet files; commit blocks that a writer made, or that a job replaced."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._with_lists = Threads(services.settings.commit_lists_at_once)
+    def __init__(self, *, catalog: Catalog, mutations: Mutations, committer: Committer, lists_at_once: int) -> None:
+        self._catalog = catalog
+        self._mutations = mutations
+        self._committer = committer
+        self._with_lists = Threads(lists_at_once)
 
     async def register(self, request: Request) -> Response:
         require_json(request)
@@ -32,9 +36,9 @@ class CommitRoutes:
 
         def work(claim: IdempotencyKey) -> Pending:
             asked = read_json(_REGISTER, body)
-            return self._services.committer.register(self._services.catalog.table(namespace, name), asked, claim)
+            return self._committer.register(self._catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     async def commit(self, request: Request) -> Response:
         require_json(request)
@@ -43,11 +47,11 @@ class CommitRoutes:
 
         def work(claim: IdempotencyKey) -> Pending:
             asked = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
-            return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
+            return self._committer.commit(self._catalog.table(namespace, name), asked, claim)
 
         # Only a guess, made before the body is read as JSON: it decides whose turn the request waits for.
         threads = self._with_lists if b'"added_from"' in body else None
-        return await self._services.mutate(request, work, body, threads=threads)
+        return await self._mutations.run(request, work, body, threads=threads)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

@@ -17,7 +17,7 @@ from lamella.service.catalog.engine import catalog_url
 from lamella.service.catalog.migrate import look_at_schema
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.service.config.sources import Configuration, shown_settings, without_secrets
-from lamella.service.services import MARKER
+from lamella.service.process.readiness import MARKER
 from lamella.service.tables.names import check_rules
 from lamella.snapshot.errors import InvalidRequest, InvalidSettings, LamellaError, ObjectNotFound
 from lamella.snapshot.storage import FsspecStore, Store

@@ -1,29 +1,199 @@
 """The admin pages at ``/ui``: drawn on the server, readable without a script, and with nothing from elsewhere.
 
-One module a screen; each reads what it shows from the same services that the REST API answers from, and has no state of
+One module a screen; each reads what it shows from the same parts that the REST API answers from, and has no state of
 its own, so that any process of the service can draw any page. docs/decisions/0035-dashboard.md has the reasons.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from typing import Protocol
+
 from starlette.routing import Route
 
+from lamella.service.access import Authenticator
+from lamella.service.access.administration import Administration
+from lamella.service.catalog import Catalog
+from lamella.service.clustering.clustering import Clustering
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages
 from lamella.service.dashboard.history import HistoryPages
-from lamella.service.dashboard.jobs import JobPages
+from lamella.service.dashboard.indexes import IndexChangePages
+from lamella.service.dashboard.job_preview import Previews, Touches
+from lamella.service.dashboard.jobs import JobPages, NewJobPages
 from lamella.service.dashboard.lab import LabPages
+from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
 from lamella.service.dashboard.pages import Pages
 from lamella.service.dashboard.status import StatusPages
 from lamella.service.dashboard.tables import OverviewPages, TablePages
+from lamella.service.external.external import External
+from lamella.service.features import Feature
+from lamella.service.history.changes import ChangeStream
+from lamella.service.history.history import History
+from lamella.service.history.rollback import Rollback
+from lamella.service.history.tags import Tags
+from lamella.service.http.admission import Admission
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import RouteFactory
-from lamella.service.services import Services
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.jobs.policies import Policies
+from lamella.service.jobs.queue import JobQueue
+from lamella.service.jobs.schedules import Schedules
+from lamella.service.maintenance.table_health import TableHealths
+from lamella.service.maintenance.vacuum import Vacuum
+from lamella.service.process.status import Status
+from lamella.service.process.threads import Threads
+from lamella.service.usage.audit import Audit
+from lamella.service.usage.filters import PruneRates
+from lamella.snapshot.warehouse import Warehouse
 
 
-def dashboard_routes(services: Services, boundary: RouteFactory, secret: bytes) -> list[Route]:
-    """The routes of all screens; ``secret`` signs what their forms carry."""
-    pages = Pages(services, boundary, secret)
-    screens = (OverviewPages, TablePages, MapPages, HistoryPages, LabPages, JobPages, AccessPages, StatusPages)
-    found = [page for screen in screens for page in screen(services, pages).pages()]
-    return pages.routes([*LoginPages(services, pages, secret).pages(), *found])
+class _Parts(Protocol):
+    """What the console takes of the core: it shows all of it."""
+
+    administration: Administration
+    admission: Admission
+    audit: Audit
+    catalog: Catalog
+    changes: ChangeStream
+    clock: Callable[[], int]
+    clustering: Clustering
+    external: External
+    features: list[Feature]
+    gate: Authenticator
+    healths: TableHealths
+    history: History
+    indexes: Indexes
+    jobs: JobQueue
+    mutations: Mutations
+    policies: Policies
+    prune_rates: PruneRates
+    readers: Threads
+    rollback: Rollback
+    schedules: Schedules
+    settings: Settings
+    status: Status
+    tags: Tags
+    vacuum: Vacuum
+    warehouse: Warehouse
+
+    def when_closing(self, end: Callable[[], None]) -> None: ...
+
+
+def register(core: _Parts) -> Feature:
+    """The routes of all screens; none where the settings say so."""
+    if not core.settings.dashboard:
+        return Feature()
+    secret = core.catalog.secret("dashboard forms", secrets.token_bytes(32))
+    return Feature(pages=lambda boundary: _routes(core, boundary, secret))
+
+
+def _routes(core: _Parts, boundary: RouteFactory, secret: bytes) -> list[Route]:
+    """``secret`` signs what forms carry."""
+    catalog, warehouse, readers, clock = core.catalog, core.warehouse, core.readers, core.clock
+    history, indexes, when_closing = core.history, core.indexes, core.when_closing
+    advice = next((each.advisor for each in core.features if each.advisor is not None), None)
+    pages = Pages(
+        admission=core.admission,
+        mutations=core.mutations,
+        gate=core.gate,
+        audit=core.audit,
+        clock=clock,
+        boundary=boundary,
+        secret=secret,
+    )
+    touches = Touches(
+        advice=advice,
+        history=history,
+        warehouse=warehouse,
+        external=core.external,
+        indexes=indexes,
+        vacuum=core.vacuum,
+        clock=clock,
+    )
+    previews = Previews(catalog=catalog, clustering=core.clustering, warehouse=warehouse, clock=clock, touches=touches)
+    index_pages = IndexChangePages(
+        catalog=catalog,
+        advice=advice,
+        readers=readers,
+        warehouse=warehouse,
+        indexes=indexes,
+        jobs=core.jobs,
+        when_closing=when_closing,
+        pages=pages,
+    )
+    new_jobs = NewJobPages(
+        catalog=catalog,
+        readers=readers,
+        indexes=indexes,
+        jobs=core.jobs,
+        when_closing=when_closing,
+        previews=previews,
+        pages=pages,
+    )
+    comparison = LabComparison(
+        catalog=catalog, advice=advice, history=history, warehouse=warehouse, when_closing=when_closing
+    )
+    screens = (
+        LoginPages(gate=core.gate, settings=core.settings, clock=clock, pages=pages, secret=secret),
+        OverviewPages(
+            catalog=catalog,
+            readers=readers,
+            warehouse=warehouse,
+            jobs=core.jobs,
+            healths=core.healths,
+            prune_rates=core.prune_rates,
+            clock=clock,
+            pages=pages,
+        ),
+        TablePages(
+            catalog=catalog,
+            advice=advice,
+            readers=readers,
+            clustering=core.clustering,
+            history=history,
+            indexes=indexes,
+            warehouse=warehouse,
+            schedules=core.schedules,
+            policies=core.policies,
+            healths=core.healths,
+            prune_rates=core.prune_rates,
+            clock=clock,
+            when_closing=when_closing,
+            pages=pages,
+        ),
+        MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
+        HistoryPages(
+            catalog=catalog,
+            readers=readers,
+            history=history,
+            changes=core.changes,
+            rollback=core.rollback,
+            tags=core.tags,
+            pages=pages,
+        ),
+        LabPages(
+            catalog=catalog,
+            advice=advice,
+            readers=readers,
+            history=history,
+            warehouse=warehouse,
+            when_closing=when_closing,
+            comparison=comparison,
+            pages=pages,
+        ),
+        JobPages(
+            catalog=catalog,
+            readers=readers,
+            jobs=core.jobs,
+            clock=clock,
+            parts=(new_jobs, index_pages),
+            pages=pages,
+        ),
+        AccessPages(readers=readers, administration=core.administration, gate=core.gate, clock=clock, pages=pages),
+        StatusPages(readers=readers, settings=core.settings, status=core.status, audit=core.audit, pages=pages),
+    )
+    return pages.routes([page for screen in screens for page in screen.pages()])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import check, principal_of
+from lamella.service.access import Authenticator, check, principal_of
+from lamella.service.access.administration import Administration
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.dashboard.preview import Fact, Question, fact
 from lamella.service.http.problem import status_of
-from lamella.service.services import Services
+from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import about
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.tokens import unspelt
@@ -28,8 +30,19 @@ _DAY_S: Final = 86_400
 class AccessPages:
     """Draws them. A key's text is on the page that made it, and nowhere else."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        readers: Threads,
+        administration: Administration,
+        gate: Authenticator,
+        clock: Callable[[], int],
+        pages: Pages,
+    ) -> None:
+        self._readers = readers
+        self._administration = administration
+        self._gate = gate
+        self._clock = clock
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
@@ -44,10 +57,10 @@ class AccessPages:
             grants = (self._grant(form),) if form.text("role") else ()
             days = form.text("days")
             asked = CreateKey(name=form.text("name"), grants=grants, expires_s=_days(days) * _DAY_S if days else None)
-            return self._services.administration.create_key(by, asked)
+            return self._administration.create_key(by, asked)
 
         try:
-            return await self._drawn(request, made=await self._services.read(made))
+            return await self._drawn(request, made=await self._readers.run(made))
         except LamellaError as error:
             return await self._drawn(request, problem=error, of="key")
 
@@ -61,7 +74,7 @@ class AccessPages:
                 "programs can be given the new one meanwhile.",
                 act="Rotate the key",
                 back=link("access"),
-                facts=_facts_of_key(key, self._services.clock()),
+                facts=_facts_of_key(key, self._clock()),
             ),
         )
 
@@ -76,7 +89,7 @@ class AccessPages:
                 "was revoked cannot be used again.",
                 act="Revoke the key",
                 back=link("access"),
-                facts=_facts_of_key(key, self._services.clock()),
+                facts=_facts_of_key(key, self._clock()),
                 warnings=own if principal_of(request).name == f"key:{key.name}" else (),
             ),
         )
@@ -86,7 +99,7 @@ class AccessPages:
         by, form = principal_of(request), Form(asked, b"")
         grant = self._grant(form)
         check(by, "admin", grant.namespace, grant.table)
-        found = await self._services.read(lambda: self._services.administration.grants(by, None))
+        found = await self._readers.run(lambda: self._administration.grants(by, None))
         wanted = (asked["principal"], grant.role, grant.namespace, grant.table)
         if wanted not in {(each.principal, each.role, each.namespace, each.table) for each in found.grants}:
             raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {place_text(grant)}")
@@ -107,20 +120,20 @@ class AccessPages:
         await self._pages.form(request)
         by, name = principal_of(request), request.path_params["key"]
         about(request, f"key:{unspelt(name)}")
-        administration = self._services.administration
+        administration = self._administration
 
         def made() -> NewKey:
-            key, now_ms = administration.key(by, name), self._services.clock()
+            key, now_ms = administration.key(by, name), self._clock()
             left_s = None if key.expires_ms is None else max(1, (key.expires_ms - now_ms) // 1000)
             return administration.rotate_key(by, name, RotateKey(expires_s=left_s))
 
-        return await self._drawn(request, made=await self._services.read(made))
+        return await self._drawn(request, made=await self._readers.run(made))
 
     async def revoke_key(self, request: Request) -> Response:
         await self._pages.form(request)
         by, name = principal_of(request), request.path_params["key"]
         about(request, f"key:{unspelt(name)}")
-        await self._services.read(lambda: self._services.administration.revoke_key(by, name))
+        await self._readers.run(lambda: self._administration.revoke_key(by, name))
         return self._pages.see(link("access", done="key_revoked"))
 
     async def give(self, request: Request) -> Response:
@@ -128,7 +141,7 @@ class AccessPages:
         by = principal_of(request)
         try:
             asked = self._request(request, form)
-            await self._services.read(lambda: self._services.administration.give(by, asked))
+            await self._readers.run(lambda: self._administration.give(by, asked))
         except LamellaError as error:
             return await self._drawn(request, problem=error, of="grant")
         return self._pages.see(link("access", done="granted"))
@@ -136,11 +149,11 @@ class AccessPages:
     async def take(self, request: Request) -> Response:
         form = await self._pages.form(request)
         by, asked = principal_of(request), self._request(request, form)
-        await self._services.read(lambda: self._services.administration.take(by, asked))
+        await self._readers.run(lambda: self._administration.take(by, asked))
         return self._pages.see(link("access", done="taken"))
 
     def pages(self) -> tuple[Page, ...]:
-        if not self._services.gate.is_on:
+        if not self._gate.is_on:
             return ()
         one = _ACCESS + "/keys/{key}"
         return (
@@ -158,8 +171,8 @@ class AccessPages:
     async def _drawn(
         self, request: Request, *, made: NewKey | None = None, problem: LamellaError | None = None, of: str = ""
     ) -> Response:
-        by, administration = principal_of(request), self._services.administration
-        keys, grants = await self._services.read(lambda: (administration.keys(by), administration.grants(by, None)))
+        by, administration = principal_of(request), self._administration
+        keys, grants = await self._readers.run(lambda: (administration.keys(by), administration.grants(by, None)))
         values: dict[str, Any] = {
             "me": by.described(),
             "keys": keys.keys,
@@ -176,7 +189,7 @@ class AccessPages:
     async def _key(self, request: Request) -> KeyInfo:
         """The key in the path, for one who may have it taken away; raises KeyNotFound."""
         by, name = principal_of(request), request.path_params["key"]
-        return await self._services.read(lambda: self._services.administration.key(by, name))
+        return await self._readers.run(lambda: self._administration.key(by, name))
 
     def _request(self, request: Request, form: Form) -> GrantRequest:
         grant, principal = self._grant(form), form.text("principal")

@@ -7,13 +7,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
 from lamella.service.dashboard.preview import Question, fact
-from lamella.service.history.changes import ChangesQuery
-from lamella.service.history.history import instant_ms
-from lamella.service.services import Services
+from lamella.service.history.changes import ChangesQuery, ChangeStream
+from lamella.service.history.history import History, instant_ms
+from lamella.service.history.rollback import Rollback
+from lamella.service.history.tags import Tags
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidRequest, TagNotFound
 from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, TagRequest
 from lamella.snapshot.wire.operation import on_table
@@ -27,20 +29,35 @@ _MAX_BLOCKS: Final = 200
 class HistoryPages:
     """Draws them."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        history: History,
+        changes: ChangeStream,
+        rollback: Rollback,
+        tags: Tags,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._history = history
+        self._changes = changes
+        self._rollback = rollback
+        self._tags = tags
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._show(request))
+        values = await self._readers.run(lambda: self._show(request))
         return self._draw(request, "history.html", values, "History")
 
     async def difference(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._difference(request))
+        values = await self._readers.run(lambda: self._difference(request))
         return self._draw(request, "difference.html", values, "Difference in")
 
     async def ask_rollback(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._ask_rollback(request))
+        values = await self._readers.run(lambda: self._ask_rollback(request))
         return self._draw(request, "rollback.html", values, "Roll back")
 
     async def roll_back(self, request: Request) -> Response:
@@ -48,7 +65,7 @@ class HistoryPages:
         asked = RollbackRequest(snapshot_id=form.text("to") or None, base_snapshot_id=form.text("base") or None)
 
         def work(claim: Any) -> Any:
-            return self._services.rollback.run(table_of(self._services, request), asked, claim)
+            return self._rollback.run(table_of(self._catalog, request), asked, claim)
 
         await self._pages.change(request, form, work)
         return self._see(request, "rolled_back")
@@ -64,7 +81,7 @@ class HistoryPages:
         )
 
         def work(claim: Any) -> Any:
-            return self._services.tags.put(self._record(request), asked, claim)
+            return self._tags.put(self._record(request), asked, claim)
 
         await self._pages.change(request, form, work)
         return self._see(request, "tagged")
@@ -74,14 +91,12 @@ class HistoryPages:
         names = request.path_params
 
         def read() -> TagInfo:
-            found = next(
-                (tag for tag in self._services.tags.list(self._record(request)).tags if tag.name == name), None
-            )
+            found = next((tag for tag in self._tags.list(self._record(request)).tags if tag.name == name), None)
             if found is None:
                 raise TagNotFound(f"the table has no tag {name!r}", tag=name)
             return found
 
-        tag = await self._services.read(read)
+        tag = await self._readers.run(read)
         table = f"{names['namespace']}.{names['table']}"
         return self._pages.question(
             request,
@@ -100,7 +115,7 @@ class HistoryPages:
         name = form.text("name")
 
         def work(claim: Any) -> Any:
-            return self._services.tags.drop(self._record(request), name, claim)
+            return self._tags.drop(self._record(request), name, claim)
 
         await self._pages.change(request, form, work)
         return self._see(request, "untagged")
@@ -127,12 +142,12 @@ class HistoryPages:
         return self._pages.see(link("tables", names["namespace"], names["table"], "history", done=done))
 
     def _record(self, request: Request) -> TableRecord:
-        return self._services.catalog.table(request.path_params["namespace"], request.path_params["table"])
+        return self._catalog.table(request.path_params["namespace"], request.path_params["table"])
 
     def _show(self, request: Request) -> dict[str, Any]:
-        record = table_of(self._services, request)
+        record = table_of(self._catalog, request)
         token = request.query_params.get("page") or None
-        found = self._services.history.page(record, page_size=_PAGE, page_token=token)
+        found = self._history.page(record, page_size=_PAGE, page_token=token)
         oldest_first = found.snapshots[::-1]
         steps = dict(zip((each.snapshot_id for each in oldest_first), [None, *oldest_first], strict=False))
         return {
@@ -143,22 +158,22 @@ class HistoryPages:
             "is_first_page": token is None,
             "rows_points": [(each.timestamp_ms, each.row_count) for each in oldest_first],
             "blocks_points": [(each.timestamp_ms, each.block_count) for each in oldest_first],
-            "tags": self._services.tags.list(record).tags,
+            "tags": self._tags.list(record).tags,
         }
 
     def _difference(self, request: Request) -> dict[str, Any]:
-        record = table_of(self._services, request)
+        record = table_of(self._catalog, request)
         asked = [at_of(request, name) for name in ("since", "until")]
         if not asked[0].text:
             raise InvalidRequest("choose two snapshots", parameter="since")
-        history = self._services.history
+        history = self._history
         ends = [history.entry(record, snapshot_id=each.snapshot_id, timestamp=each.timestamp) for each in asked]
         first, last = sorted(ends, key=lambda entry: entry.seq)
         text = text_of(request, "filter")
-        changes = self._changes(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
+        changes = self._changes_between(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
         return {"changes": changes, "filter": text, "most": _MAX_BLOCKS, "first": first, "last": last}
 
-    def _changes(self, record: TableRecord, since: str, until: str, text: str = "") -> SnapshotChanges | None:
+    def _changes_between(self, record: TableRecord, since: str, until: str, text: str = "") -> SnapshotChanges | None:
         query = ChangesQuery(
             since=since,
             since_timestamp=None,
@@ -173,16 +188,16 @@ class HistoryPages:
             page_size=_MAX_BLOCKS,
             page_token=None,
         )
-        found = self._services.changes.page(record, query).changes
+        found = self._changes.page(record, query).changes
         return found[0] if found else None
 
     def _ask_rollback(self, request: Request) -> dict[str, Any]:
-        record = table_of(self._services, request)
-        to = self._services.history.entry(record, snapshot_id=request.query_params.get("to") or None)
-        now = self._services.history.entry(record)
+        record = table_of(self._catalog, request)
+        to = self._history.entry(record, snapshot_id=request.query_params.get("to") or None)
+        now = self._history.entry(record)
         return {
             "to": to,
             "now": now,
-            "changes": self._changes(record, to.pointer.snapshot_id, now.pointer.snapshot_id),
+            "changes": self._changes_between(record, to.pointer.snapshot_id, now.pointer.snapshot_id),
             "most": _MAX_BLOCKS,
         }

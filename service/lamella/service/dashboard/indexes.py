@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import KEY, Form
 from lamella.service.dashboard.job_fields import Field, filled, option_field, with_problem
@@ -28,13 +28,17 @@ from lamella.service.dashboard.preview import (
     Fact,
     Listing,
     Preview,
+    WhenClosing,
     fact,
     shortened,
 )
+from lamella.service.features import Advisor
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending
 from lamella.service.http.problem import status_of
-from lamella.service.services import Services
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.jobs.queue import JobQueue
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import (
     AlreadyExists,
     FilterTypeMismatch,
@@ -46,6 +50,7 @@ from lamella.snapshot.errors import (
     UnknownColumn,
 )
 from lamella.snapshot.index.definition import defined
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     AdviceRequest,
     Cost,
@@ -73,30 +78,32 @@ _COLUMNS: Final = (
 )
 
 
-def size_of(services: Services, table: TableRecord, change: IndexChange) -> IndexSize | None:
+def size_of(advice: Advisor, table: TableRecord, change: IndexChange) -> IndexSize | None:
     """How large an index would be over all blocks; None: that cannot be told beforehand.
 
-    Raises as :meth:`lamella.service.advice.advice.Advice.what_if`.
+    Raises LamellaError.
     """
     # any filter will do: it is not what is asked about
     asked = WhatIfRequest(index=change, filters=(f"({change.expression}) IS NOT NULL",), time_zone=change.time_zone)
-    return services.advice.what_if(table, asked).size
+    return advice.what_if(table, asked).size
 
 
-def index_preview(services: Services, table: TableRecord, request: CreateIndex) -> Preview:
+def index_preview(
+    indexes: Indexes, warehouse: Warehouse, advice: Advisor | None, table: TableRecord, request: CreateIndex
+) -> Preview:
     """What comes of an index, by what the manifests and the recorded filters say; else by a sample of blocks.
 
     Raises:
         AlreadyExists: the name is taken, perhaps by a dropped index.
         InvalidRequest, InvalidFilter, UnknownColumn: the name, kind, options or expression.
     """
-    taken = {index.name.lower() for index in services.indexes.list(table, dropped=True).indexes}
+    taken = {index.name.lower() for index in indexes.list(table, dropped=True).indexes}
     if request.name.lower() in taken:
         raise AlreadyExists(
             f"the table has an index {request.name!r} already, perhaps a dropped one", name=request.name
         )
     with trusted_manifests():
-        head = services.warehouse.head(table.pointer)
+        head = warehouse.head(table.pointer)
     made = defined(
         index_id="",
         name=request.name,
@@ -112,16 +119,22 @@ def index_preview(services: Services, table: TableRecord, request: CreateIndex) 
     facts = [fact("Over", f"{made.expression} ({made.dtype})"), fact("Blocks that are indexed", blocks)]
     if not blocks:
         return Preview(says="The table has no blocks yet. Commits index what they add.", facts=tuple(facts))
-    filters = services.advice.recorded(table).filters
+    if advice is None:
+        return Preview(
+            says=f"{words.plural(blocks, 'block')} are indexed by a job.",
+            facts=tuple(facts),
+            notes=("This service gives no advice, so what filters would gain is not known.",),
+        )
+    filters = advice.recorded(table).filters
     answer: WhatIfAnswer | None = None
     if filters:
         try:
-            answer = _foretold(services, table, change)
+            answer = _foretold(advice, table, change)
         except InvalidRequest:
             answer = None  # none of those that were recorded can be asked again
-    size = size_of(services, table, change) if answer is None else answer.size
+    size = size_of(advice, table, change) if answer is None else answer.size
     facts += _size_facts(size)
-    facts += _score_facts(services, table, change, {leaf.name for leaf in head.schema.leaves()})
+    facts += _score_facts(advice, table, change, {leaf.name for leaf in head.schema.leaves()})
     if answer is None:
         return Preview(
             says=f"{words.plural(blocks, 'block')} are indexed by a job.",
@@ -151,14 +164,14 @@ def index_preview(services: Services, table: TableRecord, request: CreateIndex) 
     )
 
 
-def _foretold(services: Services, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
+def _foretold(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
     """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
     asked = WhatIfRequest(index=change, recorded=_RECORDED)
-    answer = services.advice.what_if(table, asked)
+    answer = advice.what_if(table, asked)
     if not answer.unknown:
         return answer
     try:
-        return services.advice.what_if(table, msgspec.structs.replace(asked, sample_blocks=SAMPLED))
+        return advice.what_if(table, msgspec.structs.replace(asked, sample_blocks=SAMPLED))
     except StoreError:  # the blocks cannot be read now: it stays unknown
         return answer
 
@@ -241,12 +254,12 @@ def _size_facts(size: IndexSize | None) -> list[Fact]:
     ]
 
 
-def _score_facts(services: Services, table: TableRecord, change: IndexChange, columns: set[str]) -> list[Fact]:
+def _score_facts(advice: Advisor, table: TableRecord, change: IndexChange, columns: set[str]) -> list[Fact]:
     """How much such an index skips beyond bounds; only known of plain columns."""
     if change.expression not in columns:
         return []
     asked = AdviceRequest(columns=(change.expression,), kinds=(change.kind,), options={change.kind: change.options})
-    for score in services.advice.advise(table, asked).scores:
+    for score in advice.advise(table, asked).scores:
         if score.kind != change.kind or score.layer != "block":
             continue
         told = f"{score.least:.0f} to {score.most:.0f}" if score.score is None else f"{score.score:.0f}"
@@ -332,24 +345,40 @@ _PLAIN_NAMES: Final = frozenset(field.name for field in _PLAIN)
 class IndexChangePages:
     """Draws them, and has the changes made."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        advice: Advisor | None,
+        readers: Threads,
+        warehouse: Warehouse,
+        indexes: Indexes,
+        jobs: JobQueue,
+        when_closing: WhenClosing,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._advice = advice
+        self._readers = readers
+        self._warehouse = warehouse
+        self._indexes = indexes
+        self._jobs = jobs
         self._pages = pages
         self._ready: BackgroundFigures[Preview] = BackgroundFigures(
-            services.when_closing, MAX_READY, name="ui-index-previews", fresh_s=FRESH_S
+            when_closing, MAX_READY, name="ui-index-previews", fresh_s=FRESH_S
         )
 
     async def show_new(self, request: Request) -> Response:
         kind = self._kind(request.query_params.get("kind", ""))
         if kind is None:
-            record = await self._services.read(lambda: table_of(self._services, request))
+            record = await self._readers.run(lambda: table_of(self._catalog, request))
             values = {"namespace": record.namespace, "table": record.name, "tab": "indexes"}
-            kinds = self._services.indexes.kinds().kinds
+            kinds = self._indexes.kinds().kinds
             return self._pages.html(request, "index_kinds.html", {**values, "kinds": kinds}, title="New index")
         asked, preview, waits = _asked(kind, request.query_params), None, False
         if "preview" in request.query_params and asked.is_right:
             try:
-                preview = await self._services.read(lambda: self._preview(request, asked.request))
+                preview = await self._readers.run(lambda: self._preview(request, asked.request))
                 waits = preview is None
             except (InvalidRequest, AlreadyExists) as error:
                 asked = _placed(asked, error)
@@ -365,7 +394,7 @@ class IndexChangePages:
             return await self._drawn(request, asked, None, status=400)
 
         def work(claim: IdempotencyKey) -> Pending:
-            return self._services.indexes.create(table_of(self._services, request), asked.request, claim)
+            return self._indexes.create(table_of(self._catalog, request), asked.request, claim)
 
         try:
             await self._pages.change(request, form, work)
@@ -380,7 +409,7 @@ class IndexChangePages:
         )
         # the same sending of the form, and another thing that is done once for it
         further = form if form.key is None else Form({**form.fields, KEY: f"{form.key}.fill"}, form.body)
-        done = await self._pages.change(request, further, lambda claim: self._services.jobs.submit(job, claim))
+        done = await self._pages.change(request, further, lambda claim: self._jobs.submit(job, claim))
         return self._pages.see(link("jobs", _JOB.decode(done).job_id, done="index_made"))
 
     async def show_drop(self, request: Request) -> Response:
@@ -390,10 +419,10 @@ class IndexChangePages:
         return await self._confirm(request, "index_restore.html", "Restore index")
 
     async def drop(self, request: Request) -> Response:
-        return await self._changed(request, self._services.indexes.drop, "index_dropped")
+        return await self._changed(request, self._indexes.drop, "index_dropped")
 
     async def restore(self, request: Request) -> Response:
-        return await self._changed(request, self._services.indexes.restore, "index_restored")
+        return await self._changed(request, self._indexes.restore, "index_restored")
 
     def pages(self) -> tuple[Page, ...]:
         return (
@@ -407,12 +436,14 @@ class IndexChangePages:
 
     def _preview(self, request: Request, wanted: CreateIndex) -> Preview | None:
         """What comes of an index; None: that is being worked out, and takes longer than a page may."""
-        record = table_of(self._services, request)
+        record = table_of(self._catalog, request)
         key = (record.table_id, record.pointer.snapshot_id, msgspec.json.encode(wanted, order="sorted"))
-        return self._ready.peek(key, lambda: index_preview(self._services, record, wanted), wait_s=WAIT_S)
+        return self._ready.peek(
+            key, lambda: index_preview(self._indexes, self._warehouse, self._advice, record, wanted), wait_s=WAIT_S
+        )
 
     def _kind(self, name: str) -> IndexKind | None:
-        return next((each for each in self._services.indexes.kinds().kinds if each.name == name), None)
+        return next((each for each in self._indexes.kinds().kinds if each.name == name), None)
 
     async def _drawn(
         self,
@@ -424,9 +455,9 @@ class IndexChangePages:
         waits: bool = False,
     ) -> Response:
         def read() -> dict[str, Any]:
-            record = table_of(self._services, request)
+            record = table_of(self._catalog, request)
             with trusted_manifests():
-                leaves = self._services.warehouse.head(record.pointer).schema.leaves()
+                leaves = self._warehouse.head(record.pointer).schema.leaves()
             columns = tuple(leaf.name for leaf in leaves[:_MAX_COLUMNS])
             return {
                 "namespace": record.namespace,
@@ -439,7 +470,7 @@ class IndexChangePages:
                 "waits": waits,
             }
 
-        values = await self._services.read(read)
+        values = await self._readers.run(read)
         wrong = "preview" in request.query_params and preview is None and not waits
         return self._pages.html(
             request, "index_new.html", values, status=status or (400 if wrong else 200), title="New index"
@@ -447,11 +478,11 @@ class IndexChangePages:
 
     async def _confirm(self, request: Request, template: str, title: str) -> Response:
         def read() -> dict[str, Any]:
-            record = table_of(self._services, request)
-            info = self._services.indexes.show(record, request.path_params["index"])
+            record = table_of(self._catalog, request)
+            info = self._indexes.show(record, request.path_params["index"])
             return {"namespace": record.namespace, "table": record.name, "tab": "indexes", "index": info}
 
-        values = await self._services.read(read)
+        values = await self._readers.run(read)
         return self._pages.html(request, template, values, title=f"{title} {values['index'].name}")
 
     async def _changed(self, request: Request, change: Any, done: str) -> Response:
@@ -459,7 +490,7 @@ class IndexChangePages:
         names = request.path_params
 
         def work(claim: IdempotencyKey) -> Pending:
-            pending: Pending = change(table_of(self._services, request), names["index"], claim)
+            pending: Pending = change(table_of(self._catalog, request), names["index"], claim)
             return pending
 
         await self._pages.change(request, form, work)

@@ -8,17 +8,22 @@ from typing import Any, Final, Literal, cast
 import msgspec
 import numpy as np
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord, current_table
+from lamella.service.clustering.clustering import Clustering
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import size_of
 from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fact, nothing_kept
-from lamella.service.history.history import trusted_manifests
-from lamella.service.services import Services
+from lamella.service.external.external import External
+from lamella.service.features import Advisor
+from lamella.service.history.history import History, trusted_manifests
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.maintenance.vacuum import Vacuum
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import JobKind
 from lamella.snapshot.prune.outcome import ALL, NONE
 from lamella.snapshot.vacuum import duration_ms
 from lamella.snapshot.verify.reading import Deep, how_many
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     IndexChange,
     PlanAnswer,
@@ -49,8 +54,24 @@ class _Matches(msgspec.Struct, frozen=True):
 class Touches:
     """Looks it up; changes nothing."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        advice: Advisor | None,
+        history: History,
+        warehouse: Warehouse,
+        external: External,
+        indexes: Indexes,
+        vacuum: Vacuum,
+        clock: Callable[[], int],
+    ) -> None:
+        self._advice = advice
+        self._history = history
+        self._warehouse = warehouse
+        self._external = external
+        self._indexes = indexes
+        self._vacuum = vacuum
+        self._clock = clock
 
     def delete(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """Blocks that go by metadata alone, and blocks that are read."""
@@ -82,7 +103,7 @@ class Touches:
     def update(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """Blocks that are written anew; raises InvalidRequest: a column that is not there."""
         with trusted_manifests():
-            leaves = self._services.warehouse.head(table.pointer).schema.leaves()
+            leaves = self._warehouse.head(table.pointer).schema.leaves()
         columns = {leaf.name.partition(".")[0].lower() for leaf in leaves}
         unknown = [name for name in values["set"] if name.partition(".")[0].lower() not in columns]
         if unknown:
@@ -106,7 +127,7 @@ class Touches:
 
     def index_refresh(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """Blocks that the index does not know; raises IndexNotFound."""
-        info = self._services.indexes.show(table, values["index"])
+        info = self._indexes.show(table, values["index"])
         coverage = info.coverage
         if info.dropped_ms is not None or info.not_usable is not None or coverage is None:
             reason = info.not_usable or "it was dropped; restore it first"
@@ -122,11 +143,11 @@ class Touches:
         if coverage.stale:
             facts.append(fact("Of these replaced since", coverage.stale))
         per_block = info.bytes_per_block
-        if not info.parts and blocks:
+        if self._advice is not None and not info.parts and blocks:
             change = IndexChange(
                 kind=info.kind, expression=info.expression, options=info.options, time_zone=info.time_zone
             )
-            size = size_of(self._services, table, change)
+            size = size_of(self._advice, table, change)
             per_block = (size.bytes_per_block or 0.0) if size is not None else 0.0
         if blocks and per_block:
             facts.append(fact("Size of what is added", f"about {words.size(per_block * blocks)}"))
@@ -147,18 +168,18 @@ class Touches:
             older_than=older_than,
             include_external_blocks=values.get("include_external_blocks", False),
         )
-        return _cleaned(self._services.vacuum.vacuum(table, asked), self._services.clock())
+        return _cleaned(self._vacuum.vacuum(table, asked), self._clock())
 
     def vacuum_dropped(self, values: Mapping[str, Any]) -> Preview:
         """Dropped tables whose files would be deleted."""
         asked = VacuumRequest(include_external_blocks=values.get("include_external_blocks", False))
-        return _cleaned(self._services.vacuum.purge_dropped(asked), self._services.clock())
+        return _cleaned(self._vacuum.purge_dropped(asked), self._clock())
 
     def verify(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """What would be looked at; raises SnapshotNotFound, InvalidRequest."""
-        pointer = self._services.history.pointer(table, snapshot_id=values.get("snapshot"))
+        pointer = self._history.pointer(table, snapshot_id=values.get("snapshot"))
         with trusted_manifests():
-            head = self._services.warehouse.snapshot(pointer)
+            head = self._warehouse.snapshot(pointer)
         blocks = head.summary.block_count
         opens = not values.get("no_files", False)
         deep = Deep(sample=values.get("sample"), blocks=values.get("blocks"), filters=values.get("filters", 0))
@@ -188,7 +209,7 @@ class Touches:
         asked = RefreshTable(
             mode="dry_run", location=values.get("location"), allow_empty=values.get("allow_empty", False)
         )
-        sealed = self._services.external.refresh(table, asked, nothing_kept(self._services))
+        sealed = self._external.refresh(table, asked, nothing_kept(self._clock()))
         answer = _REFRESH.decode(cast("Any", sealed).body)
         changed = answer.added + answer.removed + answer.replaced
         facts = (
@@ -212,9 +233,9 @@ class Touches:
     def _matches(self, table: TableRecord, where: str | None, time_zone: str) -> _Matches:
         """Raises InvalidFilter, UnknownColumn, FilterTypeMismatch."""
         with trusted_manifests():
-            found = self._services.warehouse.find(table.pointer, PruneRequest(filter=where, time_zone=time_zone))
-            blocks = self._services.warehouse.layer_maps.of(table.pointer)
-            codes = self._services.warehouse.layer_maps.verdicts(found, blocks)
+            found = self._warehouse.find(table.pointer, PruneRequest(filter=where, time_zone=time_zone))
+            blocks = self._warehouse.layer_maps.of(table.pointer)
+            codes = self._warehouse.layer_maps.verdicts(found, blocks)
 
         def counted(chosen: Any) -> tuple[int, int, int]:
             return (
@@ -283,9 +304,20 @@ _COLUMNS: Final = tuple(
 class Previews:
     """Makes them, by kind; those of kinds that other packages bring say that there is none."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        touches = Touches(services)
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        clustering: Clustering,
+        warehouse: Warehouse,
+        clock: Callable[[], int],
+        touches: Touches,
+    ) -> None:
+        self._catalog = catalog
+        self._clustering = clustering
+        self._warehouse = warehouse
+        self._clock = clock
+        touches = touches
         self._made: dict[str, Callable[[TableRecord, Mapping[str, Any]], Preview]] = {
             "compact": lambda table, values: self._rewriting(table, "compact", values),
             "recluster": lambda table, values: self._rewriting(table, "recluster", values),
@@ -311,7 +343,7 @@ class Previews:
         record = None
         if table is not None:
             namespace, _, name = table.rpartition(".")
-            record = self._services.table(namespace, name)
+            record = current_table(self._catalog, namespace, name)
         make = self._made.get(kind.name)
         if make is None or record is None:
             return Preview(says=f"{kind.text} What exactly, the service cannot tell beforehand.")
@@ -323,7 +355,7 @@ class Previews:
         bounds = {name: values[name] for name in _BOUNDS if name in values}
         asked = msgspec.structs.replace(PlanRequest(job=job, filter=values.get("where")), **bounds)
         with trusted_manifests():
-            plan = self._services.warehouse.planning.plan(table.pointer, asked)
+            plan = self._warehouse.planning.plan(table.pointer, asked)
         blocks = sum(len(task.blocks) for task in plan.tasks)
         if not blocks:
             return Preview(
@@ -362,7 +394,7 @@ class Previews:
         """How deep blocks lie on the table's cluster key now."""
         if not plan.cluster_key or not plan.blocks_total:
             return ()
-        figures = self._services.clustering.figures(table, (), "linear", snapshot_id=plan.snapshot_id, recorded=0)
+        figures = self._clustering.figures(table, (), "linear", snapshot_id=plan.snapshot_id, recorded=0)
         depth = figures.depth
         about = "" if depth.is_exact else ", of a sample"
         return (
@@ -381,7 +413,7 @@ class Previews:
             min_gain=values.get("min_gain"),
             dry_run=True,
         )
-        sealed = self._services.clustering.regroup(table, asked, nothing_kept(self._services))
+        sealed = self._clustering.regroup(table, asked, nothing_kept(self._clock()))
         answer = _REGROUP.decode(cast("Any", sealed).body)
         if not answer.groups:
             return Preview(says=f"Nothing is to be done: {answer.reason}.", tone="warn")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from lamella.service.access import decided
 from lamella.service.access.principal import Rights
-from lamella.service.catalog import JobFilter
+from lamella.service.catalog import Catalog, JobFilter, current_table
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import IndexChangePages
 from lamella.service.dashboard.job_fields import (
@@ -35,6 +35,7 @@ from lamella.service.dashboard.preview import (
     BackgroundFigures,
     Preview,
     Question,
+    WhenClosing,
     bar_of,
     end_of,
     error_facts,
@@ -47,9 +48,10 @@ from lamella.service.dashboard.preview import (
 )
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.http.problem import status_of
+from lamella.service.indexes.indexes import Indexes
 from lamella.service.jobs.queue import STATES as JOB_STATES
-from lamella.service.jobs.queue import job_filter, require_job, require_new_job, require_of_job, visible_jobs
-from lamella.service.services import Services
+from lamella.service.jobs.queue import JobQueue, job_filter, require_job, require_new_job, require_of_job, visible_jobs
+from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import about
 from lamella.snapshot.errors import (
     FilterTypeMismatch,
@@ -113,12 +115,25 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
 class NewJobPages:
     """Draws the form, and submits."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        indexes: Indexes,
+        jobs: JobQueue,
+        when_closing: WhenClosing,
+        previews: Previews,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._indexes = indexes
+        self._jobs = jobs
         self._pages = pages
-        self._previews = Previews(services)
+        self._previews = previews
         self._ready: BackgroundFigures[Preview] = BackgroundFigures(
-            services.when_closing, MAX_READY, name="ui-previews", fresh_s=FRESH_S
+            when_closing, MAX_READY, name="ui-previews", fresh_s=FRESH_S
         )
 
     async def show(self, request: Request) -> Response:
@@ -130,7 +145,7 @@ class NewJobPages:
         if "preview" in request.query_params and asked.is_right:
             try:
                 require_of_job(request, "maintain", asked.table or None)
-                preview = await self._services.read(lambda: self._preview(kind, asked))
+                preview = await self._readers.run(lambda: self._preview(kind, asked))
                 waits = preview is None
             except LamellaError as error:
                 asked = _placed(asked, error)
@@ -163,7 +178,7 @@ class NewJobPages:
 
         def work(claim: IdempotencyKey) -> StoredResponse:
             nonlocal is_twin
-            sealed = self._services.jobs.submit(wanted, claim)
+            sealed = self._jobs.submit(wanted, claim)
             is_twin = sealed.status == 200
             return sealed
 
@@ -185,7 +200,7 @@ class NewJobPages:
         snapshot_id = ""
         if table is not None:
             namespace, _, name = table.rpartition(".")
-            snapshot_id = self._services.table(namespace, name).pointer.snapshot_id
+            snapshot_id = current_table(self._catalog, namespace, name).pointer.snapshot_id
         # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
         key = (kind.name, table, snapshot_id, msgspec.json.encode(asked.values, order="sorted"))
         return self._ready.peek(key, lambda: self._previews.of(kind, table, asked.values), wait_s=WAIT_S)
@@ -206,7 +221,7 @@ class NewJobPages:
         waits: bool = False,
     ) -> Response:
         rights = decided(request).rights
-        tables, indexes = await self._services.read(lambda: (self._tables(rights), self._indexes(asked, rights)))
+        tables, indexes = await self._readers.run(lambda: (self._tables(rights), self._index_names(asked, rights)))
         kind = asked.kind
         fields = tuple(
             msgspec.structs.replace(each, suggestions=indexes) if each.name == "index" else each
@@ -231,7 +246,7 @@ class NewJobPages:
 
     def _tables(self, rights: Rights) -> list[str]:
         found: list[str] = []
-        catalog = self._services.catalog
+        catalog = self._catalog
         for namespace in [each.name for each in catalog.namespaces() if rights.sees(each.name)][:_MAX_NAMESPACES]:
             named = [name for name in catalog.tables(namespace) if rights.may("maintain", namespace, name)]
             found += [f"{namespace}.{name}" for name in named]
@@ -239,7 +254,7 @@ class NewJobPages:
                 break
         return found[:_MAX_TABLES]
 
-    def _indexes(self, asked: JobForm, rights: Rights) -> tuple[str, ...]:
+    def _index_names(self, asked: JobForm, rights: Rights) -> tuple[str, ...]:
         if "index" not in {each.name for each in asked.fields} or asked.table_problem or not asked.table:
             return ()
         namespace, _, name = asked.table.rpartition(".")
@@ -247,7 +262,7 @@ class NewJobPages:
             return ()
         try:
             return tuple(
-                each.name for each in self._services.indexes.list(self._services.table(namespace, name)).indexes
+                each.name for each in self._indexes.list(current_table(self._catalog, namespace, name)).indexes
             )
         except LamellaError:
             return ()  # suggestions only; the preview says what is wrong with the table
@@ -332,22 +347,34 @@ _CHOICES: Final = (
 class JobPages:
     """Draws them. The pages that ask for jobs, and for indexes, are parts of their own."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        jobs: JobQueue,
+        clock: Callable[[], int],
+        parts: Sequence[NewJobPages | IndexChangePages],
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._jobs = jobs
+        self._clock = clock
         self._pages = pages
-        self._parts = (NewJobPages(services, pages), IndexChangePages(services, pages))
+        self._parts = parts
 
     async def show_all(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._listing(request))
+        values = await self._readers.run(lambda: self._listing(request))
         return self._pages.html(request, "jobs.html", values, status=400 if values["problem"] else 200, title="Jobs")
 
     async def show(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._job(request))
+        values = await self._readers.run(lambda: self._job(request))
         job: JobInfo = values["line"].job
         return self._pages.html(request, "job.html", values, title=f"{job.kind} of {job.table or 'the service'}")
 
     async def ask_cancel(self, request: Request) -> Response:
-        job = await self._services.read(lambda: self._theirs(request, "maintain"))
+        job = await self._readers.run(lambda: self._theirs(request, "maintain"))
         if job.is_finished:
             return self._pages.see(link("jobs", job.job_id))  # nothing is left to cancel
         is_running = job.state == "running"
@@ -366,7 +393,7 @@ class JobPages:
 
     async def cancel(self, request: Request) -> Response:
         await self._pages.form(request)
-        job = await self._services.read(lambda: self._services.jobs.cancel(self._theirs(request, "maintain").job_id))
+        job = await self._readers.run(lambda: self._jobs.cancel(self._theirs(request, "maintain").job_id))
         return self._pages.see(link("jobs", job.job_id, done="cancelled"))
 
     async def retry(self, request: Request) -> Response:
@@ -375,9 +402,9 @@ class JobPages:
         def again() -> JobInfo:
             job = self._theirs(request, "maintain")
             require_new_job(request, job.kind, job.arguments, job.priority, job.table)
-            return self._services.jobs.retry(job.job_id)
+            return self._jobs.retry(job.job_id)
 
-        job = await self._services.read(again)
+        job = await self._readers.run(again)
         return self._pages.see(link("jobs", job.job_id, done="retried"))
 
     def pages(self) -> tuple[Page, ...]:
@@ -394,16 +421,16 @@ class JobPages:
 
     def _theirs(self, request: Request, role: Role) -> JobInfo:
         """The job in the path, for one who may; raises JobNotFound, PermissionDenied."""
-        job = self._services.jobs.get(request.path_params["job_id"])
+        job = self._jobs.get(request.path_params["job_id"])
         require_job(request, role, job)
         return job
 
     def _pending(self, which: JobFilter) -> dict[str, int]:
         """How many jobs wait and run, of those that may be seen."""
         if which.within is None:
-            return self._services.catalog.pending_jobs()
+            return self._catalog.pending_jobs()
         asked = JobFilter(states=("queued", "running"), within=which.within)
-        states = Counter(job.state for job in self._services.jobs.list(asked, page_size=_COUNTED, page_token=None).jobs)
+        states = Counter(job.state for job in self._jobs.list(asked, page_size=_COUNTED, page_token=None).jobs)
         return {"queued": states["queued"], "running": states["running"]}
 
     def _listing(self, request: Request) -> dict[str, Any]:
@@ -414,12 +441,12 @@ class JobPages:
         which = visible_jobs(request, JobFilter())
         try:
             which = visible_jobs(request, job_filter(*(asked[name] or None for name in ("state", "kind", "table"))))
-            found = self._services.jobs.list(which, page_size=_PAGE, page_token=query.get("before") or None)
+            found = self._jobs.list(which, page_size=_PAGE, page_token=query.get("before") or None)
         except InvalidRequest as error:
             problem = error
         pending = self._pending(which)
-        now_ms = self._services.clock()
-        kinds = [(each.name, each.name) for each in self._services.jobs.kinds().kinds]
+        now_ms = self._clock()
+        kinds = [(each.name, each.name) for each in self._jobs.kinds().kinds]
         return {
             "lines": [line_of(job, now_ms) for job in found.jobs],
             "next_token": found.next_page_token,
@@ -435,13 +462,13 @@ class JobPages:
 
     def _job(self, request: Request) -> dict[str, Any]:
         job = self._theirs(request, "read")
-        last = self._services.catalog.job(job.job_id).log_lines
+        last = self._catalog.job(job.job_id).log_lines
         is_tail = "after" not in request.query_params
         after = max(last - _LINES, 0) if is_tail else number_of(request, "after")
-        log = self._services.jobs.log(job.job_id, after=after, limit=_LINES)
+        log = self._jobs.log(job.job_id, after=after, limit=_LINES)
         lines = end_of(log.lines, _LOG_BYTES)
         first = lines[0].number if lines else after + 1
-        now_ms = self._services.clock()
+        now_ms = self._clock()
         namespace, _, name = (job.table or "").rpartition(".")
         return {
             "line": line_of(job, now_ms),

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import (
     MAX_LISTED,
@@ -37,14 +37,16 @@ from lamella.service.dashboard.lab_question import (
     typed_of,
 )
 from lamella.service.dashboard.pages import ROOT, At, Page, Pages, number_of, one_of, table_of
-from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures
-from lamella.service.history.history import instant_ms, trusted_manifests
-from lamella.service.services import Services
+from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
+from lamella.service.features import Advisor
+from lamella.service.history.history import History, instant_ms, trusted_manifests
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import leaves_of
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_reasons import PagesWhy
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
@@ -148,25 +150,40 @@ _PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 class LabPages:
     """The lab, one block of it, and two answers side by side."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        advice: Advisor | None,
+        readers: Threads,
+        history: History,
+        warehouse: Warehouse,
+        when_closing: WhenClosing,
+        comparison: LabComparison,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._advice = advice
+        self._readers = readers
+        self._history = history
+        self._warehouse = warehouse
         self._pages = pages
-        self._comparison = LabComparison(services)
+        self._comparison = comparison
         self._explained: BackgroundFigures[tuple[Parts, WhyNotAnswer | None]] = BackgroundFigures(
-            services.when_closing, MAX_READY, name="ui-explained"
+            when_closing, MAX_READY, name="ui-explained"
         )
 
     async def show(self, request: Request) -> Response:
-        found = await self._services.read(lambda: self._show(request))
+        found = await self._readers.run(lambda: self._show(request))
         return self._pages.html(request, "lab.html", found, title=f"Prune lab of {found['namespace']}.{found['table']}")
 
     async def block(self, request: Request) -> Response:
-        found = await self._services.read(lambda: self._block(request))
+        found = await self._readers.run(lambda: self._block(request))
         title = f"A block of {found['namespace']}.{found['table']} and a filter"
         return self._pages.html(request, "lab_block.html", found, title=title)
 
     async def compare(self, request: Request) -> Response:
-        found = await self._services.read(lambda: self._comparison.show(request))
+        found = await self._readers.run(lambda: self._comparison.show(request))
         title = f"Two prunes of {found['namespace']}.{found['table']}"
         return self._pages.html(request, "lab_compare.html", found, title=title)
 
@@ -179,10 +196,10 @@ class LabPages:
         )
 
     def _show(self, request: Request) -> Mapping[str, Any]:
-        table, typed = table_of(self._services, request), typed_of(request)
+        table, typed = table_of(self._catalog, request), typed_of(request)
         pointer, troubles = self._pointer(table, typed)
         with trusted_manifests():
-            head = self._services.warehouse.head(pointer)
+            head = self._warehouse.head(pointer)
             question = question_of(typed, head.schema)
             troubles = {**troubles, **question.troubles}
             values: dict[str, Any] = {
@@ -213,7 +230,7 @@ class LabPages:
     def _answered(
         self, request: Request, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
     ) -> dict[str, Any]:
-        warehouse = self._services.warehouse
+        warehouse = self._warehouse
         found = warehouse.find(pointer, asked)
         layer_map = warehouse.layer_maps.of(pointer)
         verdicts = LayerMaps.verdicts(found, layer_map)
@@ -241,23 +258,23 @@ class LabPages:
 
     def _parts(self, pointer: SnapshotPointer, asked: PruneRequest) -> Parts:
         explaining = PruneRequest(filter=asked.filter, limit=asked.limit, time_zone=asked.time_zone, explain=True)
-        return parts_of(self._services.warehouse.find(pointer, explaining).answer.report)
+        return parts_of(self._warehouse.find(pointer, explaining).answer.report)
 
     def _why_not(
         self, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
     ) -> WhyNotAnswer | None:
-        """What indexes say; None: there are none, or too much to ask."""
-        if not head.skip_indexes or asked.filter is None:
+        """What indexes say; None: there are none, too much to ask, or nobody to say it."""
+        if self._advice is None or not head.skip_indexes or asked.filter is None:
             return None
         if len(head.skip_indexes) * _predicate_count(asked, head) > _MAX_ASKED:
             return None
         wanted = WhyNotRequest(filter=asked.filter, snapshot_id=pointer.snapshot_id, time_zone=asked.time_zone)
-        return self._services.advice.why_not(table, wanted)
+        return self._advice.why_not(table, wanted)
 
     def _block(self, request: Request) -> Mapping[str, Any]:
-        table, typed = table_of(self._services, request), typed_of(request)
+        table, typed = table_of(self._catalog, request), typed_of(request)
         pointer = self._exact_pointer(table, typed)
-        warehouse = self._services.warehouse
+        warehouse = self._warehouse
         with trusted_manifests():
             head = warehouse.head(pointer)
             layer_map = warehouse.layer_maps.of(pointer)
@@ -307,7 +324,7 @@ class LabPages:
             return None, None
         asked = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
         try:
-            return self._services.warehouse.block_reasons.why(pointer, asked, segment_id, number).pages, None
+            return self._warehouse.block_reasons.why(pointer, asked, segment_id, number).pages, None
         except (StoreError, ManifestError) as error:
             return None, error.message
 
@@ -322,7 +339,7 @@ class LabPages:
 
     def _exact_pointer(self, table: TableRecord, typed: Typed) -> SnapshotPointer:
         at = typed.at
-        return self._services.history.pointer(
+        return self._history.pointer(
             table, snapshot_id=at.snapshot_id, timestamp=at.timestamp, time_zone=typed.time_zone
         )
 

@@ -9,18 +9,19 @@ import msgspec
 from starlette.requests import Request
 
 from lamella.service.access import Principal, check, principal_of
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
 from lamella.service.dashboard.lab_question import Trouble, Typed, filter_trouble, question_of, typed_of
 from lamella.service.dashboard.pages import At, one_of, table_of, text_of
-from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures
-from lamella.service.history.history import trusted_manifests
-from lamella.service.services import Services
+from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
+from lamella.service.features import Advisor
+from lamella.service.history.history import History, trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.index import kinds
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import Cost, IndexChange, WhatIfAnswer, WhatIfRequest
 
@@ -52,17 +53,26 @@ class Wrong(Exception):
 class LabComparison:
     """Compares."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._foretold: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(
-            services.when_closing, MAX_READY, name="ui-foretold"
-        )
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        advice: Advisor | None,
+        history: History,
+        warehouse: Warehouse,
+        when_closing: WhenClosing,
+    ) -> None:
+        self._catalog = catalog
+        self._advice = advice
+        self._history = history
+        self._warehouse = warehouse
+        self._foretold: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(when_closing, MAX_READY, name="ui-foretold")
 
     def show(self, request: Request) -> Mapping[str, Any]:
         """What the page shows; raises what reading a table raises."""
-        table, typed = table_of(self._services, request), typed_of(request)
+        table, typed = table_of(self._catalog, request), typed_of(request)
         given = {name: text_of(request, name) for name in _FIELDS}
-        chosen = one_of(request, "with", ("", *_WITH))
+        chosen = one_of(request, "with", ("", *_WITH) if self._advice is not None else ("", "snapshot"))
         values: dict[str, Any] = {
             "namespace": table.namespace,
             "table": table.name,
@@ -70,6 +80,7 @@ class LabComparison:
             "typed": typed,
             "given": given,
             "chosen": chosen,
+            "can_foretell": self._advice is not None,
             "kinds": sorted(kinds()),
             "max_sampled": MAX_SAMPLED,
             "troubles": {},
@@ -83,9 +94,9 @@ class LabComparison:
         try:
             if not typed.filter:
                 raise Wrong("filter", "Give a filter")
-            if chosen == "snapshot":
+            if chosen == "snapshot" or self._advice is None:
                 return {**values, **self._sides(principal_of(request), table, typed, given)}
-            return {**values, **self._what_if(table, typed, given, chosen)}
+            return {**values, **self._what_if(self._advice, table, typed, given, chosen)}
         except Wrong as error:
             return {**values, "troubles": {error.field: error.trouble}}
 
@@ -95,7 +106,7 @@ class LabComparison:
             namespace, _, name = given["other_table"].rpartition(".")
             try:
                 check(by, "read", namespace, name)
-                other = self._services.table(namespace, name)
+                other = current_table(self._catalog, namespace, name)
             except (NotFound, InvalidRequest) as error:
                 raise Wrong("other_table", error.message) from error
         left = self._side(table, typed, typed.at, "at")
@@ -104,7 +115,7 @@ class LabComparison:
 
     def _side(self, table: TableRecord, typed: Typed, at: At, field: str) -> Side:
         pointer = self._pointer(table, at, typed, field)
-        warehouse = self._services.warehouse
+        warehouse = self._warehouse
         with trusted_manifests():
             schema = warehouse.head(pointer).schema
             question = question_of(msgspec.structs.replace(typed, columns="", limit=""), schema)
@@ -120,7 +131,9 @@ class LabComparison:
             answer = answer_of(found, layer_map, LayerMaps.verdicts(found, layer_map))
         return Side(f"{table.namespace}.{table.name}", at.text, pointer, answer.figures, answer.stages)
 
-    def _what_if(self, table: TableRecord, typed: Typed, given: Mapping[str, str], chosen: str) -> dict[str, Any]:
+    def _what_if(
+        self, advice: Advisor, table: TableRecord, typed: Typed, given: Mapping[str, str], chosen: str
+    ) -> dict[str, Any]:
         pointer = self._pointer(table, typed.at, typed, "at")
         # the filter first, so that what is wrong with it is said beside it
         self._side(table, typed, typed.at, "at")
@@ -144,7 +157,7 @@ class LabComparison:
         try:
             answer = self._foretold.peek(
                 (table.table_id, msgspec.json.encode(request)),
-                lambda: self._services.advice.what_if(table, request),
+                lambda: advice.what_if(table, request),
                 wait_s=WAIT_S,
             )
         except InvalidRequest as error:
@@ -161,7 +174,7 @@ class LabComparison:
 
     def _pointer(self, table: TableRecord, at: At, typed: Typed, field: str) -> SnapshotPointer:
         try:
-            return self._services.history.pointer(
+            return self._history.pointer(
                 table, snapshot_id=at.snapshot_id, timestamp=at.timestamp, time_zone=typed.time_zone
             )
         except (InvalidRequest, NotFound) as error:

@@ -10,13 +10,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.catalog import Catalog
 from lamella.service.dashboard import words
 from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of
-from lamella.service.history.history import trusted_manifests
-from lamella.service.services import Services
+from lamella.service.history.history import History, trusted_manifests
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 from lamella.snapshot.wire import PruneRequest
@@ -64,12 +66,17 @@ _PAGES_DRAWN: Final = 1_000
 class MapPages:
     """Draws maps, and blocks."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, history: History, warehouse: Warehouse, pages: Pages
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._history = history
+        self._warehouse = warehouse
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        found = await self._services.read(lambda: self._found(request))
+        found = await self._readers.run(lambda: self._found(request))
         template = "block.html" if "block" in found else "map.html"
         title = f"Layer map of {found['namespace']}.{found['table']}"
         return self._pages.html(request, template, found, title=title)
@@ -78,11 +85,11 @@ class MapPages:
         return (Page(ROOT + "/tables/{namespace}/{table}/map", self.show, "ui_map", on_table("read")),)
 
     def _found(self, request: Request) -> Mapping[str, Any]:
-        table, at = table_of(self._services, request), at_of(request)
-        pointer = at.pointer(self._services, table)
+        table, at = table_of(self._catalog, request), at_of(request)
+        pointer = at.pointer(self._history, table)
         columns = tuple(filter(None, (part.strip() for part in request.query_params.get("key", "").split(","))))
         with trusted_manifests():
-            layer_map = self._services.warehouse.layer_maps.of(pointer, columns)
+            layer_map = self._warehouse.layer_maps.of(pointer, columns)
             zoom = zoom_of(request.query_params.get("zoom", ""), len(layer_map.segment_id))
             common = {
                 "namespace": table.namespace,
@@ -106,7 +113,7 @@ class MapPages:
         if text:
             try:
                 asked = PruneRequest(filter=text, time_zone="UTC")
-                verdicts = LayerMaps.verdicts(self._services.warehouse.find(pointer, asked), layer_map)
+                verdicts = LayerMaps.verdicts(self._warehouse.find(pointer, asked), layer_map)
                 kept = int((verdicts != 0).sum())
             except InvalidRequest as error:
                 problem = error
@@ -178,7 +185,7 @@ class MapPages:
         }
 
     def _block(self, request: Request, pointer: SnapshotPointer, layer_map: LayerMap, zoom: Zoom) -> dict[str, Any]:
-        views = self._services.warehouse.block_views
+        views = self._warehouse.block_views
         segment_id, number = layer_map.segment_id[zoom.first], zoom.block or 0
         block = views.block(pointer, segment_id, number)
         names = [column.name for column in block.columns]

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -18,11 +19,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from lamella.service.access import Authenticator
 from lamella.service.access.authenticator import Session
 from lamella.service.access.oidc import Identity, exchange_json
 from lamella.service.access.principal import set_principal
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.pages import ROOT, Page, Pages
-from lamella.service.services import Services
 from lamella.snapshot.errors import (
     InvalidPageToken,
     InvalidRequest,
@@ -61,10 +63,13 @@ _WAY: Final = msgspec.json.Decoder(_Way)
 class LoginPages:
     """Draws them, and starts and ends sessions."""
 
-    def __init__(self, services: Services, pages: Pages, secret: bytes) -> None:
-        self._services = services
+    def __init__(
+        self, *, gate: Authenticator, settings: Settings, clock: Callable[[], int], pages: Pages, secret: bytes
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
         self._pages = pages
-        self._gate = services.gate
+        self._gate = gate
         self._ways = SignedTokens(secret, "lamella way to the issuer", max_characters=3_000)
 
     async def show(self, request: Request) -> Response:
@@ -95,7 +100,7 @@ class LoginPages:
         return response
 
     async def go(self, request: Request) -> Response:
-        settings, issuer = self._services.settings, self._gate.authenticator.issuer
+        settings, issuer = self._settings, self._gate.authenticator.issuer
         if issuer is None or settings.oidc_client_id is None:
             raise NotFound("this service knows no issuer to log in at")
         found = await self._gate.of_issuer(request, issuer.document)
@@ -104,7 +109,7 @@ class LoginPages:
             nonce=secrets.token_urlsafe(24),
             verifier=secrets.token_urlsafe(48),
             onward=onward_of(request.query_params.get("next", "")),
-            until_ms=self._services.clock() + _WAY_S * 1000,
+            until_ms=self._clock() + _WAY_S * 1000,
         )
         challenge = base64.urlsafe_b64encode(hashlib.sha256(way.verifier.encode()).digest()).decode().rstrip("=")
         query = {
@@ -159,13 +164,13 @@ class LoginPages:
 
     @property
     def _back_url(self) -> str:
-        return (self._services.settings.public_url or "").rstrip("/") + _BACK
+        return (self._settings.public_url or "").rstrip("/") + _BACK
 
     def _drawn(self, request: Request, problem: str, status: int) -> Response:
         values = {
             "problem": problem,
             "onward": onward_of(request.query_params.get("next", "")),
-            "has_issuer": self._services.settings.oidc_client_id is not None,
+            "has_issuer": self._settings.oidc_client_id is not None,
             "quoted": quote,
         }
         return self._pages.html(request, "login.html", values, status=status, title="Log in")
@@ -175,10 +180,10 @@ class LoginPages:
         return response
 
     def _is_secure(self, request: Request) -> bool:
-        return request.url.scheme == "https" or (self._services.settings.public_url or "").startswith("https:")
+        return request.url.scheme == "https" or (self._settings.public_url or "").startswith("https:")
 
     def _until_ms(self, expires_ms: int | None) -> int:
-        longest_ms = self._services.clock() + self._services.settings.session_s * 1000
+        longest_ms = self._clock() + self._settings.session_s * 1000
         return longest_ms if expires_ms is None else min(expires_ms, longest_ms)
 
     def _way(self, request: Request) -> _Way | None:
@@ -186,11 +191,11 @@ class LoginPages:
             way = _WAY.decode(self._ways.read(request.cookies.get(_COOKIE, "")))
         except (InvalidPageToken, msgspec.MsgspecError):
             return None
-        return way if self._services.clock() < way.until_ms else None
+        return way if self._clock() < way.until_ms else None
 
     def _identity(self, code: str, said_issuer: str | None, way: _Way) -> Identity:
         """Who logged in. Raises Unauthenticated, Unavailable."""
-        settings, issuer = self._services.settings, self._gate.authenticator.issuer
+        settings, issuer = self._settings, self._gate.authenticator.issuer
         assert issuer is not None  # noqa: S101  # the way began here
         assert settings.oidc_client_id is not None  # noqa: S101
         if said_issuer not in (None, issuer.url):  # RFC 9207

@@ -17,17 +17,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lamella.service import release
-from lamella.service.access import check_decided, check_permission, principal_of
+from lamella.service.access import Authenticator, check_decided, check_permission, principal_of
 from lamella.service.access.principal import OPEN
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.forms import KEY, MAX_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
 from lamella.service.dashboard.preview import Question
-from lamella.service.http.mutations import Work
+from lamella.service.history.history import History
+from lamella.service.http.admission import Admission
+from lamella.service.http.mutations import Mutations, Work
 from lamella.service.http.negotiation import MIN_BYTES, coding, compressed
 from lamella.service.http.problem import status_of, title_of
 from lamella.service.http.routing import REQUEST_ID, ROUTE, RouteFactory
-from lamella.service.services import Services
+from lamella.service.usage.audit import Audit
 from lamella.snapshot.errors import BY_CODE, InvalidRequest, LamellaError, NotFound, Unauthenticated
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import Problem
@@ -73,9 +75,9 @@ class At(msgspec.Struct, frozen=True):
     def _is_time(self) -> bool:
         return _TIME_TEXT.match(self.text) is not None
 
-    def pointer(self, services: Services, table: TableRecord) -> SnapshotPointer:
+    def pointer(self, history: History, table: TableRecord) -> SnapshotPointer:
         """That snapshot of a table; raises InvalidRequest, SnapshotNotFound."""
-        return services.history.pointer(table, snapshot_id=self.snapshot_id, timestamp=self.timestamp)
+        return history.pointer(table, snapshot_id=self.snapshot_id, timestamp=self.timestamp)
 
 
 def at_of(request: Request, name: str = "at") -> At:
@@ -83,9 +85,9 @@ def at_of(request: Request, name: str = "at") -> At:
     return At(text_of(request, name))
 
 
-def table_of(services: Services, request: Request) -> TableRecord:
+def table_of(catalog: Catalog, request: Request) -> TableRecord:
     """The table that a page is about; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
-    return services.table(request.path_params["namespace"], request.path_params["table"])
+    return current_table(catalog, request.path_params["namespace"], request.path_params["table"])
 
 
 def text_of(request: Request, name: str) -> str:
@@ -157,8 +159,22 @@ class Page(msgspec.Struct, frozen=True):
 class Pages:
     """Draws pages, takes forms, and runs what these ask for."""
 
-    def __init__(self, services: Services, boundary: RouteFactory, secret: bytes) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        mutations: Mutations,
+        gate: Authenticator,
+        audit: Audit,
+        clock: Callable[[], int],
+        boundary: RouteFactory,
+        secret: bytes,
+    ) -> None:
+        self._admission = admission
+        self._mutations = mutations
+        self._gate = gate
+        self._audit = audit
+        self._clock = clock
         self._boundary = boundary
         self._tokens = Tokens(secret)
         self._assets, self._asset_names = _assets()
@@ -186,7 +202,7 @@ class Pages:
         """A page. ``values`` are escaped where they stand in the template; ``title`` is the document's."""
         session = self._tokens.session(request)
         started = session or self._tokens.start()
-        now_ms = self._services.clock()
+        now_ms = self._clock()
         context = {
             "title": title,
             "path": request.url.path,
@@ -196,7 +212,7 @@ class Pages:
             "ago": lambda at_ms: words.ago(at_ms, now_ms),
             "time": lambda at_ms: _time(at_ms, now_ms),
             "sealed": lambda: self._sealed(started),
-            **_whose(request, is_gated=self._services.gate.is_on),
+            **_whose(request, is_gated=self._gate.is_on),
             **values,
         }
         body = self._templates.get_template(template).render(context).encode()
@@ -220,7 +236,7 @@ class Pages:
         Raises:
             LamellaError: what the mutation raises, also when it is the stored answer to an earlier sending.
         """
-        response = await self._services.mutate(request, work, form.body, key=form.key)
+        response = await self._mutations.run(request, work, form.body, key=form.key)
         body = bytes(response.body)
         if response.status_code >= 400:
             problem = _PROBLEM.decode(body)
@@ -251,14 +267,14 @@ class Pages:
     def _endpoint(self, page: Page) -> Handler:
         handler, is_post = page.handler, page.method == "POST"
         if page.needs.scope != "public" or is_post:
-            handler = self._services.admission.admitted(handler, changes=is_post, has_body=is_post, is_large=False)
+            handler = self._admission.admitted(handler, changes=is_post, has_body=is_post, is_large=False)
 
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = page.path
             try:
                 refuse_embedded(request)
                 if page.needs.scope != "public":
-                    check_permission(page.needs, request, await self._services.gate.admit_page(request))
+                    check_permission(page.needs, request, await self._gate.admit_page(request))
                 response = await handler(request)
                 check_decided(page.needs, request)
                 return response
@@ -271,7 +287,7 @@ class Pages:
             except Exception as error:
                 return self.problem(request, error)
 
-        return endpoint if page.method == "GET" else self._services.audit.watched(page.name, endpoint)
+        return endpoint if page.method == "GET" else self._audit.watched(page.name, endpoint)
 
     async def _nothing(self, request: Request) -> Response:
         raise NotFound(f"there is nothing at {request.url.path}")

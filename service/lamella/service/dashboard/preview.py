@@ -16,7 +16,6 @@ from markupsafe import escape
 
 from lamella.service.dashboard import words
 from lamella.service.http.idempotency import IdempotencyKey, claim
-from lamella.service.services import Services
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
 
@@ -247,12 +246,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     carried: tuple[tuple[str, str], ...] = ()
 
 
-def nothing_kept(services: Services) -> IdempotencyKey:
+def nothing_kept(now_ms: int) -> IdempotencyKey:
     """A claim for asking a mutation what it would do: it has no key, so that nothing is stored."""
-    return claim(None, "GET", "", "", b"", services.clock())
+    return claim(None, "GET", "", "", b"", now_ms)
 
 
 _T = TypeVar("_T")
+#: Takes what is to be called when the service ends.
+WhenClosing = Callable[[Callable[[], None]], object]
 
 #: Answers to what somebody typed that are kept, what a page waits for one that is not there yet, and how long one is
 #: shown that does not rest on a snapshot alone.
@@ -282,7 +283,7 @@ class BackgroundFigures(Generic[_T]):
 
     def __init__(
         self,
-        when_closing: Callable[[Callable[[], None]], object],
+        when_closing: WhenClosing,
         most: int,
         *,
         name: str,

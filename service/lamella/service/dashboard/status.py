@@ -12,7 +12,9 @@ from lamella.service.access import require
 from lamella.service.config.check import unsafe_warnings
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.pages import ROOT, Page, Pages
-from lamella.service.services import Services
+from lamella.service.process.status import Status
+from lamella.service.process.threads import Threads
+from lamella.service.usage.audit import Audit
 from lamella.snapshot.wire.operation import BY_REQUEST, on_server
 
 #: Entries of the audit trail on the first screen, and on a page of their own.
@@ -56,16 +58,19 @@ def access_shown(settings: Settings) -> AccessShown:
 class StatusPages:
     """Draws them."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(self, *, readers: Threads, settings: Settings, status: Status, audit: Audit, pages: Pages) -> None:
+        self._readers = readers
+        self._settings = settings
+        self._status = status
+        self._audit = audit
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        values = await self._services.read(self._show)
+        values = await self._readers.run(self._show)
         return self._pages.html(request, "service.html", values, title="Service")
 
     async def audit(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._audit(request))
+        values = await self._readers.run(lambda: self._audit_page(request))
         return self._pages.html(request, "audit.html", values, title="Audit trail")
 
     def pages(self) -> tuple[Page, ...]:
@@ -75,23 +80,23 @@ class StatusPages:
         )
 
     def _show(self) -> dict[str, Any]:
-        status = self._services.status.look()
+        status = self._status.look()
         requests = sorted(status.requests, key=lambda each: -each.requests)
         return {
-            "access": access_shown(self._services.settings),
+            "access": access_shown(self._settings),
             "status": status,
             "requests": requests,
-            "entries": self._services.audit.page(None, _LATEST) if status.catalog.error is None else [],
+            "entries": self._audit.page(None, _LATEST) if status.catalog.error is None else [],
         }
 
-    def _audit(self, request: Request) -> dict[str, Any]:
+    def _audit_page(self, request: Request) -> dict[str, Any]:
         table = request.query_params.get("table", "").strip()
         namespace, _, name = table.rpartition(".")
         if namespace:
             require(request, "admin", namespace, name)
         else:
             require(request, "admin")
-        found = self._services.audit.list(
+        found = self._audit.list(
             page_size=_PAGE, page_token=request.query_params.get("page") or None, table=table or None
         )
         return {"entries": found.entries, "next_page": found.next_page_token, "table": table}

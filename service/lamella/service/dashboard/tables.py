@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast, get_args
 
 import numpy as np
@@ -11,14 +11,22 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lamella.service.access import principal_of
-from lamella.service.catalog import JobFilter, TableRecord
+from lamella.service.catalog import Catalog, JobFilter, TableRecord, current_table
+from lamella.service.clustering.clustering import Clustering
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, number_of, table_of
-from lamella.service.dashboard.preview import BackgroundFigures
-from lamella.service.history.history import cluster_key_info, table_info, trusted_manifests
-from lamella.service.jobs.queue import visible_jobs
-from lamella.service.services import Services
+from lamella.service.dashboard.preview import BackgroundFigures, WhenClosing
+from lamella.service.features import Advisor
+from lamella.service.history.history import History, cluster_key_info, table_info, trusted_manifests
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.jobs.policies import Policies
+from lamella.service.jobs.queue import JobQueue, visible_jobs
+from lamella.service.jobs.schedules import Schedules
+from lamella.service.maintenance.table_health import TableHealths
+from lamella.service.process.threads import Threads
+from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NamespaceNotFound, PolicyNotFound, TableNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
 from lamella.snapshot.wire import (
     AdviceRequest,
@@ -45,30 +53,58 @@ _MAX_PREPARED: Final = 64
 class TablePages:
     """Draws them."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        advice: Advisor | None,
+        readers: Threads,
+        clustering: Clustering,
+        history: History,
+        indexes: Indexes,
+        warehouse: Warehouse,
+        schedules: Schedules,
+        policies: Policies,
+        healths: TableHealths,
+        prune_rates: PruneRates,
+        clock: Callable[[], int],
+        when_closing: WhenClosing,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._advice = advice
+        self._readers = readers
+        self._clustering = clustering
+        self._history = history
+        self._indexes = indexes
+        self._warehouse = warehouse
+        self._schedules = schedules
+        self._policies = policies
+        self._healths = healths
+        self._prune_rates = prune_rates
+        self._clock = clock
         self._pages = pages
         self._figures: BackgroundFigures[ClusteringAnswer] = BackgroundFigures(
-            services.when_closing, _MAX_PREPARED, name="ui-figures"
+            when_closing, _MAX_PREPARED, name="ui-figures"
         )
         self._histograms: BackgroundFigures[tuple[tuple[str, int], ...]] = BackgroundFigures(
-            services.when_closing, _MAX_PREPARED, name="ui-depths"
+            when_closing, _MAX_PREPARED, name="ui-depths"
         )
         self._scores: BackgroundFigures[dict[str, float]] = BackgroundFigures(
-            services.when_closing, _MAX_PREPARED, name="ui-scores"
+            when_closing, _MAX_PREPARED, name="ui-scores"
         )
 
     async def summary(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._summary(request))
+        values = await self._readers.run(lambda: self._summary(request))
         return self._pages.html(request, "table.html", values, title=f"{values['namespace']}.{values['table']}")
 
     async def columns(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._columns(request))
+        values = await self._readers.run(lambda: self._columns(request))
         title = f"Columns of {values['namespace']}.{values['table']}"
         return self._pages.html(request, "columns.html", values, title=title)
 
     async def indexes(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._indexes(request))
+        values = await self._readers.run(lambda: self._index_page(request))
         title = f"Indexes of {values['namespace']}.{values['table']}"
         return self._pages.html(request, "indexes.html", values, title=title)
 
@@ -81,7 +117,7 @@ class TablePages:
         asked = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
 
         def work(claim: Any) -> Any:
-            return self._services.clustering.set_key(table_of(self._services, request), asked, claim)
+            return self._clustering.set_key(table_of(self._catalog, request), asked, claim)
 
         await self._pages.change(request, form, work)
         names = request.path_params
@@ -96,13 +132,12 @@ class TablePages:
         )
 
     def _summary(self, request: Request) -> dict[str, Any]:
-        services = self._services
-        record, at = table_of(services, request), at_of(request)
-        pointer = at.pointer(services, record)
+        record, at = table_of(self._catalog, request), at_of(request)
+        pointer = at.pointer(self._history, record)
         with trusted_manifests():
-            info = table_info(record, services.warehouse.snapshot(pointer))
-        now_ms = services.clock()
-        series = services.prune_rates.series(record.table_id, since_ms=now_ms - DAY_MS)
+            info = table_info(record, self._warehouse.snapshot(pointer))
+        now_ms = self._clock()
+        series = self._prune_rates.series(record.table_id, since_ms=now_ms - DAY_MS)
         figures = histogram = problem = None
         if info.cluster_key and info.block_count:
             try:
@@ -111,14 +146,12 @@ class TablePages:
                 )
                 figures = self._figures.peek(
                     pointer.snapshot_id,
-                    lambda: services.clustering.figures(
-                        record, (), "linear", snapshot_id=pointer.snapshot_id, recorded=0
-                    ),
+                    lambda: self._clustering.figures(record, (), "linear", snapshot_id=pointer.snapshot_id, recorded=0),
                 )
             except LamellaError as error:
                 problem = error
         is_current = pointer.snapshot_id == record.pointer.snapshot_id
-        health = services.healths.peek(record) if is_current else None
+        health = self._healths.peek(record) if is_current else None
         has_layout = bool(info.cluster_key) and bool(info.block_count) and problem is None
         waits = (is_current and health is None) or (has_layout and (figures is None or histogram is None))
         return {
@@ -135,21 +168,21 @@ class TablePages:
             "figures_problem": problem,
             "waits": waits,
             "kinds": _KINDS,
-            "policy": _policy(services, record),
-            "schedules": services.schedules.list(record).schedules,
+            "policy": _policy(self._policies, record),
+            "schedules": self._schedules.list(record).schedules,
         }
 
     def _depths(self, record: TableRecord, snapshot_id: str) -> tuple[tuple[str, int], ...]:
         with trusted_manifests():
-            pointer = self._services.history.pointer(record, snapshot_id=snapshot_id)
-            depth = self._services.warehouse.layer_maps.of(pointer).depth
+            pointer = self._history.pointer(record, snapshot_id=snapshot_id)
+            depth = self._warehouse.layer_maps.of(pointer).depth
         return () if depth is None else depth_bars(depth)
 
     def _columns(self, request: Request) -> dict[str, Any]:
-        record, at = table_of(self._services, request), at_of(request)
-        pointer = at.pointer(self._services, record)
+        record, at = table_of(self._catalog, request), at_of(request)
+        pointer = at.pointer(self._history, record)
         with trusted_manifests():
-            snapshot = self._services.warehouse.snapshot(pointer)
+            snapshot = self._warehouse.snapshot(pointer)
         key, lines, start = cluster_key_info(snapshot), column_lines(snapshot), number_of(request, "row")
         return {
             **_frame(record, "columns"),
@@ -167,21 +200,25 @@ class TablePages:
             "schema": snapshot.schema,
         }
 
-    def _indexes(self, request: Request) -> dict[str, Any]:
-        record = table_of(self._services, request)
+    def _index_page(self, request: Request) -> dict[str, Any]:
+        record = table_of(self._catalog, request)
         maintains = principal_of(request).rights.may("maintain", record.namespace, record.name)
-        found = self._services.indexes.list(record, dropped=True)
-        scores = None
-        try:
-            scores = self._scores.peek(found.snapshot_id, lambda: index_scores(self._services, record, found))
-        except LamellaError:
-            scores = {}  # advice that cannot be had leaves the rest of the page as it is
+        found = self._indexes.list(record, dropped=True)
+        advice = self._advice
+        scores: dict[str, float] | None = {}
+        if advice is not None:
+            try:
+                scores = self._scores.peek(
+                    found.snapshot_id, lambda: index_scores(self._warehouse, advice, record, found)
+                )
+            except LamellaError:
+                scores = {}  # advice that cannot be had leaves the rest of the page as it is
         return {
             **_frame(record, "indexes"),
             "indexes": found.indexes,
             "scores": scores,
             # they may have constants of other people's filters
-            "recorded": self._services.advice.recorded(record) if maintains else None,
+            "recorded": advice.recorded(record) if maintains and advice is not None else None,
         }
 
 
@@ -191,10 +228,10 @@ def column_lines(snapshot: Snapshot) -> tuple[ColumnView, ...]:
     return tuple(column_view(leaf, stats.get(leaf.id), None) for leaf in snapshot.schema.leaves())
 
 
-def index_scores(services: Services, record: TableRecord, found: IndexList) -> dict[str, float]:
+def index_scores(warehouse: Warehouse, advice: Advisor, record: TableRecord, found: IndexList) -> dict[str, float]:
     """What each index that is in use adds to bounds, by its name; none of those of which manifests cannot tell."""
     with trusted_manifests():
-        names = {leaf.name for leaf in services.warehouse.head(record.pointer).schema.leaves()}
+        names = {leaf.name for leaf in warehouse.head(record.pointer).schema.leaves()}
     scores = {}
     for index in found.indexes:
         if index.dropped_ms is not None or index.not_usable or index.expression not in names:
@@ -205,7 +242,7 @@ def index_scores(services: Services, record: TableRecord, found: IndexList) -> d
             options={index.kind: index.options},
             snapshot_id=found.snapshot_id,
         )
-        for score in services.advice.advise(record, asked).scores:
+        for score in advice.advise(record, asked).scores:
             if score.kind == index.kind and score.layer == "block" and score.score is not None:
                 scores[index.name] = score.score
     return scores
@@ -231,9 +268,9 @@ def _frame(record: TableRecord, tab: str) -> dict[str, Any]:
     return {"namespace": record.namespace, "table": record.name, "tab": tab}
 
 
-def _policy(services: Services, record: TableRecord) -> PolicyInfo | None:
+def _policy(policies: Policies, record: TableRecord) -> PolicyInfo | None:
     try:
-        return services.policies.get(record)
+        return policies.get(record)
     except PolicyNotFound:
         return None
 
@@ -267,12 +304,29 @@ _MAX_JOBS: Final = 1_000
 class OverviewPages:
     """Draws it."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        warehouse: Warehouse,
+        jobs: JobQueue,
+        healths: TableHealths,
+        prune_rates: PruneRates,
+        clock: Callable[[], int],
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._warehouse = warehouse
+        self._jobs = jobs
+        self._healths = healths
+        self._prune_rates = prune_rates
+        self._clock = clock
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        values = await self._services.read(lambda: self._show(request))
+        values = await self._readers.run(lambda: self._show(request))
         return self._pages.html(request, "overview.html", values, title="Tables")
 
     async def leave(self, _request: Request) -> Response:
@@ -285,7 +339,7 @@ class OverviewPages:
         )
 
     def _show(self, request: Request) -> dict[str, Any]:
-        catalog, now_ms, rights = self._services.catalog, self._services.clock(), principal_of(request).rights
+        catalog, now_ms, rights = self._catalog, self._clock(), principal_of(request).rights
         namespaces = [each.name for each in catalog.namespaces() if rights.sees(each.name)]
         wanted = request.query_params.get("namespace", "")
         part = request.query_params.get("name", "").strip().lower()
@@ -300,9 +354,9 @@ class OverviewPages:
         shown = [self._record(*each) for each in names[start : start + _PAGE]]
         records = [record for record in shown if record is not None]
         ids = [record.table_id for record in records]
-        hour, day = (self._services.prune_rates.rates(ids, since_ms=now_ms - span) for span in (HOUR_MS, DAY_MS))
+        hour, day = (self._prune_rates.rates(ids, since_ms=now_ms - span) for span in (HOUR_MS, DAY_MS))
         pending = visible_jobs(request, JobFilter(states=("queued", "running")))
-        running = self._services.jobs.list(pending, page_size=_MAX_JOBS, page_token=None).jobs
+        running = self._jobs.list(pending, page_size=_MAX_JOBS, page_token=None).jobs
         lines = [self._line(record, hour, day) for record in records]
         return {
             "lines": lines,
@@ -327,7 +381,7 @@ class OverviewPages:
 
     def _record(self, namespace: str, name: str) -> TableRecord | None:
         try:
-            return self._services.table(namespace, name)
+            return current_table(self._catalog, namespace, name)
         except (TableNotFound, NamespaceNotFound):
             return None  # it was dropped while the page was made
 
@@ -335,14 +389,14 @@ class OverviewPages:
         summary = problem = None
         try:
             with trusted_manifests():
-                summary = self._services.warehouse.head(record.pointer).summary
+                summary = self._warehouse.head(record.pointer).summary
         except LamellaError as error:  # one damaged table must not hide the others
             problem = error
         return {
             "record": record,
             "summary": summary,
             "problem": problem,
-            "health": self._services.healths.peek(record),
+            "health": self._healths.peek(record),
             "hour": _skipped(hour.get(record.table_id)),
             "day": _skipped(day.get(record.table_id)),
         }

@@ -8,11 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.catalog import Catalog
+from lamella.service.external.external import External
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
 from lamella.snapshot.wire import RefreshProgress, RefreshTable
 from lamella.snapshot.wire.operations import external as operations
 
@@ -25,8 +27,11 @@ _WAITING: Final = 16
 class ExternalRoutes:
     """Refresh external tables, and say how far that is."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, external: External) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._external = external
         self._threads = Threads(_AT_ONCE, max_waiting=_WAITING, what="refreshes of external tables")
 
     async def refresh_table(self, request: Request) -> Response:
@@ -36,17 +41,17 @@ class ExternalRoutes:
 
         def work(claim: IdempotencyKey) -> StoredResponse | Pending:
             asked = read_json(_REFRESH, body)
-            return self._services.external.refresh(self._services.catalog.table(namespace, name), asked, claim)
+            return self._external.refresh(self._catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body, threads=self._threads)
+        return await self._mutations.run(request, work, body, threads=self._threads)
 
     async def refresh_progress(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> RefreshProgress:
-            return self._services.external.progress(self._services.catalog.table(namespace, name))
+            return self._external.progress(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

@@ -8,15 +8,19 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
-from lamella.service.history.changes import ChangesQuery
-from lamella.service.history.history import instant_of
+from lamella.service.catalog import Catalog, TableRecord, current_table
+from lamella.service.history.changes import ChangesQuery, ChangeStream
+from lamella.service.history.history import History, instant_of
+from lamella.service.history.rollback import Rollback
+from lamella.service.history.tags import Tags
 from lamella.service.http import responses
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
-from lamella.service.http.responses import entity_tag, respond_json, tagged_by_content
+from lamella.service.http.mutations import Mutations
+from lamella.service.http.responses import ConditionalResponses, entity_tag, respond_json, tagged_by_content
 from lamella.service.http.routing import ServedOperation, json_response, require_json, truth, whole_number
-from lamella.service.services import Services
+from lamella.service.http.streaming import LargeAnswers
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest
 from lamella.snapshot.wire import RollbackRequest, SnapshotList, TagRequest
 from lamella.snapshot.wire.operations import history as operations
@@ -25,11 +29,23 @@ from lamella.snapshot.wire.operations import history as operations
 class HistoryRoutes:
     """List snapshots; read manifests as they were written."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        conditional: ConditionalResponses,
+        history: History,
+        page_size_max: int,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._conditional = conditional
+        self._history = history
+        self._page_size_max = page_size_max
 
     async def list_snapshots(self, request: Request) -> Response:
-        largest = self._services.settings.page_size_max
+        largest = self._page_size_max
         page_size = whole_number(request, "page_size", min(operations.DEFAULT_SNAPSHOTS, largest), 1, largest)
         given = request.query_params
         page_token, snapshot_id, timestamp = (given.get(key) for key in ("page_token", "snapshot_id", "timestamp"))
@@ -37,40 +53,37 @@ class HistoryRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> SnapshotList:
-            history = self._services.history
-            record = self._services.table(namespace, name)
+            history = self._history
+            record = current_table(self._catalog, namespace, name)
             newest = None
             if page_token is None and (snapshot_id is not None or timestamp is not None):
                 at = None if timestamp is None else instant_of(timestamp)
                 newest = history.entry(record, snapshot_id=snapshot_id, timestamp=at, time_zone=time_zone)
             return history.page(record, page_size=page_size, page_token=page_token, newest=newest)
 
-        return tagged_by_content(request, msgspec.json.encode(await self._services.read(work)))
+        return tagged_by_content(request, msgspec.json.encode(await self._readers.run(work)))
 
     async def get_snapshot(self, request: Request) -> Response:
-        history, snapshot_id = self._services.history, request.path_params["snapshot_id"]
-        return await responses.respond_conditional(
-            self._services,
+        history, snapshot_id = self._history, request.path_params["snapshot_id"]
+        return await self._conditional.respond(
             request,
             lambda record: entity_tag("snapshot", history.pointer(record, snapshot_id=snapshot_id).manifest.sha256),
             lambda record: history.snapshot_json(record, snapshot_id),
         )
 
     async def get_segment(self, request: Request) -> Response:
-        history, segment_id = self._services.history, request.path_params["segment_id"]
+        history, segment_id = self._history, request.path_params["segment_id"]
         snapshot_id = request.query_params.get("snapshot_id")
-        return await responses.respond_conditional(
-            self._services,
+        return await self._conditional.respond(
             request,
             lambda record: self._segment_tag("segment", record, segment_id, snapshot_id),
             lambda record: history.segment_json(record, segment_id, snapshot_id),
         )
 
     async def get_segment_blocks(self, request: Request) -> Response:
-        history, segment_id = self._services.history, request.path_params["segment_id"]
+        history, segment_id = self._history, request.path_params["segment_id"]
         snapshot_id = request.query_params.get("snapshot_id")
-        return await responses.respond_conditional(
-            self._services,
+        return await self._conditional.respond(
             request,
             lambda record: self._segment_tag("blocks", record, segment_id, snapshot_id),
             lambda record: msgspec.json.encode(history.segment_blocks(record, segment_id, snapshot_id)),
@@ -79,7 +92,7 @@ class HistoryRoutes:
 
     def _segment_tag(self, kind: str, record: TableRecord, segment_id: str, snapshot_id: str | None) -> str:
         # With the snapshot, since whoever has such a tag was told then that the segment is in that snapshot.
-        return entity_tag(kind, segment_id, self._services.history.pointer(record, snapshot_id=snapshot_id).snapshot_id)
+        return entity_tag(kind, segment_id, self._history.pointer(record, snapshot_id=snapshot_id).snapshot_id)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -97,13 +110,15 @@ _PUT: Final = msgspec.json.Decoder(TagRequest)
 class TagRoutes:
     """List, make, move and drop tags."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, tags: Tags) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._tags = tags
 
     async def list_tags(self, request: Request) -> Response:
-        services = self._services
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        return json_response(await services.read(lambda: services.tags.list(services.catalog.table(namespace, name))))
+        return json_response(await self._readers.run(lambda: self._tags.list(self._catalog.table(namespace, name))))
 
     async def put_tag(self, request: Request) -> Response:
         require_json(request)
@@ -112,18 +127,18 @@ class TagRoutes:
 
         def work(claim: IdempotencyKey) -> StoredResponse:
             asked = read_json(_PUT, body)
-            return self._services.tags.put(self._services.catalog.table(namespace, name), asked, claim)
+            return self._tags.put(self._catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     async def drop_tag(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         tag = request.path_params["tag"]
 
         def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._services.tags.drop(self._services.catalog.table(namespace, name), tag, claim)
+            return self._tags.drop(self._catalog.table(namespace, name), tag, claim)
 
-        return await self._services.mutate(request, work)
+        return await self._mutations.run(request, work)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -140,18 +155,30 @@ _ENCODER: Final = msgspec.json.Encoder()
 class ChangesRoutes:
     """For readers who want what is new."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        changes: ChangeStream,
+        large_answers: LargeAnswers,
+        answer_blocks_max: int,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._changes = changes
+        self._large_answers = large_answers
+        self._answer_blocks_max = answer_blocks_max
 
     async def changes(self, request: Request) -> Response:
-        query = _query(request, self._services.settings.answer_blocks_max)
+        query = _query(request, self._answer_blocks_max)
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> bytes:
-            table = self._services.table(namespace, name)
-            return _ENCODER.encode(self._services.changes.page(table, query))
+            table = current_table(self._catalog, namespace, name)
+            return _ENCODER.encode(self._changes.page(table, query))
 
-        return await respond_json(await self._services.read(work), self._services.large_answers, request)
+        return await respond_json(await self._readers.run(work), self._large_answers, request)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -207,8 +234,10 @@ _REQUEST: Final = msgspec.json.Decoder(RollbackRequest)
 class RollbackRoutes:
     """Take back what was committed."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, mutations: Mutations, rollback: Rollback) -> None:
+        self._catalog = catalog
+        self._mutations = mutations
+        self._rollback = rollback
 
     async def rollback(self, request: Request) -> Response:
         require_json(request)
@@ -217,9 +246,9 @@ class RollbackRoutes:
 
         def work(claim: IdempotencyKey) -> Pending:
             asked = read_json(_REQUEST, body)
-            return self._services.rollback.run(self._services.catalog.table(namespace, name), asked, claim)
+            return self._rollback.run(self._catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

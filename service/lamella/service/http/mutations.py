@@ -98,10 +98,18 @@ class Mutations:
         return self._threads.use
 
     async def run(
-        self, request: Request, work: Work, body: bytes, threads: Threads | None = None, key: str | None = None
+        self,
+        request: Request,
+        work: Work,
+        body: bytes = b"",
+        *,
+        threads: Threads | None = None,
+        key: str | None = None,
     ) -> Response:
-        """The response to a mutation. ``threads``: for work that takes long, so that it takes no commit's place.
-        ``key``: where it does not stand in the header ``Idempotency-Key``.
+        """Run a mutation in a thread, once per idempotency key, and make its answer a response.
+
+        ``threads``: for work that takes long, so that it takes no commit's place. ``key``: an idempotency key that does
+        not stand in the header ``Idempotency-Key``.
 
         Raises:
             LamellaError: what ``work`` raises, unless the key has an answer.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.service.http.problem import ENVELOPES, MEDIA_TYPE, envelope_of, status_of
+from lamella.service.http.problem import MEDIA_TYPE, Envelope, envelope_of, status_of
 from lamella.service.http.routing import ServedOperation
 from lamella.service.process.deadline import MAX_TIMEOUT_MS
 from lamella.snapshot.errors import (
@@ -54,12 +54,21 @@ TIMEOUT: Final = Parameter(
 
 
 def describe(
-    operations: Sequence[ServedOperation], *, title: str, version: str, description: str, maxima: Mapping[str, int]
+    operations: Sequence[ServedOperation],
+    *,
+    title: str,
+    version: str,
+    description: str,
+    maxima: Mapping[str, int],
+    envelopes: Sequence[Envelope] = (),
 ) -> dict[str, Any]:
-    """The whole document. ``maxima``: the settings that say the largest values of parameters."""
+    """The whole document. ``maxima``: the settings that say the largest values of parameters.
+
+    ``envelopes``: the forms of errors at the paths of other protocols.
+    """
     described = [each.operation for each in operations]
     types = [t for o in described for t in (o.request_type, o.answer_type) if t not in (None, Nothing)]
-    of_errors = [Problem, *(each.kind for each in ENVELOPES)]
+    of_errors = [Problem, *(each.kind for each in envelopes)]
     schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
     schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
     _name_added_blocks(components)
@@ -67,8 +76,10 @@ def describe(
         _give_items(schema)
     paths: dict[str, dict[str, Any]] = {}
     for served in operations:
-        of_path = paths.setdefault(served.operation.path, {})
-        of_path[served.operation.method.lower()] = _operation(served, schema_of, maxima)
+        operation = served.operation
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
+            served, schema_of, maxima, envelope_of(operation.path, envelopes)
+        )
     return {
         "openapi": VERSION,
         "info": {"title": title, "version": version, "description": description},
@@ -117,14 +128,17 @@ def _named(schema: dict[str, Any]) -> str:
 
 
 def _operation(
-    served: ServedOperation, schema_of: dict[int, dict[str, Any]], maxima: Mapping[str, int]
+    served: ServedOperation,
+    schema_of: dict[int, dict[str, Any]],
+    maxima: Mapping[str, int],
+    envelope: Envelope | None,
 ) -> dict[str, Any]:
     operation = served.operation
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": _responses(served, schema_of),
+        "responses": _responses(served, schema_of, envelope),
     }
     described["description"] = " ".join(filter(None, (operation.description, served.permission.text)))
     described["security"] = [{_SCHEME: []}] if served.permission.scope != "public" else []
@@ -162,7 +176,9 @@ def _schema_of(parameter: Parameter, maxima: Mapping[str, int]) -> dict[str, Any
     return {**parameter.schema, "maximum": maxima[parameter.maximum_setting]}
 
 
-def _responses(served: ServedOperation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _responses(
+    served: ServedOperation, schema_of: dict[int, dict[str, Any]], envelope: Envelope | None
+) -> dict[str, Any]:
     operation = served.operation
     done: dict[str, Any] = {"description": "Done."}
     if operation.answer_type is not Nothing:
@@ -184,18 +200,16 @@ def _responses(served: ServedOperation, schema_of: dict[int, dict[str, Any]]) ->
     by_status: dict[int, list[type[LamellaError]]] = {}
     refusals = _REFUSALS if served.permission.scope != "public" else ()
     bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
-    envelope = envelope_of(operation.path)
     for kind in dict.fromkeys((*operation.errors, *refusals, *bodies)):
         status = status_of(kind) if envelope is None else envelope.status(kind, status_of(kind))
         by_status.setdefault(status, []).append(kind)
     for status, kinds in sorted(by_status.items()):
-        responses[str(status)] = _problem(operation.path, ", ".join(f"`{kind.code}`" for kind in kinds))
-    responses["default"] = _problem(operation.path, "any other error")
+        responses[str(status)] = _problem(envelope, ", ".join(f"`{kind.code}`" for kind in kinds))
+    responses["default"] = _problem(envelope, "any other error")
     return responses
 
 
-def _problem(path: str, codes: str) -> dict[str, Any]:
-    envelope = envelope_of(path)
+def _problem(envelope: Envelope | None, codes: str) -> dict[str, Any]:
     if envelope is not None:
         schema = {"$ref": _REF.format(name=envelope.kind.__name__)}
         return {"description": f"An error: {codes}.", "content": {JSON: {"schema": schema}}}

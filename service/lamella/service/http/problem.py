@@ -6,13 +6,12 @@ Below the paths of another protocol they have that protocol's form.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from lamella.service.iceberg.errors import iceberg_error, iceberg_status, oauth_error
 from lamella.snapshot.errors import (
     BlocksRefused,
     BodyTooLarge,
@@ -35,8 +34,6 @@ from lamella.snapshot.errors import (
     Unavailable,
     ValueOutsideFile,
 )
-from lamella.snapshot.iceberg.wire import IcebergError, OAuthError
-from lamella.snapshot.sharing.answers import SharingError
 from lamella.snapshot.wire import Problem
 
 
@@ -56,20 +53,9 @@ class Envelope(msgspec.Struct, frozen=True):
         return path == self.prefix or path.startswith(self.prefix + "/")
 
 
-def _sharing(error: LamellaError, _status: int, _path: str) -> SharingError:
-    return SharingError(error_code=error.code.upper(), message=error.message)
-
-
-ENVELOPES: Final = (
-    Envelope("/delta-sharing", SharingError, _sharing),
-    Envelope("/iceberg/v1/oauth", OAuthError, oauth_error),  # before what it is below
-    Envelope("/iceberg", IcebergError, iceberg_error, iceberg_status),
-)
-
-
-def envelope_of(path: str) -> Envelope | None:
-    """The form of errors at a path; None: problem documents."""
-    return next((each for each in ENVELOPES if each.covers(path)), None)
+def envelope_of(path: str, envelopes: Sequence[Envelope]) -> Envelope | None:
+    """The form of errors at a path, by the first that covers it; None: problem documents."""
+    return next((each for each in envelopes if each.covers(path)), None)
 
 
 #: HTTP status by class; a class that is not listed has that of its nearest listed ancestor. See docs/errors.md.
@@ -144,14 +130,15 @@ def problem_response(
     instance: str | None = None,
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
+    envelopes: Sequence[Envelope] = (),
 ) -> Response:
     """The answer to a request that failed so. ``Unavailable`` tells the client when to come back.
 
-    Below the paths of another protocol it has that protocol's form.
+    Below the paths of another protocol, of which there are ``envelopes``, it has that protocol's form.
     """
     document = problem_of(error, instance=instance, status=status)
     path = instance or ""
-    envelope = envelope_of(path)
+    envelope = envelope_of(path, envelopes)
     sent = dict(headers or {})
     if isinstance(error, Unavailable):
         sent["Retry-After"] = str(retry_after_s(error))

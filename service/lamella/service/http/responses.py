@@ -18,12 +18,12 @@ from starlette.responses import Response
 
 from lamella.service import release
 from lamella.service.access.principal import actor_of
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.negotiation import CODINGS, MIN_BYTES, Coding, coding, compressed, compressor, media_type
 from lamella.service.http.routing import PreparedResponse
 from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
-from lamella.service.services import Services
+from lamella.service.process.threads import Threads
 from lamella.snapshot.prune.encode import (
     SegmentTexts,
     arrow_chunks,
@@ -240,43 +240,51 @@ def matches_tag(request: Request, tag: str) -> bool:
     return given is not None and tag.removeprefix("W/") in _TAG.findall(given)
 
 
-async def respond_conditional(
-    services: Services,
-    request: Request,
-    tag_of: Callable[[TableRecord], str],
-    make: Callable[[TableRecord], bytes],
-    *,
-    cache: str = REVALIDATE,
-    at_once: bool = False,
-) -> Response:
-    """The JSON that ``make`` gives for the table that is asked for, or 304.
+class ConditionalResponses:
+    """JSON about a table, sent only to those who do not have it yet."""
 
-    ``tag_of`` comes first; ``at_once`` says that it reads nothing, so that it may run on the event loop.
-    """
-    namespace, name = request.path_params["namespace"], request.path_params["table"]
-    if at_once and services.catalog.is_instant and "if-none-match" in request.headers:
-        record = services.catalog.current(namespace, name)
-        if record is not None and matches_tag(request, tag := tag_of(record)):
+    def __init__(self, *, catalog: Catalog, readers: Threads, large_answers: LargeAnswers) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._large_answers = large_answers
+
+    async def respond(
+        self,
+        request: Request,
+        tag_of: Callable[[TableRecord], str],
+        make: Callable[[TableRecord], bytes],
+        *,
+        cache: str = REVALIDATE,
+        at_once: bool = False,
+    ) -> Response:
+        """The JSON that ``make`` gives for the table that is asked for, or 304.
+
+        ``tag_of`` comes first; ``at_once`` says that it reads nothing, so that it may run on the event loop.
+        """
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        if at_once and self._catalog.is_instant and "if-none-match" in request.headers:
+            record = self._catalog.current(namespace, name)
+            if record is not None and matches_tag(request, tag := tag_of(record)):
+                return _not_modified(tag, cache)
+        code = coding(request.headers.get("accept-encoding", ""))
+
+        def work() -> tuple[str, bytes | None, bool]:
+            record = current_table(self._catalog, namespace, name)
+            tag = tag_of(record)
+            if matches_tag(request, tag):
+                return tag, None, False
+            data = make(record)
+            if code is None or len(data) < MIN_BYTES:
+                return tag, data, False
+            return tag, compressed(data, code), True
+
+        tag, data, is_compressed = await self._readers.run(work)
+        if data is None or request.headers.get("if-none-match", "").strip() == "*":
             return _not_modified(tag, cache)
-    code = coding(request.headers.get("accept-encoding", ""))
-
-    def work() -> tuple[str, bytes | None, bool]:
-        record = services.table(namespace, name)
-        tag = tag_of(record)
-        if matches_tag(request, tag):
-            return tag, None, False
-        data = make(record)
-        if code is None or len(data) < MIN_BYTES:
-            return tag, data, False
-        return tag, compressed(data, code), True
-
-    tag, data, is_compressed = await services.read(work)
-    if data is None or request.headers.get("if-none-match", "").strip() == "*":
-        return _not_modified(tag, cache)
-    headers = {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
-    if is_compressed and code is not None:
-        headers["Content-Encoding"] = code
-    return await respond_json(data, services.large_answers, request, headers)
+        headers = {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
+        if is_compressed and code is not None:
+            headers["Content-Encoding"] = code
+        return await respond_json(data, self._large_answers, request, headers)
 
 
 def _not_modified(tag: str, cache: str) -> Response:

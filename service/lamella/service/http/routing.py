@@ -6,7 +6,7 @@ Starlette's, and :mod:`lamella.service.http.openapi` writes the description from
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,10 +18,14 @@ from structlog.typing import FilteringBoundLogger
 
 from lamella.service.access import Authenticator, check_decided, check_permission
 from lamella.service.http.admission import Admission
-from lamella.service.http.problem import problem_response, status_of
+from lamella.service.http.problem import Envelope, problem_response, status_of
 from lamella.service.http.streaming import StreamedResponse
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+)
 from lamella.snapshot.wire.operation import JSON, Operation, Permission
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -71,13 +75,18 @@ class RouteFactory:
         gate: Authenticator,
         admission: Admission,
         watched: Callable[[str, Handler], Handler],
+        envelopes: Sequence[Envelope] = (),
     ) -> None:
-        """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail."""
+        """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail.
+
+        ``envelopes``: the forms of errors at the paths of other protocols.
+        """
         self._log = log
         self._gate = gate
         self._admission = admission
         self._metrics = metrics
         self._watched = watched
+        self._envelopes = envelopes
 
     def endpoint(self, served: ServedOperation) -> Handler:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
@@ -128,8 +137,9 @@ class RouteFactory:
     ) -> Response:
         """The problem document of anything that a handler raised; what is not ours is logged and not shown."""
         error = self.shown(request, error)
-        response = problem_response(error, instance=request.url.path, status=status, headers=headers)
-        return response
+        return problem_response(
+            error, instance=request.url.path, status=status, headers=headers, envelopes=self._envelopes
+        )
 
     def shown(self, request: Request, error: Exception) -> LamellaError:
         """An error as clients may see it, once it was counted and, where it is the service's, logged."""

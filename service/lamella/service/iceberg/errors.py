@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
+from lamella.service.http.problem import Envelope
 from lamella.snapshot.errors import (
     InvalidRequest,
     LamellaError,
@@ -77,3 +78,10 @@ def oauth_error(error: LamellaError, _status: int, _path: str) -> OAuthError:
     elif isinstance(error, Unavailable):
         kind = "temporarily_unavailable"
     return OAuthError(error=kind, error_description=error.message)
+
+
+#: The first that covers a path counts.
+ENVELOPES: Final = (
+    Envelope("/iceberg/v1/oauth", OAuthError, oauth_error),
+    Envelope("/iceberg", IcebergError, iceberg_error, iceberg_status),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
 
@@ -16,9 +16,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import principal_of, require_sight
-from lamella.service.catalog import TableRecord
+from lamella.service.access import Authenticator, principal_of, require_sight
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.http.admission import read_json
+from lamella.service.http.lanes import Lanes
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.responses import (
     BufferedResponse,
@@ -29,8 +30,13 @@ from lamella.service.http.responses import (
     tagged_by_content,
 )
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
-from lamella.service.services import Services
-from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound
+from lamella.service.http.streaming import LargeAnswers
+from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.process.threads import Threads
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    NamespaceNotFound,
+)
 from lamella.snapshot.iceberg import operations
 from lamella.snapshot.iceberg.wire import (
     AccessToken,
@@ -45,6 +51,12 @@ from lamella.snapshot.iceberg.wire import (
     PlanTableScan,
 )
 from lamella.snapshot.wire.operation import JSON
+
+ICEBERG: Final = "/iceberg/v1"
+ICEBERG_NAMESPACES: Final = "/iceberg/v1/namespaces"
+ICEBERG_NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
+ICEBERG_TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
+ICEBERG_TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
 
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 #: What is served, in the specification's terms. Clients ask for nothing else.
@@ -71,8 +83,20 @@ _OF: Final = "this listing"
 class IcebergCatalogRoutes:
     """Namespaces are those of the service, each of one level."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        page_tokens: PageTokens,
+        history: IcebergHistory,
+        properties: Mapping[str, str],
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._page_tokens = page_tokens
+        self._history = history
+        self._properties = properties
 
     async def iceberg_config(self, _request: Request) -> Response:
         return json_response(IcebergConfig(defaults={}, overrides=dict(_SERVER_SIDE), endpoints=ENDPOINTS))
@@ -80,19 +104,19 @@ class IcebergCatalogRoutes:
     async def iceberg_namespaces(self, request: Request) -> Response:
         rights = principal_of(request).rights
         parent = request.query_params.get("parent")
-        found = await self._services.read(self._services.catalog.namespaces)
+        found = await self._readers.run(self._catalog.namespaces)
         names = [each.name for each in found if rights.sees(each.name)]
         if parent:
             if parent not in names:
                 raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
             names = []  # namespaces have none below them
-        page, token = _page(request, names, self._services.page_tokens, "")
+        page, token = _page(request, names, self._page_tokens, "")
         return json_response(IcebergNamespaces(namespaces=tuple((name,) for name in page), next_page_token=token))
 
     async def iceberg_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
         require_sight(request, name)
-        found = await self._services.read(lambda: self._services.catalog.namespace(name))
+        found = await self._readers.run(lambda: self._catalog.namespace(name))
         if request.method == "HEAD":
             return Response(None, 204)
         return json_response(IcebergNamespace(namespace=(found.name,), properties=dict(found.properties)))
@@ -100,38 +124,37 @@ class IcebergCatalogRoutes:
     async def iceberg_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
-        found = await self._services.read(lambda: self._services.catalog.tables(namespace))
+        found = await self._readers.run(lambda: self._catalog.tables(namespace))
         names = [name for name in found if rights.may("read", namespace, name)]
-        page, token = _page(request, names, self._services.page_tokens, namespace)
+        page, token = _page(request, names, self._page_tokens, namespace)
         identifiers = tuple(IcebergIdentifier(namespace=(namespace,), name=name) for name in page)
         return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))
 
     async def load_iceberg_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        services = self._services
         which = request.query_params.get("snapshots", "all")
         if which not in ("all", "refs"):
             raise InvalidRequest(f"snapshots is all or refs, not {which!r}", parameter="snapshots")
         if request.method == "HEAD":
-            await services.read(lambda: services.table(namespace, name))
+            await self._readers.run(lambda: current_table(self._catalog, namespace, name))
             return Response(None, 204)
 
         def work() -> bytes:
-            record = services.table(namespace, name)
-            metadata = services.iceberg_history.metadata(record, only_refs=which == "refs")
+            record = current_table(self._catalog, namespace, name)
+            metadata = self._history.metadata(record, only_refs=which == "refs")
             loaded = LoadedTable(
                 # Java's client looks how large it is when it reads a table's metadata tables, and does not open it.
                 metadata_location=record.pointer.manifest.location,
                 metadata=metadata,
-                config={**_SERVER_SIDE, **services.settings.iceberg_properties},
+                config={**_SERVER_SIDE, **self._properties},
             )
             return msgspec.json.encode(loaded)
 
-        return tagged_by_content(request, await services.read(work))
+        return tagged_by_content(request, await self._readers.run(work))
 
     async def iceberg_credentials(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._services.read(lambda: self._services.table(namespace, name))
+        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
         return json_response(Credentials(storage_credentials=()))
 
     def operations(self) -> tuple[ServedOperation, ...]:
@@ -165,48 +188,54 @@ _REPORT: Final = msgspec.json.Decoder(dict[str, Any])
 class IcebergScanRoutes:
     """Plans are whole when they are answered: nothing is held between two requests."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, scans: IcebergScans
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._lanes = lanes
+        self._large_answers = large_answers
+        self._scans = scans
 
     async def plan_table_scan(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        scans = self._services.iceberg_scans
+        scans = self._scans
         return await self._answer(request, lambda record, most: scans.plan(record, read_json(_PLAN, body), most))
 
     async def fetch_scan_tasks(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        scans = self._services.iceberg_scans
+        scans = self._scans
         return await self._answer(
             request, lambda record, most: scans.tasks(record, read_json(_TASKS, body).plan_task, most)
         )
 
     async def fetch_plan(self, request: Request) -> Response:
-        plan_id, scans = request.path_params["plan_id"], self._services.iceberg_scans
+        plan_id, scans = request.path_params["plan_id"], self._scans
         return await self._answer(request, lambda record, most: scans.fetched(record, plan_id, most))
 
     async def cancel_plan(self, request: Request) -> Response:
-        plan_id, services = request.path_params["plan_id"], self._services
+        plan_id = request.path_params["plan_id"]
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await services.read(lambda: services.iceberg_scans.cancel(services.table(namespace, name), plan_id))
+        await self._readers.run(lambda: self._scans.cancel(current_table(self._catalog, namespace, name), plan_id))
         return Response(None, 204)
 
     async def report_iceberg_metrics(self, request: Request) -> Response:
         require_json(request)
         read_json(_REPORT, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._services.read(lambda: self._services.table(namespace, name))
+        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
         return Response(None, 204)
 
     async def _answer(self, request: Request, ask: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        services, wanted = self._services, ResponseFormat.of(request)
+        wanted = ResponseFormat.of(request)
 
         def work(max_tests: int | None) -> BufferedResponse | StreamingResponse:
-            return begin_streaming(JSON, ask(services.table(namespace, name), max_tests))
+            return begin_streaming(JSON, ask(current_table(self._catalog, namespace, name), max_tests))
 
-        return await respond(await services.weighed(request, work), wanted, services.large_answers, request)
+        return await respond(await self._lanes.weighed(request, work), wanted, self._large_answers, request)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -230,8 +259,8 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 class IcebergTokenRoutes:
     """Say who a client is. ``clock`` gives Unix milliseconds."""
 
-    def __init__(self, services: Services, clock: Callable[[], int]) -> None:
-        self._services = services
+    def __init__(self, *, gate: Authenticator, clock: Callable[[], int]) -> None:
+        self._gate = gate
         self._clock = clock
 
     async def iceberg_token(self, request: Request) -> Response:
@@ -250,8 +279,8 @@ class IcebergTokenRoutes:
         if not shown:
             raise InvalidRequest("there is no client_secret (or subject_token): an API key belongs there")
         expires_ms = None
-        if self._services.gate.is_on:
-            expires_ms = (await self._services.gate.log_in(request, shown)).expires_ms
+        if self._gate.is_on:
+            expires_ms = (await self._gate.log_in(request, shown)).expires_ms
         left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
         answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=left_s)
         response = json_response(answer)

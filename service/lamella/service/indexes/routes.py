@@ -9,14 +9,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json, truth
-from lamella.service.indexes.parts import Commit
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.indexes.parts import Commit, IndexParts
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
-from lamella.snapshot.wire import CreateIndex, IndexInfo, IndexList, OptimiseRequest, PartsRequest, RefreshRequest
+from lamella.snapshot.wire import (
+    CreateIndex,
+    IndexInfo,
+    IndexList,
+    OptimiseRequest,
+    PartsRequest,
+    RefreshRequest,
+)
 from lamella.snapshot.wire.operations import indexes as operations
 
 _CREATE: Final = msgspec.json.Decoder(CreateIndex)
@@ -35,58 +43,64 @@ _Asked = TypeVar("_Asked")
 class IndexRoutes:
     """Make, look at, fill, tidy, drop, restore and remove skip indexes."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, mutations: Mutations, indexes: Indexes, index_parts: IndexParts
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._indexes = indexes
+        self._index_parts = index_parts
         self._builders = Threads(_AT_ONCE, max_waiting=_WAITING, what="builds of indexes")
 
     async def list_index_kinds(self, request: Request) -> Response:  # noqa: ARG002  # a handler takes a request
-        return json_response(self._services.indexes.kinds())
+        return json_response(self._indexes.kinds())
 
     async def list_indexes(self, request: Request) -> Response:
         dropped, snapshot_id = truth(request, "dropped"), request.query_params.get("snapshot_id")
 
         def work() -> IndexList:
-            return self._services.indexes.list(self._table(request), snapshot_id, dropped=dropped)
+            return self._indexes.list(self._table(request), snapshot_id, dropped=dropped)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def show_index(self, request: Request) -> Response:
         name, snapshot_id = request.path_params["index"], request.query_params.get("snapshot_id")
 
         def work() -> IndexInfo:
-            return self._services.indexes.show(self._table(request), name, snapshot_id)
+            return self._indexes.show(self._table(request), name, snapshot_id)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def create_index(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
 
         def work(claim: IdempotencyKey) -> Pending:
-            return self._services.indexes.create(self._table(request), read_json(_CREATE, body), claim)
+            return self._indexes.create(self._table(request), read_json(_CREATE, body), claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     async def drop_index(self, request: Request) -> Response:
-        return await self._change(request, self._services.indexes.drop)
+        return await self._change(request, self._indexes.drop)
 
     async def restore_index(self, request: Request) -> Response:
-        return await self._change(request, self._services.indexes.restore)
+        return await self._change(request, self._indexes.restore)
 
     async def vacuum_index(self, request: Request) -> Response:
-        return await self._change(request, self._services.indexes.vacuum)
+        return await self._change(request, self._indexes.vacuum)
 
     async def refresh_index(self, request: Request) -> Response:
-        return await self._build(request, _REFRESH, self._services.index_parts.refresh)
+        return await self._build(request, _REFRESH, self._index_parts.refresh)
 
     async def add_index_parts(self, request: Request) -> Response:
-        return await self._build(request, _PARTS, self._services.index_parts.take_up)
+        return await self._build(request, _PARTS, self._index_parts.take_up)
 
     async def optimise_index(self, request: Request) -> Response:
-        return await self._build(request, _OPTIMISE, self._services.index_parts.optimise)
+        return await self._build(request, _OPTIMISE, self._index_parts.optimise)
 
     def _table(self, request: Request) -> TableRecord:
-        return self._services.catalog.table(request.path_params["namespace"], request.path_params["table"])
+        return self._catalog.table(request.path_params["namespace"], request.path_params["table"])
 
     async def _change(
         self, request: Request, change: Callable[[TableRecord, str, IdempotencyKey], Pending]
@@ -96,7 +110,7 @@ class IndexRoutes:
         def work(claim: IdempotencyKey) -> Pending:
             return change(self._table(request), name, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     async def _build(
         self,
@@ -111,7 +125,7 @@ class IndexRoutes:
             commit = build(self._table(request), name, read_json(decoder, body))
             return commit(claim)
 
-        return await self._services.mutate(request, work, body, threads=self._builders)
+        return await self._mutations.run(request, work, body, threads=self._builders)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

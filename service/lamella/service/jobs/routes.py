@@ -9,11 +9,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.catalog import Catalog
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
-from lamella.service.jobs.queue import job_filter, require_job, require_new_job, visible_jobs
-from lamella.service.services import Services
+from lamella.service.jobs.policies import Policies
+from lamella.service.jobs.queue import JobQueue, job_filter, require_job, require_new_job, visible_jobs
+from lamella.service.jobs.schedules import DueJobs, Schedules
+from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import about
 from lamella.snapshot.wire import (
     ClaimJob,
@@ -39,33 +43,34 @@ _MAX_NUMBER: Final = (1 << 53) - 1
 class JobRoutes:
     """What people and programs ask of jobs."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, readers: Threads, mutations: Mutations, jobs: JobQueue, page_size_max: int) -> None:
+        self._readers = readers
+        self._mutations = mutations
+        self._jobs = jobs
+        self._page_size_max = page_size_max
 
     async def list_job_kinds(self, _request: Request) -> Response:
-        return json_response(self._services.jobs.kinds())
+        return json_response(self._jobs.kinds())
 
     async def submit_job(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
 
-        asked = await self._services.read(lambda: read_json(_SUBMIT, body))  # it may be large
+        asked = await self._readers.run(lambda: read_json(_SUBMIT, body))  # it may be large
         about(request, asked.table or "")
         require_new_job(request, asked.kind, asked.arguments, asked.priority, asked.table)
-        return await self._services.mutate(request, lambda claim: self._services.jobs.submit(asked, claim), body)
+        return await self._mutations.run(request, lambda claim: self._jobs.submit(asked, claim), body)
 
     async def list_jobs(self, request: Request) -> Response:
-        page_size = whole_number(
-            request, "page_size", operations.DEFAULT_PAGE, 1, self._services.settings.page_size_max
-        )
+        page_size = whole_number(request, "page_size", operations.DEFAULT_PAGE, 1, self._page_size_max)
         page_token = request.query_params.get("page_token")
         query = request.query_params
         which = visible_jobs(request, job_filter(query.get("state"), query.get("kind"), query.get("table")))
 
         def work() -> JobList:
-            return self._services.jobs.list(which, page_size=page_size, page_token=page_token)
+            return self._jobs.list(which, page_size=page_size, page_token=page_token)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def get_job(self, request: Request) -> Response:
         return json_response(await self._of(request, "read", lambda job: job))
@@ -73,16 +78,16 @@ class JobRoutes:
     async def get_job_log(self, request: Request) -> Response:
         after = whole_number(request, "after", 0, 0, _MAX_NUMBER)
         limit = whole_number(request, "limit", operations.DEFAULT_LINES, 1, operations.MAX_LINES)
-        jobs = self._services.jobs
+        jobs = self._jobs
         return json_response(
             await self._of(request, "read", lambda job: jobs.log(job.job_id, after=after, limit=limit))
         )
 
     async def cancel_job(self, request: Request) -> Response:
-        return json_response(await self._of(request, "maintain", lambda job: self._services.jobs.cancel(job.job_id)))
+        return json_response(await self._of(request, "maintain", lambda job: self._jobs.cancel(job.job_id)))
 
     async def retry_job(self, request: Request) -> Response:
-        jobs = self._services.jobs
+        jobs = self._jobs
 
         def again(job: JobInfo) -> JobInfo:
             require_new_job(request, job.kind, job.arguments, job.priority, job.table)
@@ -95,11 +100,11 @@ class JobRoutes:
         job_id = request.path_params["job_id"]
 
         def done() -> _Answer:
-            job = self._services.jobs.get(job_id)
+            job = self._jobs.get(job_id)
             require_job(request, role, job)
             return work(job)
 
-        return await self._services.read(done)
+        return await self._readers.run(done)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -122,29 +127,31 @@ _FINISH: Final = msgspec.json.Decoder(FinishJob)
 class WorkerRoutes:
     """Take a job, tell of it, end it; ask for what is due."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, readers: Threads, due: DueJobs, jobs: JobQueue) -> None:
+        self._readers = readers
+        self._due = due
+        self._jobs = jobs
 
     async def claim_job(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_CLAIM, await request.body())
-        answer = await self._services.read(lambda: self._services.jobs.claim(asked))
+        answer = await self._readers.run(lambda: self._jobs.claim(asked))
         return Response(status_code=204) if answer is None else json_response(answer)
 
     async def heartbeat_job(self, request: Request) -> Response:
         require_json(request)
         told = read_json(_HEARTBEAT, await request.body())
         job_id = request.path_params["job_id"]
-        return json_response(await self._services.read(lambda: self._services.jobs.heartbeat(job_id, told)))
+        return json_response(await self._readers.run(lambda: self._jobs.heartbeat(job_id, told)))
 
     async def finish_job(self, request: Request) -> Response:
         require_json(request)
         told = read_json(_FINISH, await request.body())
         job_id = request.path_params["job_id"]
-        return json_response(await self._services.read(lambda: self._services.jobs.finish(job_id, told)))
+        return json_response(await self._readers.run(lambda: self._jobs.finish(job_id, told)))
 
     async def enqueue_due_jobs(self, _request: Request) -> Response:
-        return json_response(await self._services.read(self._services.due.run))
+        return json_response(await self._readers.run(self._due.run))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -163,25 +170,31 @@ _POLICY: Final = msgspec.json.Decoder(Policy)
 class ScheduleRoutes:
     """Set, look at and drop them."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, mutations: Mutations, schedules: Schedules, policies: Policies
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._schedules = schedules
+        self._policies = policies
 
     async def list_schedules(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> ScheduleList:
-            return self._services.schedules.list(self._services.catalog.table(namespace, name))
+            return self._schedules.list(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def get_schedule(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         schedule = request.path_params["schedule"]
 
         def work() -> ScheduleInfo:
-            return self._services.schedules.get(self._services.catalog.table(namespace, name), schedule)
+            return self._schedules.get(self._catalog.table(namespace, name), schedule)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def put_schedule(self, request: Request) -> Response:
         require_json(request)
@@ -191,26 +204,26 @@ class ScheduleRoutes:
         require_new_job(request, asked.kind, asked.arguments, asked.priority, f"{namespace}.{name}")
 
         def work() -> ScheduleInfo:
-            return self._services.schedules.put(self._services.catalog.table(namespace, name), schedule, asked)
+            return self._schedules.put(self._catalog.table(namespace, name), schedule, asked)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def drop_schedule(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         schedule = request.path_params["schedule"]
 
         def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._services.schedules.drop(self._services.catalog.table(namespace, name), schedule, claim)
+            return self._schedules.drop(self._catalog.table(namespace, name), schedule, claim)
 
-        return await self._services.mutate(request, work)
+        return await self._mutations.run(request, work)
 
     async def get_policy(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> PolicyInfo:
-            return self._services.policies.get(self._services.catalog.table(namespace, name))
+            return self._policies.get(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def put_policy(self, request: Request) -> Response:
         require_json(request)
@@ -221,17 +234,17 @@ class ScheduleRoutes:
                 require_new_job(request, kind, rule.arguments, rule.priority, f"{namespace}.{name}")
 
         def work() -> PolicyInfo:
-            return self._services.policies.put(self._services.catalog.table(namespace, name), asked)
+            return self._policies.put(self._catalog.table(namespace, name), asked)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def drop_policy(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._services.policies.drop(self._services.catalog.table(namespace, name), claim)
+            return self._policies.drop(self._catalog.table(namespace, name), claim)
 
-        return await self._services.mutate(request, work)
+        return await self._mutations.run(request, work)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""

@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import require
+from lamella.service.catalog import Catalog
 from lamella.service.http.admission import read_json
 from lamella.service.http.routing import ServedOperation, json_response, require_json
+from lamella.service.maintenance.leases import Leases
+from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.maintenance.verification import Verifications
 from lamella.service.process.threads import Threads
-from lamella.service.services import Services
-from lamella.service.usage.feedback import FeedbackCheck
 from lamella.snapshot.wire import (
     LeaseInfo,
     LeaseList,
@@ -35,8 +36,14 @@ _RENEW: Final = msgspec.json.Decoder(RenewRequest)
 class MaintenanceRoutes:
     """Clean up; take, renew, list and end leases."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, maintainers: Threads, leases: Leases, vacuum: Vacuum
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._maintainers = maintainers
+        self._leases = leases
+        self._vacuum = vacuum
 
     async def vacuum(self, request: Request) -> Response:
         require_json(request)
@@ -44,14 +51,14 @@ class MaintenanceRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> VacuumAnswer:
-            return self._services.vacuum.vacuum(self._services.catalog.table(namespace, name), asked)
+            return self._vacuum.vacuum(self._catalog.table(namespace, name), asked)
 
-        return json_response(await self._services.maintain(work))
+        return json_response(await self._maintainers.run(work))
 
     async def vacuum_dropped(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_VACUUM, await request.body())
-        return json_response(await self._services.maintain(lambda: self._services.vacuum.purge_dropped(asked)))
+        return json_response(await self._maintainers.run(lambda: self._vacuum.purge_dropped(asked)))
 
     async def take_lease(self, request: Request) -> Response:
         require_json(request)
@@ -59,17 +66,17 @@ class MaintenanceRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> LeaseInfo:
-            return self._services.leases.take(self._services.catalog.table(namespace, name), asked)
+            return self._leases.take(self._catalog.table(namespace, name), asked)
 
-        return json_response(await self._services.read(work), 201)
+        return json_response(await self._readers.run(work), 201)
 
     async def list_leases(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> LeaseList:
-            return self._services.leases.list(self._services.catalog.table(namespace, name))
+            return self._leases.list(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def renew_lease(self, request: Request) -> Response:
         require_json(request)
@@ -78,18 +85,18 @@ class MaintenanceRoutes:
         lease_id = request.path_params["lease_id"]
 
         def work() -> LeaseInfo:
-            return self._services.leases.renew(self._services.catalog.table(namespace, name), lease_id, asked)
+            return self._leases.renew(self._catalog.table(namespace, name), lease_id, asked)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def release_lease(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         lease_id = request.path_params["lease_id"]
 
         def work() -> None:
-            self._services.leases.release(self._services.catalog.table(namespace, name), lease_id)
+            self._leases.release(self._catalog.table(namespace, name), lease_id)
 
-        await self._services.read(work)
+        await self._readers.run(work)
         return Response(status_code=204)
 
     def operations(self) -> tuple[ServedOperation, ...]:
@@ -112,19 +119,10 @@ _AT_ONCE: Final = 2
 class VerifyRoutes:
     """Verify a table, part by part."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        settings = services.settings
-        self._verifications = Verifications(
-            services.catalog,
-            services.history,
-            services.store,
-            settings.warehouse_url,
-            tokens=services.page_tokens,
-            page_sidecars=settings.page_sidecars,
-            workers=settings.ingest_threads,
-            feedback=FeedbackCheck(services.feedback, services.warehouse, services.store),
-        )
+    def __init__(self, *, catalog: Catalog, readers: Threads, verifications: Verifications) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._verifications = verifications
         self._threads = Threads(_AT_ONCE)
 
     async def verify(self, request: Request) -> Response:
@@ -132,12 +130,12 @@ class VerifyRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        asked = await self._services.read(lambda: read_json(_REQUEST, body))
+        asked = await self._readers.run(lambda: read_json(_REQUEST, body))
         if asked.repair:
             require(request, "maintain", namespace, name)
 
         def work() -> VerifyAnswer:
-            return self._verifications.verify(self._services.catalog.table(namespace, name), asked)
+            return self._verifications.verify(self._catalog.table(namespace, name), asked)
 
         return json_response(await self._threads.run(work))
 

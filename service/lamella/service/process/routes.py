@@ -7,8 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import release
+from lamella.service.config.settings import Settings
 from lamella.service.http.routing import ServedOperation, json_response
-from lamella.service.services import Services
+from lamella.service.process.readiness import Readiness
+from lamella.service.process.threads import Threads
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.wire import Health, ServiceConfig
 from lamella.snapshot.wire.operation import PUBLIC
 from lamella.snapshot.wire.operations import health as operations
@@ -17,22 +20,25 @@ from lamella.snapshot.wire.operations import health as operations
 class HealthRoutes:
     """Is the process there; has it started; can it serve; what did it do."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, probes: Threads, readiness: Readiness, metrics: Metrics, is_public: bool) -> None:
+        self._probes = probes
+        self._readiness = readiness
+        self._metrics = metrics
+        self._is_public = is_public
 
     async def startup(self, _request: Request) -> Response:
-        await self._services.check_started()
+        await self._readiness.check_started()
         return json_response(Health(status="started"))
 
     async def live(self, _request: Request) -> Response:
         return json_response(Health(status="live"))
 
     async def ready(self, _request: Request) -> Response:
-        await self._services.check_ready()
+        await self._readiness.check_ready()
         return json_response(Health(status="ready"))
 
     async def metrics(self, _request: Request) -> Response:
-        text = await self._services.probe(self._services.metrics.text)
+        text = await self._probes.run(self._metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def operations(self) -> tuple[ServedOperation, ...]:
@@ -45,7 +51,7 @@ class HealthRoutes:
                 operations.METRICS,
                 self.metrics,
                 is_urgent=True,
-                other_permission=PUBLIC if self._services.settings.public_metrics else None,
+                other_permission=PUBLIC if self._is_public else None,
             ),
         )
 
@@ -53,11 +59,11 @@ class HealthRoutes:
 class ConfigRoutes:
     """Version and limits."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, settings: Settings) -> None:
+        self._settings = settings
 
     async def config(self, _request: Request) -> Response:
-        settings = self._services.settings
+        settings = self._settings
         return json_response(
             ServiceConfig(
                 version=release(),

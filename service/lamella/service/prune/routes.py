@@ -11,9 +11,10 @@ from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import TableRecord
-from lamella.service.history.history import trusted_manifests
+from lamella.service.catalog import Catalog, current_table
+from lamella.service.history.history import History, trusted_manifests
 from lamella.service.http.admission import QUICK_BODY_BYTES, read_json
+from lamella.service.http.lanes import Lanes
 from lamella.service.http.responses import (
     BufferedResponse,
     ResponseFormat,
@@ -25,12 +26,18 @@ from lamella.service.http.responses import (
     respond_large,
 )
 from lamella.service.http.routing import ServedOperation, require_json
-from lamella.service.http.streaming import MIN_BLOCK_BYTES, WHOLE_BYTES
-from lamella.service.services import Services
-from lamella.service.telemetry.tracing import describe_prune
-from lamella.snapshot.errors import InvalidRequest
+from lamella.service.http.streaming import MIN_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
+from lamella.service.prune.block_urls import BlockUrls
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.telemetry.tracing import Traces, describe_prune
+from lamella.service.usage.filters import PruneNotes, PruneRates
+from lamella.snapshot.errors import (
+    InvalidRequest,
+)
+from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import Found
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateRequest, BatchRequest, DiffRequest, PruneAnswer, PruneRequest
 from lamella.snapshot.wire.operation import JSON
 from lamella.snapshot.wire.operations import prune as operations
@@ -44,8 +51,28 @@ _LITERALS: Final = re.compile(rb"'[^']*'|\d+")
 class PruneRoutes:
     """Which blocks a query must read."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        lanes: Lanes,
+        block_urls: BlockUrls,
+        history: History,
+        warehouse: Warehouse,
+        traces: Traces,
+        large_answers: LargeAnswers,
+        segment_texts: SegmentTexts,
+        notes: PruneNotes,
+    ) -> None:
+        self._catalog = catalog
+        self._lanes = lanes
+        self._block_urls = block_urls
+        self._history = history
+        self._warehouse = warehouse
+        self._traces = traces
+        self._large_answers = large_answers
+        self._segment_texts = segment_texts
+        self._notes = notes
         #: Tests that prunes of a table took which differ in literals alone; only of those that were wide the last time.
         self._wide_shapes: LRUCache[tuple[str, str, bytes], int] = LRUCache(_SHAPES_KEPT)
 
@@ -54,31 +81,32 @@ class PruneRoutes:
         body = await request.body()
         parameters = request.path_params
         namespace, name, wanted = parameters["namespace"], parameters["table"], ResponseFormat.of(request)
-        services = self._services
         shape = (namespace, name, _masked(body))
         known_tests = self._wide_shapes.get(shape, 0)
         if known_tests:
-            services.admission.check_testing(request, known_tests)  # refused before it is read, where it would be
+            self._lanes.check_wide(request, known_tests)  # refused before it is read, where it would be
         found = self._found_now(namespace, name, body)
         self._note_shape(shape, found)
         made: BufferedResponse | StreamingResponse | Found | None
         if isinstance(found, Deferred):
             if found.block_tests is None:
                 # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-                made = await services.weighed(request, lambda most: self._made(namespace, name, body, wanted, most))
+                made = await self._lanes.weighed(request, lambda most: self._made(namespace, name, body, wanted, most))
             else:
-                made = await services.in_lane(request, found, lambda: self._made(namespace, name, body, wanted, None))
+                made = await self._lanes.in_lane(
+                    request, found, lambda: self._made(namespace, name, body, wanted, None)
+                )
         else:
-            made = encode_now(found, wanted, services.segment_texts)
+            made = encode_now(found, wanted, self._segment_texts)
             if made is None:
                 made = found if _is_large(found) else await self._encoded(request, found, wanted)
         if isinstance(made, Found):
-            return await respond_large(made, wanted, services.large_answers, services.segment_texts, request)
-        return await respond(made, wanted, services.large_answers, request)
+            return await respond_large(made, wanted, self._large_answers, self._segment_texts, request)
+        return await respond(made, wanted, self._large_answers, request)
 
     def _note_shape(self, shape: tuple[str, str, bytes], found: Found | Deferred) -> None:
         tests = found.block_tests if isinstance(found, Deferred) else 0
-        if tests is not None and tests > self._services.WIDE_TESTS:
+        if tests is not None and tests > self._lanes.WIDE_TESTS:
             self._wide_shapes[shape] = tests
         elif tests is not None:
             self._wide_shapes.pop(shape, None)
@@ -86,27 +114,24 @@ class PruneRoutes:
     async def _encoded(
         self, request: Request, found: Found, wanted: ResponseFormat
     ) -> BufferedResponse | StreamingResponse:
-        services = self._services
-        async with services.admission.reading(request):
-            return await services.read(lambda: encode_response(found, wanted, services.segment_texts))
+        return await self._lanes.narrow(request, lambda: encode_response(found, wanted, self._segment_texts))
 
     def _found_now(self, namespace: str, name: str, body: bytes) -> Found | Deferred:
         """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
-        services = self._services
-        if len(body) > QUICK_BODY_BYTES or not services.catalog.is_instant:
+        if len(body) > QUICK_BODY_BYTES or not self._catalog.is_instant:
             return Deferred()
         asked = read_json(_PRUNE_REQUEST, body)
         if asked.timestamp is not None or asked.page_token is not None or asked.sign_urls:
             return Deferred()
-        record = services.catalog.current(namespace, name)
+        record = self._catalog.current(namespace, name)
         if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
             return Deferred()
-        with services.traces.span("prune") as span:
-            found = services.warehouse.find_now(record.pointer, asked)
+        with self._traces.span("prune") as span:
+            found = self._warehouse.find_now(record.pointer, asked)
             if span is not None:
                 describe_prune(span, found if isinstance(found, Found) else None)
         if isinstance(found, Found):
-            self._note(record, asked, found)
+            self._notes.note(record, asked, found)
             return found
         return _as_listed(asked, found)
 
@@ -114,45 +139,34 @@ class PruneRoutes:
         self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, max_tests: int | None
     ) -> BufferedResponse | StreamingResponse | Found:
         """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``max_tests``."""
-        services = self._services
         asked = read_json(_PRUNE_REQUEST, body)
-        record = services.table(namespace, name)
+        record = current_table(self._catalog, namespace, name)
         # a page belongs to the snapshot of the first one, whatever has become current since
-        pinned = None if asked.page_token is None else services.warehouse.page_tokens.read(asked)[0]
-        pointer = services.history.pointer(
+        pinned = None if asked.page_token is None else self._warehouse.page_tokens.read(asked)[0]
+        pointer = self._history.pointer(
             record,
             snapshot_id=asked.snapshot_id if pinned is None else pinned,
             timestamp=asked.timestamp if pinned is None else None,
             time_zone=asked.time_zone,
         )
         with trusted_manifests():
-            with services.traces.span("prune") as span:
+            with self._traces.span("prune") as span:
                 if max_tests is None:
-                    found = services.warehouse.find(pointer, asked)
+                    found = self._warehouse.find(pointer, asked)
                 else:
-                    within = services.warehouse.find_within(pointer, asked, max_tests)
+                    within = self._warehouse.find_within(pointer, asked, max_tests)
                     if isinstance(within, Deferred):
                         cost = _as_listed(asked, within)
                         if asked.sign_urls:
-                            services.block_urls.require_few(cost.kept_blocks)
+                            self._block_urls.require_few(cost.kept_blocks)
                         raise NotNow(cost)
                     found = within
                 if span is not None:
                     describe_prune(span, found)
-            self._note(record, asked, found)
+            self._notes.note(record, asked, found)
             if asked.sign_urls:
-                found = services.block_urls.in_answer(record, found)
-            return found if _is_large(found) else encode_response(found, wanted, services.segment_texts)
-
-    def _note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
-        services = self._services
-        services.metrics.pruned(found.answer)
-        services.recorder.note(record, asked, found)
-        answer = found.answer
-        # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
-        is_whole = asked.segments is None and asked.page_size is None and asked.page_token is None
-        if is_whole and answer.complete and found.parts is not None:
-            services.prune_rates.note(record, answer.report, found.block_count)
+                found = self._block_urls.in_answer(record, found)
+            return found if _is_large(found) else encode_response(found, wanted, self._segment_texts)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -184,8 +198,28 @@ _ENCODER: Final = msgspec.json.Encoder()
 class PruneManyRoutes:
     """What one prune does not answer."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        lanes: Lanes,
+        history: History,
+        warehouse: Warehouse,
+        metrics: Metrics,
+        traces: Traces,
+        large_answers: LargeAnswers,
+        prune_rates: PruneRates,
+        answer_blocks_max: int,
+    ) -> None:
+        self._catalog = catalog
+        self._lanes = lanes
+        self._history = history
+        self._warehouse = warehouse
+        self._metrics = metrics
+        self._traces = traces
+        self._large_answers = large_answers
+        self._prune_rates = prune_rates
+        self._answer_blocks_max = answer_blocks_max
 
     async def prune_batch(self, request: Request) -> Response:
         return await self._answer(request, self._batch)
@@ -197,38 +231,38 @@ class PruneManyRoutes:
         require_json(request)
         body = await request.body()
         parameters = request.path_params
-        data = await self._services.weighed(
+        data = await self._lanes.weighed(
             request, lambda max_tests: work(parameters["namespace"], parameters["table"], body, max_tests)
         )
-        return await respond_json(data, self._services.large_answers, request)
+        return await respond_json(data, self._large_answers, request)
 
     def _batch(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_BATCH, body)
-        record = self._services.table(namespace, name)
-        pointer = self._services.history.pointer(
+        record = current_table(self._catalog, namespace, name)
+        pointer = self._history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
-        with trusted_manifests(), self._services.traces.span("prune batch"):
-            max_blocks = self._services.settings.answer_blocks_max
-            answer = self._services.warehouse.prune_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
+        with trusted_manifests(), self._traces.span("prune batch"):
+            max_blocks = self._answer_blocks_max
+            answer = self._warehouse.prune_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
         for each in answer.answers:
-            self._services.metrics.pruned(each)
+            self._metrics.pruned(each)
             kept = _kept(each)
             if kept is not None:
-                self._services.prune_rates.note(record, each.report, kept)
+                self._prune_rates.note(record, each.report, kept)
         return _ENCODER.encode(answer)
 
     def _diff(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_DIFF, body)
-        record = self._services.table(namespace, name)
+        record = current_table(self._catalog, namespace, name)
         if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
             raise InvalidRequest("give exactly one of from_snapshot_id and from_timestamp")
-        point, zone = self._services.history.pointer, asked.time_zone
+        point, zone = self._history.pointer, asked.time_zone
         before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
         after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
         with trusted_manifests():
-            max_blocks = self._services.settings.answer_blocks_max
-            answer = self._services.warehouse.diff(before, after, asked, max_blocks=max_blocks, max_tests=max_tests)
+            max_blocks = self._answer_blocks_max
+            answer = self._warehouse.diff(before, after, asked, max_blocks=max_blocks, max_tests=max_tests)
             return _ENCODER.encode(answer)
 
     def operations(self) -> tuple[ServedOperation, ...]:
@@ -255,27 +289,41 @@ _AGGREGATE_ENCODER = msgspec.json.Encoder()
 class AggregateRoutes:
     """Aggregates from metadata."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        lanes: Lanes,
+        history: History,
+        warehouse: Warehouse,
+        metrics: Metrics,
+        traces: Traces,
+    ) -> None:
+        self._catalog = catalog
+        self._lanes = lanes
+        self._history = history
+        self._warehouse = warehouse
+        self._metrics = metrics
+        self._traces = traces
 
     async def aggregate(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
         parameters = request.path_params
-        data = await self._services.weighed(
+        data = await self._lanes.weighed(
             request, lambda max_tests: self._aggregate(parameters["namespace"], parameters["table"], body, max_tests)
         )
         return Response(data, media_type=JSON)
 
     def _aggregate(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_AGGREGATE_REQUEST, body)
-        record = self._services.table(namespace, name)
-        pointer = self._services.history.pointer(
+        record = current_table(self._catalog, namespace, name)
+        pointer = self._history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
-        with trusted_manifests(), self._services.traces.span("aggregate"):
-            answer = self._services.warehouse.aggregate(pointer, asked, max_tests=max_tests)
-        self._services.metrics.aggregated(answer)
+        with trusted_manifests(), self._traces.span("aggregate"):
+            answer = self._warehouse.aggregate(pointer, asked, max_tests=max_tests)
+        self._metrics.aggregated(answer)
         return _AGGREGATE_ENCODER.encode(answer)
 
     def operations(self) -> tuple[ServedOperation, ...]:

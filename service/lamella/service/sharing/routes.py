@@ -10,12 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import Principal, principal_of, require_sight
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.http.admission import read_json
+from lamella.service.http.lanes import Lanes
+from lamella.service.http.page_token import PageTokens
 from lamella.service.http.responses import BufferedResponse, ResponseFormat, StreamingResponse, begin_streaming, respond
-from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
-from lamella.service.services import Services
-from lamella.service.sharing.sharing import SHARE_NAME, SharedAnswer, no_changes, require_share
+from lamella.service.http.routing import (
+    ServedOperation,
+    json_response,
+    require_json,
+    whole_number,
+)
+from lamella.service.http.streaming import LargeAnswers
+from lamella.service.process.threads import Threads
+from lamella.service.sharing.sharing import SHARE_NAME, SharedAnswer, Sharing, no_changes, require_share
 from lamella.service.sharing.sharing import SHARE_NAME as THE_SHARE
 from lamella.snapshot.errors import NamespaceNotFound
 from lamella.snapshot.sharing import operations
@@ -38,8 +46,10 @@ _SHARE: Final = SharedShare(name=THE_SHARE)
 class ShareRoutes:
     """List shares, schemas and tables, each recipient its own."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, readers: Threads, page_tokens: PageTokens) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._page_tokens = page_tokens
 
     async def list_shares(self, request: Request) -> Response:
         del request
@@ -52,7 +62,7 @@ class ShareRoutes:
     async def list_shared_schemas(self, request: Request) -> Response:
         require_share(request.path_params["share"])
         rights, after = principal_of(request).rights, self._after(request, "schemas")
-        infos = await self._services.read(self._services.catalog.namespaces)
+        infos = await self._readers.run(self._catalog.namespaces)
         names = sorted(each.name for each in infos if rights.sees(each.name))
         found, token = self._page((name for name in names if name > after), _most(request), "schemas")
         return json_response(
@@ -73,7 +83,7 @@ class ShareRoutes:
             found, token = self._page(names, most, scope)
             return _tables(((namespace, name) for name in found), token)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def list_all_shared_tables(self, request: Request) -> Response:
         require_share(request.path_params["share"])
@@ -81,7 +91,7 @@ class ShareRoutes:
         first, _, after = self._after(request, "all tables").partition("/")
 
         def work() -> SharedTableList:
-            infos = self._services.catalog.namespaces()
+            infos = self._catalog.namespaces()
             names = sorted(each.name for each in infos if principal.rights.sees(each.name) and each.name >= first)
             places = (
                 f"{namespace}/{name}"
@@ -92,14 +102,14 @@ class ShareRoutes:
             found, token = self._page(places, most, "all tables")
             return _tables(((namespace, name) for namespace, _, name in (each.partition("/") for each in found)), token)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     def _page(self, names: Iterable[str], most: int, scope: str) -> tuple[list[str], str | None]:
         """The first of the names, and where the others begin."""
         found: list[str] = []
         for name in names:
             if len(found) == most:
-                return found, self._services.page_tokens.write(found[-1].encode(), _OF, scope)
+                return found, self._page_tokens.write(found[-1].encode(), _OF, scope)
             found.append(name)
         return found, None
 
@@ -108,12 +118,12 @@ class ShareRoutes:
         token = request.query_params.get("pageToken")
         if token is None:
             return ""
-        return self._services.page_tokens.read(token, _OF, scope, parameter="pageToken").decode("utf-8", "replace")
+        return self._page_tokens.read(token, _OF, scope, parameter="pageToken").decode("utf-8", "replace")
 
     def _readable(self, principal: Principal, namespace: str) -> list[str]:
         """The tables of a namespace that the principal may read, by name."""
         try:
-            names = self._services.catalog.tables(namespace)
+            names = self._catalog.tables(namespace)
         except NamespaceNotFound:
             if principal.rights.sees(namespace):
                 return []  # it was dropped a moment ago
@@ -147,20 +157,30 @@ _LATEST: Final = (1 << 62) - 1
 class SharedTableRoutes:
     """Answer the questions of recipients about one table."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, sharing: Sharing
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._lanes = lanes
+        self._large_answers = large_answers
+        self._sharing = sharing
 
     async def get_shared_table(self, request: Request) -> Response:
         namespace, name = _place(request)
-        record = await self._services.read(lambda: self._services.table(namespace, name))
+        record = await self._readers.run(lambda: current_table(self._catalog, namespace, name))
         response = json_response(SharedTable(name=name, schema=namespace, share=SHARE_NAME))
         response.headers[VERSION] = str(record.version)
         return response
 
     async def shared_table_version(self, request: Request) -> Response:
         namespace, name = _place(request)
-        services, starting = self._services, request.query_params.get("startingTimestamp")
-        version = await services.read(lambda: services.sharing.version(services.table(namespace, name), starting))
+        starting = request.query_params.get("startingTimestamp")
+
+        def work() -> int:
+            return self._sharing.version(current_table(self._catalog, namespace, name), starting)
+
+        version = await self._readers.run(work)
         return Response(None, headers={VERSION: str(version)}, media_type=NDJSON)
 
     async def shared_table_metadata(self, request: Request) -> Response:
@@ -168,7 +188,7 @@ class SharedTableRoutes:
         version = None
         if "version" in request.query_params:
             version = whole_number(request, "version", 0, 0, _LATEST)
-        able, sharing = _able(request), self._services.sharing
+        able, sharing = _able(request), self._sharing
         return await self._answer(
             request, lambda record, _: sharing.metadata(record, able, version=version, timestamp=timestamp)
         )
@@ -176,7 +196,7 @@ class SharedTableRoutes:
     async def query_shared_table(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        able, sharing = _able(request), self._services.sharing
+        able, sharing = _able(request), self._sharing
         return await self._answer(
             request,
             lambda record, max_tests: sharing.query(record, read_json(_QUERY, body), able, max_tests),
@@ -190,16 +210,16 @@ class SharedTableRoutes:
     async def _answer(
         self, request: Request, ask: Callable[[TableRecord, int | None], SharedAnswer], *, is_secret: bool = False
     ) -> Response:
-        (namespace, name), services, wanted = _place(request), self._services, ResponseFormat.of(request)
+        (namespace, name), wanted = _place(request), ResponseFormat.of(request)
         able = _able(request)
 
         def work(max_tests: int | None) -> tuple[SharedAnswer, BufferedResponse | StreamingResponse]:
-            answer = ask(services.table(namespace, name), max_tests)
+            answer = ask(current_table(self._catalog, namespace, name), max_tests)
             return answer, begin_streaming(NDJSON, answer.lines, is_secret=is_secret)
 
-        answer, made = await services.weighed(request, work)
+        answer, made = await self._lanes.weighed(request, work)
         headers = {VERSION: str(answer.version), CAPABILITIES: able.header(answer.form)}
-        response = await respond(made, wanted, services.large_answers, request)
+        response = await respond(made, wanted, self._large_answers, request)
         response.headers.update(headers)
         return response
 

@@ -8,17 +8,29 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import principal_of, require, require_sight
-from lamella.service.catalog import TableRecord
+from lamella.service.access import (
+    principal_of,
+    require,
+    require_sight,
+)
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.catalog.quotas import sets_quotas
+from lamella.service.commits.committer import Committer
 from lamella.service.history.history import schema_info, trusted_manifests
-from lamella.service.http import responses
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending
-from lamella.service.http.responses import entity_tag, snapshot_of
-from lamella.service.http.routing import ServedOperation, json_response, require_json, truth
-from lamella.service.services import Services
+from lamella.service.http.mutations import Mutations
+from lamella.service.http.responses import ConditionalResponses, entity_tag, snapshot_of
+from lamella.service.http.routing import (
+    ServedOperation,
+    json_response,
+    require_json,
+    truth,
+)
+from lamella.service.process.threads import Threads
+from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     CreateNamespace,
     CreateTable,
@@ -37,8 +49,11 @@ _CHANGE = msgspec.json.Decoder(NamespaceChange)
 class NamespaceRoutes:
     """Create, list, look at and drop namespaces."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, tables: Tables) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._tables = tables
 
     async def create_namespace(self, request: Request) -> Response:
         require_json(request)
@@ -47,18 +62,18 @@ class NamespaceRoutes:
         about(request, f"{asked.name}.*")
         if sets_quotas(asked.properties):
             require(request, "admin")
-        tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
+        tables = self._tables
+        return await self._mutations.run(request, lambda claim: tables.create_namespace(asked, claim), body)
 
     async def list_namespaces(self, request: Request) -> Response:
         rights = principal_of(request).rights
-        found = await self._services.read(self._services.catalog.namespaces)
+        found = await self._readers.run(self._catalog.namespaces)
         return json_response(NamespaceList(namespaces=tuple(each for each in found if rights.sees(each.name))))
 
     async def get_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
         require_sight(request, name)
-        return json_response(await self._services.read(lambda: self._services.catalog.namespace(name)))
+        return json_response(await self._readers.run(lambda: self._catalog.namespace(name)))
 
     async def change_namespace(self, request: Request) -> Response:
         require_json(request)
@@ -68,17 +83,17 @@ class NamespaceRoutes:
         asked = read_json(_CHANGE, body)
         if sets_quotas((*asked.set, *asked.remove)):
             require(request, "admin")
-        tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.change_namespace(name, asked, claim), body)
+        tables = self._tables
+        return await self._mutations.run(request, lambda claim: tables.change_namespace(name, asked, claim), body)
 
     async def namespace_quota(self, request: Request) -> Response:
         name = request.path_params["namespace"]
-        return json_response(await self._services.read(lambda: self._services.tables.namespace_quota(name)))
+        return json_response(await self._readers.run(lambda: self._tables.namespace_quota(name)))
 
     async def drop_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
-        tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.drop_namespace(name, claim))
+        tables = self._tables
+        return await self._mutations.run(request, lambda claim: tables.drop_namespace(name, claim))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -98,8 +113,20 @@ _CREATE_TABLE = msgspec.json.Decoder(CreateTable)
 class TableRoutes:
     """Create, list, look at and drop tables."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        mutations: Mutations,
+        conditional: ConditionalResponses,
+        tables: Tables,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._mutations = mutations
+        self._conditional = conditional
+        self._tables = tables
 
     async def create_table(self, request: Request) -> Response:
         require_json(request)
@@ -110,19 +137,18 @@ class TableRoutes:
         if asked.source is not msgspec.UNSET and asked.source.catalog is not None:
             # the service asks that catalog with rights of its own, so it must not do so for whoever wants to look
             require(request, "write")
-        tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.create_table(namespace, asked, claim), body)
+        tables = self._tables
+        return await self._mutations.run(request, lambda claim: tables.create_table(namespace, asked, claim), body)
 
     async def list_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
-        found = await self._services.read(lambda: self._services.catalog.tables(namespace))
+        found = await self._readers.run(lambda: self._catalog.tables(namespace))
         return json_response(TableList(tables=tuple(name for name in found if rights.may("read", namespace, name))))
 
     async def get_table(self, request: Request) -> Response:
-        tables = self._services.tables
-        return await responses.respond_conditional(
-            self._services,
+        tables = self._tables
+        return await self._conditional.respond(
             request,
             lambda record: entity_tag("table", record.table_id, record.namespace, record.name, snapshot_of(record)),
             lambda record: msgspec.json.encode(tables.info_of(record)),
@@ -131,11 +157,11 @@ class TableRoutes:
 
     async def drop_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        tables, purge = self._services.tables, truth(request, "purge")
+        tables, purge = self._tables, truth(request, "purge")
         base = request.query_params.get("base_snapshot_id")
         # As if they were a body: a key that was used without them belongs to another request.
         body = (b"purge" if purge else b"") + (b"" if base is None else b" base " + base.encode())
-        return await self._services.mutate(
+        return await self._mutations.run(
             request,
             lambda claim: tables.drop_table(namespace, name, claim, purge=purge, base_snapshot_id=base),
             body,
@@ -157,16 +183,27 @@ _EVOLVE = msgspec.json.Decoder(EvolveRequest)
 class SchemaRoutes:
     """Look at the schemas of a table; change the one in force."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        mutations: Mutations,
+        conditional: ConditionalResponses,
+        warehouse: Warehouse,
+        committer: Committer,
+    ) -> None:
+        self._catalog = catalog
+        self._mutations = mutations
+        self._conditional = conditional
+        self._warehouse = warehouse
+        self._committer = committer
 
     async def show(self, request: Request) -> Response:
         def make(record: TableRecord) -> bytes:
             with trusted_manifests():
-                return msgspec.json.encode(schema_info(self._services.warehouse.head(record.pointer)))
+                return msgspec.json.encode(schema_info(self._warehouse.head(record.pointer)))
 
-        return await responses.respond_conditional(
-            self._services,
+        return await self._conditional.respond(
             request,
             lambda record: entity_tag("schema", record.table_id, snapshot_of(record)),
             make,
@@ -180,9 +217,9 @@ class SchemaRoutes:
 
         def work(claim: IdempotencyKey) -> Pending:
             asked = read_json(_EVOLVE, body)
-            return self._services.committer.evolve(self._services.catalog.table(namespace, name), asked, claim)
+            return self._committer.evolve(self._catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._mutations.run(request, work, body)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -198,15 +235,15 @@ _UNDROP: Final = msgspec.json.Decoder(UndropRequest)
 class DroppedRoutes:
     """List dropped tables, bring one back."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, readers: Threads, mutations: Mutations, tables: Tables) -> None:
+        self._readers = readers
+        self._mutations = mutations
+        self._tables = tables
 
     async def list_dropped(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
         earlier = principal_of(request).rights.may("maintain")
-        return json_response(
-            await self._services.read(lambda: self._services.tables.dropped(namespace, earlier=earlier))
-        )
+        return json_response(await self._readers.run(lambda: self._tables.dropped(namespace, earlier=earlier)))
 
     async def undrop_table(self, request: Request) -> Response:
         require_json(request)
@@ -214,9 +251,9 @@ class DroppedRoutes:
         asked = read_json(_UNDROP, body)
         namespace = request.path_params["namespace"]
         about(request, f"{namespace}.{asked.as_name or asked.name or ''}")
-        tables = self._services.tables
+        tables = self._tables
         earlier = principal_of(request).rights.may("maintain")
-        return await self._services.mutate(
+        return await self._mutations.run(
             request, lambda claim: tables.undrop(namespace, asked, claim, earlier=earlier), body
         )
 

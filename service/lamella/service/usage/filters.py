@@ -300,6 +300,25 @@ class PruneRates:
         self._metrics.prune_rates_lost.inc(sum(sums.prunes for sums in all_sums))
 
 
+class PruneNotes:
+    """What is noted of each prune: metrics, its filter, and how well it skipped."""
+
+    def __init__(self, metrics: Metrics, recorder: Recorder, rates: PruneRates) -> None:
+        self._metrics = metrics
+        self._recorder = recorder
+        self._rates = rates
+
+    def note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+        """Note a prune of a table that was answered."""
+        answer = found.answer
+        self._metrics.pruned(answer)
+        self._recorder.note(record, asked, found)
+        # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
+        is_whole = asked.segments is None and asked.page_size is None and asked.page_token is None
+        if is_whole and answer.complete and found.parts is not None:
+            self._rates.note(record, answer.report, found.block_count)
+
+
 def _row(table_id: str, bucket: int, sums: _Sums) -> PruneRateRow:
     return PruneRateRow(
         table_id=table_id,

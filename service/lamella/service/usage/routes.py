@@ -9,9 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import require
+from lamella.service.catalog import Catalog
 from lamella.service.http.admission import read_json
-from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
-from lamella.service.services import Services
+from lamella.service.http.routing import (
+    ServedOperation,
+    json_response,
+    require_json,
+    whole_number,
+)
+from lamella.service.process.threads import Threads
+from lamella.service.usage.audit import Audit
+from lamella.service.usage.feedback import Feedback
+from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.wire import (
     AuditList,
     FeedbackAnswer,
@@ -28,8 +37,10 @@ _REPORT: Final = msgspec.json.Decoder(FeedbackRequest)
 class FeedbackRoutes:
     """Take reports, say what is remembered, forget it."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, *, catalog: Catalog, readers: Threads, feedback: Feedback) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._feedback = feedback
 
     async def report_feedback(self, request: Request) -> Response:
         require_json(request)
@@ -38,25 +49,25 @@ class FeedbackRoutes:
 
         def work() -> FeedbackAnswer:
             asked = read_json(_REPORT, body)
-            return self._services.feedback.report(self._services.catalog.table(namespace, name), asked)
+            return self._feedback.report(self._catalog.table(namespace, name), asked)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def get_feedback(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> FeedbackInfo:
-            return self._services.feedback.info(self._services.catalog.table(namespace, name))
+            return self._feedback.info(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def clear_feedback(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> FeedbackCleared:
-            return self._services.feedback.clear(self._services.catalog.table(namespace, name))
+            return self._feedback.clear(self._catalog.table(namespace, name))
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -70,22 +81,26 @@ class FeedbackRoutes:
 class UsageRoutes:
     """What is noted of prunes and of changes."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, *, catalog: Catalog, readers: Threads, prune_rates: PruneRates, audit: Audit, page_size_max: int
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._prune_rates = prune_rates
+        self._audit = audit
+        self._page_size_max = page_size_max
 
     async def show_prune_rates(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         since_s = whole_number(request, "since_s", operations.DEFAULT_S, 1, operations.KEPT_MS // 1000)
 
         def work() -> PruneRatesAnswer:
-            return self._services.prune_rates.answer(self._services.catalog.table(namespace, name), since_s)
+            return self._prune_rates.answer(self._catalog.table(namespace, name), since_s)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     async def list_audit(self, request: Request) -> Response:
-        page_size = whole_number(
-            request, "page_size", operations.DEFAULT_PAGE, 1, self._services.settings.page_size_max
-        )
+        page_size = whole_number(request, "page_size", operations.DEFAULT_PAGE, 1, self._page_size_max)
         page_token = request.query_params.get("page_token")
         table = request.query_params.get("table")
         namespace, _, name = (table or "").rpartition(".")
@@ -95,9 +110,9 @@ class UsageRoutes:
             require(request, "admin")
 
         def work() -> AuditList:
-            return self._services.audit.list(page_size=page_size, page_token=page_token, table=table)
+            return self._audit.list(page_size=page_size, page_token=page_token, table=table)
 
-        return json_response(await self._services.read(work))
+        return json_response(await self._readers.run(work))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
