@@ -29,10 +29,18 @@ class Forbidden(NamedTuple):
 WEB_AND_SQL = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "sqlalchemy", "alembic", "psycopg")
 SPARK_PARTS = ("lamella.client.spark", "lamella.client.jobs", "lamella.client.demo")
 
+#: Folders of the service that can be removed. Whatever they have in common is in the core.
+OPTIONAL = ("advice", "backup", "dashboard", "iceberg", "sharing")
+REGISTRY = "lamella.service.extensions"
+
 RULES = (
     # The core is pure: no service, no client, no web framework, no database, no Spark, no terminal.
     Forbidden("lamella.snapshot", ("lamella.service", "lamella.client", "pyspark", "click", "rich", *WEB_AND_SQL)),
     Forbidden("lamella.service", ("lamella.client", "pyspark")),
+    *(
+        Forbidden("lamella.service", (f"lamella.service.{name}",), exempt=(f"lamella.service.{name}", REGISTRY))
+        for name in OPTIONAL
+    ),
     # Users install the client without the service, and outside the Spark parts without Spark.
     Forbidden("lamella.client", ("lamella.service", *WEB_AND_SQL)),
     Forbidden("lamella.client", ("pyspark",), exempt=SPARK_PARTS),
@@ -113,6 +121,9 @@ def test_every_import_follows_the_arrows() -> None:
         ("snapshot/lamella/snapshot/__init__.py", "from ..service import app"),
         ("snapshot/lamella/snapshot/ids.py", "from .. import service"),
         ("service/lamella/service/app.py", "import lamella.client.http"),
+        ("service/lamella/service/app.py", "from lamella.service import dashboard"),
+        ("service/lamella/service/http/problem.py", "from lamella.service.iceberg.errors import iceberg_error"),
+        ("service/lamella/service/dashboard/indexes.py", "from lamella.service.advice.advice import Advice"),
         ("client/lamella/client/cli.py", "from lamella.service.app import create_app"),
         ("client/lamella/client/cli.py", "import pyspark"),
         ("client/lamella/client/http/transport.py", "from lamella.snapshot.prune import pipeline"),
@@ -135,6 +146,8 @@ def test_a_planted_violation_is_found(tmp_path: Path, file: str, source: str) ->
         ("snapshot/lamella/snapshot/prune/range.py", "from lamella.snapshot import schema\nfrom . import verdict"),
         ("snapshot/lamella/snapshot/richness.py", "import richer\nfrom clickhouse import x"),
         ("service/lamella/service/app.py", "import fastapi\nfrom lamella.snapshot.prune import pipeline"),
+        ("service/lamella/service/extensions.py", "from lamella.service.sharing import register"),
+        ("service/lamella/service/iceberg/scans.py", "from lamella.service.iceberg.errors import iceberg_error"),
         ("client/lamella/client/spark/catalog.py", "import pyspark\nfrom lamella.snapshot import schema"),
         ("client/lamella/client/http/transport.py", "from lamella.snapshot import wire\nfrom .retry import backoff"),
         ("client/lamella/client/scan/scan.py", "import pyarrow\nfrom lamella.snapshot.row_filter import RowFilter"),

@@ -193,3 +193,9 @@ def _print_verified(result: Any) -> None:
     for finding in result.findings:
         if finding.severity != "info":
             click.echo(f"  {finding.severity} {finding.code}: {finding.block or finding.object}: {finding.message}")
+
+
+def add_backup_commands(group: click.Group) -> None:
+    """Add these commands to `lamella catalog`."""
+    for command in (export_catalog, import_catalog, verify_catalog):
+        group.add_command(command)

@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 
 from lamella.client import tracing
 from lamella.client.advice.commands import advise, recorded, what_if, why_not
-from lamella.client.backup.commands import export_catalog, import_catalog, verify_catalog
+from lamella.client.backup.commands import add_backup_commands
 from lamella.client.cli import service, tables
 from lamella.client.cli.access import grants, keys, whoami
 from lamella.client.cli.failure import CommandFailure, LamellaGroup
@@ -137,5 +137,4 @@ for command in (
 ):
     cli.add_command(command)
 tables.tables.add_command(cluster_by)
-for command in (export_catalog, import_catalog, verify_catalog):
-    service.catalog.add_command(command)
+add_backup_commands(service.catalog)
