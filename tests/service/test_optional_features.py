@@ -147,6 +147,12 @@ def test_a_feature_can_be_removed(name: str, whole: TestClient, tmp_path: Path) 
         if name != "dashboard":
             for page in ("", "/indexes", "/lab?filter=a+%3D+2&ask=1", "/lab/compare?with=snapshot&filter=a+%3D+2"):
                 assert api.send("GET", f"/ui/tables/db/t{page}").status_code == 200, page
+            wanted = "/ui/tables/db/t/indexes/new?kind=bloom&name=i&expression=a&preview=1"
+            for served in (api.http, whole):
+                preview, compare = served.get(wanted).text, served.get("/ui/tables/db/t/lab/compare").text
+                has_advice = served is whole or name != "advice"
+                assert ("gives no advice" in preview) is not has_advice
+                assert ("if it had" in compare) is has_advice
     finally:
         api.close()
         service.stop()
