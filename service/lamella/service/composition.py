@@ -104,8 +104,8 @@ class Core:
         #: Optional features that were registered, in their order.
         self.features: list[Feature] = []
         self.metrics = Metrics()
-        self.traces: Traces = NoTraces() if traces is None else traces
-        traces = self.traces
+        traces = NoTraces() if traces is None else traces
+        self.traces: Traces = traces
         calls = TracedCalls(self.metrics.store, self.metrics.catalog, traces) if traces.is_on else None
         catalog.listen_to(calls or self.metrics.catalog)
         store = ObservedStore(store, calls or self.metrics.store)
