@@ -37,6 +37,12 @@ RULES = (
     # The core is pure: no service, no client, no web framework, no database, no Spark, no terminal.
     Forbidden("lamella.snapshot", ("lamella.service", "lamella.client", "pyspark", "click", "rich", *WEB_AND_SQL)),
     Forbidden("lamella.service", ("lamella.client", "pyspark")),
+    # Nobody is handed all parts of the service: see the module itself.
+    Forbidden(
+        "lamella.service",
+        ("lamella.service.composition",),
+        exempt=("lamella.service.composition", "lamella.service.app", REGISTRY),
+    ),
     *(
         Forbidden("lamella.service", (f"lamella.service.{name}",), exempt=(f"lamella.service.{name}", REGISTRY))
         for name in OPTIONAL
@@ -122,6 +128,7 @@ def test_every_import_follows_the_arrows() -> None:
         ("snapshot/lamella/snapshot/ids.py", "from .. import service"),
         ("service/lamella/service/app.py", "import lamella.client.http"),
         ("service/lamella/service/app.py", "from lamella.service import dashboard"),
+        ("service/lamella/service/prune/routes.py", "from lamella.service.composition import Core"),
         ("service/lamella/service/http/problem.py", "from lamella.service.iceberg.errors import iceberg_error"),
         ("service/lamella/service/dashboard/indexes.py", "from lamella.service.advice.advice import Advice"),
         ("client/lamella/client/cli.py", "from lamella.service.app import create_app"),
