@@ -68,6 +68,27 @@ def test_nothing_is_done_once_it_is_closed() -> None:
     Debouncer(lambda: None, 0.0, "never asked").close()
 
 
+def test_its_thread_ends_when_it_is_closed_just_before_the_work_begins() -> None:
+    """The thread has waited its time, and clears the wake-up with which it is closed."""
+    later = Debouncer(lambda: None, 0.0, "worker")
+    closing = threading.Thread(target=later.close, daemon=True)
+
+    class Asked(threading.Event):
+        def clear(self) -> None:
+            if not closing.is_alive():
+                closing.start()
+                assert later._closed.wait(60)
+                with later._lock:  # by then it has told the thread
+                    super().clear()
+
+    later._asked = Asked()
+    later.soon()
+    assert later._thread is not None
+    later._thread.join(timeout=60)
+    assert not later._thread.is_alive()
+    closing.join(timeout=60)
+
+
 @pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
 def test_the_thread_outlives_whatever_its_work_raises(death: type[BaseException]) -> None:
     """Callers were told that it does what they ask for."""

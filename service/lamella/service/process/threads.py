@@ -178,6 +178,8 @@ class Debouncer:
             if self._closed.wait(self._delay_s):
                 return
             self._asked.clear()
+            if self._closed.is_set():  # it was closed since, and the wake-up for that is cleared
+                return
             self.is_due = False  # before the work: what is asked for from now on may come too late for it
             try:
                 self._work()
