@@ -88,7 +88,7 @@ def transform(text: str) -> str:
 
 def _dropped(text: str) -> Iterator[tuple[int, int]]:
     """Parts of the text that go, as offsets of their beginnings and ends."""
-    lines = text.splitlines(keepends=True)
+    lines = io.StringIO(text).readlines()
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
