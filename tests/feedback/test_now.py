@@ -11,7 +11,7 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import block_keys
 from lamella.snapshot.prune.pipeline import Deferred
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.reader_feedback import ENABLED, Facts, digest_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.warehouse import Warehouse
@@ -77,7 +77,7 @@ def test_reported_blocks_are_left_out_at_once_when_their_keys_are_held(
     assert found.block_count == 2
     store.read_hook = pytest.fail
     now = warehouse.find_now(filled, ASKED)
-    assert isinstance(now, Found)
+    assert isinstance(now, PruneResult)
     assert now.block_count == 2
     assert now.answer.report.feedback is not None
     assert now.answer.report.feedback.ruled_out == 58

@@ -220,7 +220,7 @@ def test_what_is_remembered_is_read_once_and_again_when_it_is_old(folder: Path, 
                 lambda row: warehouse.block_keys(refs[row]),
                 time.perf_counter,
             )
-            parts = found.parts or ()
+            parts = tuple(found.parts())
             return sum(len(part.rows) for part in (parts if told is None else told.refine(parts)))
 
         assert not feedback.is_near(head)

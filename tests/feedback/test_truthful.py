@@ -165,7 +165,7 @@ class Lake:
 
         asked = questions(predicate, schema)
         told = Told(Facts(self.facts), asked, keys, lambda: 0.0)
-        left = told.refine(found.parts or ())
+        left = told.refine(tuple(found.parts()))
         kept = {place for part in left for place in part.sidecar.texts("location", part.rows)}
         full = {
             place
@@ -226,7 +226,7 @@ def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one(
         refs = list(lake.warehouse.segments(lake.now.pointer))
         asked = questions(read_filter("a = 5"), schema)
         told = Told(Facts(lake.facts), asked, lambda row: lake.warehouse.block_keys(refs[row]), lambda: 0.0)
-        return sum(len(part.rows) for part in told.refine(found.parts or ()))
+        return sum(len(part.rows) for part in told.refine(tuple(found.parts())))
 
     digest = digest_of(read_filter("a = 5"), schema)
     assert digest is not None
@@ -255,5 +255,5 @@ def test_what_statistics_prove_is_stronger_than_a_word() -> None:
     keys = lake.warehouse.block_keys(ref)
     found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
     told = Told(Facts({digest: keys}), [digest], lambda _: keys, lambda: 0.0)
-    assert sum(len(part.rows) for part in told.refine(found.parts or ())) == 1
+    assert sum(len(part.rows) for part in told.refine(tuple(found.parts()))) == 1
     assert (told.use.contradicted, told.use.ruled_out) == (1, 0)

@@ -17,8 +17,9 @@ from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
-from lamella.snapshot.prune.encode import SegmentTexts
-from lamella.snapshot.prune.result import Found, answer_of
+from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.prune.segment_text import SegmentTexts
+from lamella.snapshot.prune.writer import answer_of
 from lamella.snapshot.tokens import key_sha256
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.prune import Shape
@@ -112,7 +113,7 @@ def test_an_answer_from_kept_texts_is_put_together_with_no_more_than_it_took(tab
     """2,000 blocks of 20 segments, from what was found to the bytes that travel; no sidecar is opened."""
     texts = SegmentTexts(table.warehouse.resident)
 
-    def found(user: int) -> Found:
+    def found(user: int) -> PruneResult:
         return table.warehouse.find(table.pointer, PruneRequest(filter=f"user_id = {user}", shape=shape))
 
     first = 10**6 + 100 + 10 * SHAPES.index(shape)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.iceberg import scan_plan as planning
 from lamella.snapshot.prune.paging import Position
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import SegmentSelection
 
 TABLE: Final = "/v1/namespaces/db/tables/t"
 REST: Final = f"/iceberg{TABLE}"
@@ -168,9 +168,9 @@ def test_ranges_cover_every_block_once(seed: int) -> None:
             assert found == [(part.segment, row) for part in those for row in part.rows]
 
 
-def kept(segment: int, rows: list[int]) -> Kept:
-    """Kept blocks of a segment that nobody opens."""
-    return Kept(segment, _unopened, np.array(rows, dtype=np.int64), np.ones(len(rows), dtype=np.uint8))
+def kept(segment: int, rows: list[int]) -> SegmentSelection:
+    """SegmentSelection blocks of a segment that nobody opens."""
+    return SegmentSelection(segment, _unopened, np.array(rows, dtype=np.int64), np.ones(len(rows), dtype=np.uint8))
 
 
 def _unopened(segment: int) -> Sidecar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -15,9 +14,9 @@ from hypothesis import strategies as st
 from lamella.snapshot.cache import BoundedCache
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.manifest import Block, SnapshotPointer
-from lamella.snapshot.prune.encode import SegmentTexts
-from lamella.snapshot.prune.result import Found, answer_of
-from lamella.snapshot.prune.selection import KeptBlocks, runs_of
+from lamella.snapshot.prune.result import BlockSelection, PruneResult
+from lamella.snapshot.prune.segment_text import SegmentTexts
+from lamella.snapshot.prune.writer import answer_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
@@ -61,14 +60,9 @@ def table(rng: Random, *, count: int = 300, segment_blocks: int = 100, name: str
     return warehouse, warehouse.commit(pointer, added=refs, now_ms=2).pointer
 
 
-def sealed(found: Found) -> Found:
-    """The same outcome, whose sidecars cannot be opened."""
-    assert isinstance(found.parts, KeptBlocks)
-
-    def load(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-        raise AssertionError(f"sidecars of {rows} were opened (keep={keep})")
-
-    return msgspec.structs.replace(found, parts=found.parts.arrays().opened_by(load))
+def sealed(found: PruneResult) -> PruneResult:
+    """The same result, whose sidecars cannot be opened."""
+    return msgspec.structs.replace(found, open_segment=_unopened)
 
 
 @settings(max_examples=40, deadline=None)
@@ -184,8 +178,10 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
     rows = [np.flatnonzero(rng.random(counts[s]) < p) for s, p in zip(segments, share, strict=True)]
     codes = rng.integers(1, 3, size=sum(map(len, rows))).astype(np.uint8)
     offsets = np.cumsum([0, *map(len, rows)])
-    parts = KeptBlocks(segments, whole, offsets, np.concatenate([np.zeros(0, int), *rows]), codes, counts, _nothing)
-    runs = runs_of(parts)
+    every = np.concatenate([np.zeros(0, int), *rows])
+    selection = BlockSelection.of_blocks(segments, whole, offsets, every, codes, counts)
+    parts = tuple(selection.parts(_unopened))
+    runs = selection.runs()
     listed = list(zip(runs.place, runs.first, runs.count, runs.code, strict=True))
     unrolled = [(place, first + at, code) for place, first, count, code in listed for at in range(count)]
     expected = [
@@ -196,10 +192,10 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
     assert unrolled == expected
     assert all(count > 0 for _, _, count, _ in listed)
     assert not any((a[0], a[1] + a[2], a[3]) == (b[0], b[1], b[3]) for a, b in pairwise(listed))
-    alone = runs_of(tuple(parts))  # the parts as others have them, one by one
+    alone = BlockSelection.of_parts(parts, counts).runs()  # the parts as others have them, one by one
     for name in ("place", "first", "count", "code"):
         assert getattr(alone, name) == getattr(runs, name)
 
 
-def _nothing(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-    raise AssertionError(f"sidecars of {rows} were opened (keep={keep})")
+def _unopened(row: int) -> Sidecar:
+    raise AssertionError(f"the sidecar of {row} was opened")

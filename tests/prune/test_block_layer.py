@@ -25,8 +25,8 @@ from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.outcome import SOME
-from lamella.snapshot.prune.pipeline import Funnel, Pruning
-from lamella.snapshot.prune.selection import KeptBlocks
+from lamella.snapshot.prune.pipeline import Pruning
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
@@ -73,11 +73,15 @@ class Table:
         """Open several."""
         return [self.load(row) for row in rows]
 
-    def funnel(self, layers: Layers, bound: BoundPredicate) -> Funnel:
+    def prune(self, layers: Layers, bound: BoundPredicate, *, blocks: bool = True) -> PruneResult:
         """Prune through layers."""
         # That some segments are found by a search must not be seen either.
         searched = 1 if layers is self.together else 1 << 30
-        return Pruning(layers, self.load, time.perf_counter, worth_search=searched).run(bound)
+        return Pruning(layers, self.load, time.perf_counter, worth_search=searched).run(bound, blocks=blocks)
+
+    def described(self, layers: Layers, bound: BoundPredicate) -> object:
+        """All that a prune says, but for the times: also the verdicts of the segments, when these are asked for."""
+        return described(self.prune(layers, bound)), described(self.prune(layers, bound, blocks=False))
 
 
 def written(rng: Random, schema: Schema, blocks: list[Block], store: FsspecStore) -> SnapshotPointer:
@@ -109,11 +113,12 @@ def random_blocks(rng: Random, schema: Schema, table: list[generate.Block]) -> l
     return found
 
 
-def described(funnel: Funnel) -> object:
-    """All that a funnel says, but for the times."""
-    kept = [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in funnel.kept or () if len(part.rows)]
-    stages = [(stage.stage, stage.considered, stage.kept, stage.bytes) for stage in funnel.stages]
-    return stages, funnel.segment_codes.tolist(), kept, funnel.not_used
+def described(found: PruneResult) -> object:
+    """All that a result says, but for the times."""
+    kept = [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in found.parts() if len(part.rows)]
+    report = found.answer.report
+    stages = [(stage.stage, stage.considered, stage.kept, stage.bytes) for stage in report.stages]
+    return stages, found.answer.segments, kept, report.not_used
 
 
 def check(seed: int) -> int:
@@ -136,12 +141,15 @@ def check(seed: int) -> int:
     for _ in range(15):
         predicate = generate.predicate(rng, schema, seen)
         bound = bind(predicate, schema)
-        one, other = both.funnel(both.plain, bound), both.funnel(both.together, bound)
-        assert described(one) == described(other), f"seed {seed}: {text_of(predicate)}"
-        if isinstance(other.kept, KeptBlocks):
-            whole += int((other.kept.whole == SOME).sum())
-            assert other.kept.block_count == sum(len(part.rows) for part in other.kept)
-            assert [part.segment for part in other.kept[::-1]] == other.kept.segments[::-1].tolist()
+        assert both.described(both.plain, bound) == both.described(both.together, bound), (
+            f"seed {seed}: {text_of(predicate)}"
+        )
+        other = both.prune(both.together, bound)
+        selection = other.selection
+        assert selection is not None
+        whole += int((selection.whole == SOME).sum())
+        assert selection.block_count == sum(len(part.rows) for part in other.parts())
+        assert [part.segment for part in other.parts()] == selection.segments.tolist()
     return whole
 
 
@@ -155,7 +163,7 @@ def _least(cells: list[Any]) -> tuple[bool, Any]:
 @given(SEEDS)
 @example(1569)  # NOT IN over blocks of one value each
 def test_blocks_tested_together_get_the_verdicts_they_get_alone(seed: int) -> None:
-    """Over random tables, statistics, filters, chunk sizes and memory, the whole funnel is the same."""
+    """Over random tables, statistics, filters, chunk sizes and memory, the whole result is the same."""
     check(seed)
 
 
@@ -205,10 +213,10 @@ def test_a_filter_that_all_blocks_survive_opens_no_sidecar_again() -> None:
     _, pointer, schema, _ = events(200, store)
     table = Table(store, pointer, Grain(chunk_segments=16))
     bound = bind(read_sql("u = 500"), schema)
-    table.funnel(table.together, bound)
+    table.prune(table.together, bound)
     table.opened.clear()
-    kept = table.funnel(table.together, bound).kept
-    assert isinstance(kept, KeptBlocks)
+    kept = table.prune(table.together, bound).selection
+    assert kept is not None
     assert (kept.whole == SOME).all()
     assert kept.block_count == 200
     assert table.opened == []
@@ -219,7 +227,7 @@ def test_a_narrow_filter_opens_only_what_it_is_left_with() -> None:
     store = FsspecStore()
     _, pointer, schema, _ = events(200, store)
     table = Table(store, pointer, Grain(chunk_segments=16))
-    table.funnel(table.together, bind(read_sql("k BETWEEN 1203 AND 1207"), schema))
+    table.prune(table.together, bind(read_sql("k BETWEEN 1203 AND 1207"), schema))
     assert table.opened == [120]
     assert len(table.resident) == 0
 
@@ -230,12 +238,12 @@ def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
     warehouse, pointer, schema, table_id = events(400, store)
     table = Table(store, pointer, Grain(chunk_segments=8))
     bound = bind(read_sql("s LIKE '/data/%'"), schema)
-    table.funnel(table.together, bound)
+    table.prune(table.together, bound)
     added = warehouse.prepare(table_id, schema, [event(schema, 400)])
     newest = warehouse.commit(pointer, added=added, now_ms=3).pointer
     after = Table(store, newest, Grain(chunk_segments=8), of=table)
-    found = after.funnel(after.together, bind(read_sql("s LIKE '/data/%'"), schema))
-    assert sum(len(part.rows) for part in found.kept or ()) == 401
+    found = after.prune(after.together, bind(read_sql("s LIKE '/data/%'"), schema))
+    assert sum(len(part.rows) for part in found.parts()) == 401
     assert len(set(after.opened)) < 140, "of 401"
 
 
@@ -247,7 +255,7 @@ def test_another_process_finds_the_columns_on_disk(tmp_path: Path) -> None:
     answers = []
     for _ in range(2):  # the second one begins with nothing but the folder
         table = Table(store, pointer, Grain(chunk_segments=8), disk=DiskCache(tmp_path / "cache", 1 << 24))
-        answers.append([described(table.funnel(table.together, bound)) for bound in bounds])
+        answers.append([table.described(table.together, bound) for bound in bounds])
     assert answers[0] == answers[1]
     assert table.opened == []
 
@@ -311,13 +319,14 @@ def test_verdicts_of_unchanged_chunks_are_kept_for_the_next_snapshot() -> None:
     grain = Grain(chunk_segments=4, batch_blocks=1, kept_blocks=1)
     bound = bind(read_sql("s LIKE '/data/_1%' OR k < 7"), schema)
     table = Table(store, first, grain)
-    before = table.funnel(table.together, bound)
-    assert before.reused == 0
+    before = table.prune(table.together, bound)
+    assert before.answer.report.reused_blocks == 0
     more = warehouse.prepare(table_id, schema, [event(schema, 400)])
     after = Table(store, warehouse.commit(first, added=more, now_ms=3).pointer, grain, of=table)
-    found = after.funnel(after.together, bound)
-    assert found.reused > 200
-    assert described(found) == described(after.funnel(after.plain, bound))
+    found = after.prune(after.together, bound)
+    assert found.answer.report.reused_blocks > 200
+    assert described(found) == described(after.prune(after.plain, bound))
+    assert after.described(after.together, bound) == after.described(after.plain, bound)
 
 
 def test_the_same_question_to_the_same_snapshot_is_answered_from_the_cache() -> None:
@@ -354,7 +363,7 @@ def test_a_filtered_number_takes_few_bytes_a_block() -> None:
     store = FsspecStore()
     _, pointer, schema, _ = events(10_000, store, segment_blocks=250)
     table = Table(store, pointer, Grain(chunk_segments=1_000))
-    table.funnel(table.together, bind(read_sql("u = 5"), schema))
+    table.prune(table.together, bind(read_sql("u = 5"), schema))
     assert 10_000 * 17 < table.resident.size_bytes <= 10_000 * 32
 
 

@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.sidecar import build_blocks
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.prune.encode import ARROW_END, arrow_chunks, has_arrow_form, json_chunks, msgpack_chunks
-from lamella.snapshot.prune.encode.arrow_form import ANSWER
-from lamella.snapshot.prune.encode.json_form import json_strings
-from lamella.snapshot.prune.result import Found, answer_of
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import BlockSelection, PruneResult, SegmentSelection
+from lamella.snapshot.prune.segment_text import json_strings
+from lamella.snapshot.prune.writer import (
+    ANSWER,
+    ARROW_END,
+    answer_of,
+    arrow_chunks,
+    has_arrow_form,
+    json_chunks,
+    msgpack_chunks,
+)
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import BlockColumns, OrderBy, PruneAnswer, PruneRequest, Report, Shape
 from support import generate, stages
@@ -28,9 +34,10 @@ TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=12)
 SHAPES: tuple[Shape, ...] = ("records", "columns")
 
 
-def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
+def found(rng: Random, segments: list[list[str]], shape: Shape) -> PruneResult:
     """An outcome with all blocks of some segments and some of others, of random schemas and with random numbers."""
     parts = []
+    opened = []
     for number, locations in enumerate(segments):
         blocks = [
             Block(
@@ -44,16 +51,17 @@ def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
         sidecar = Sidecar(build_blocks(SCHEMA, blocks))
         rows = np.flatnonzero([rng.random() < 0.7 or number % 3 == 0 for _ in locations])
         codes = np.array([rng.randint(1, 3) for _ in rows], dtype=np.uint8)
-        parts.append(Kept(number, sidecar, rows, codes))
+        opened.append(sidecar)
+        parts.append(SegmentSelection(number, sidecar, rows, codes))
     count = sum(len(part.rows) for part in parts)
     residual = np.array([rng.randint(0, 5) for _ in range(count)], dtype=np.int64)
     report = Report(stages=(), blocks_total=1, rows_total=2, bytes_total=3, filter='"block_columns":null')
-    return Found(
+    return PruneResult(
         answer=PruneAnswer(snapshot_id="s", timestamp_ms=1, report=report),
         shape=shape,
-        parts=tuple(parts),
-        block_count=count,
+        selection=BlockSelection.of_parts(parts, np.array([len(each) for each in opened], dtype=np.int64)),
         segments=sidecar_of_nothing(),
+        open_segment=opened.__getitem__,
         schema_id=0,
         column_ids=rng.choice([None, (1,)]),
         residual=rng.choice([None, residual]),

@@ -1,8 +1,7 @@
-"""Kept blocks, as runs and as arrays: the same blocks."""
+"""Selected blocks, as runs and as arrays: the same blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -11,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.prune.selection import KeptBlocks, Runs, Survivors, runs_of
+from lamella.snapshot.prune.result import BlockRows, BlockSelection, Runs, SelectionBuilder
 
 Run = tuple[int, int, int]
 
 
-def no_load(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
+def unopened(row: int) -> Sidecar:
     """Opens nothing."""
-    raise AssertionError((rows, keep))
+    raise AssertionError(row)
 
 
 def random_runs(rng: Random) -> list[Run]:
@@ -35,9 +34,9 @@ def random_runs(rng: Random) -> list[Run]:
     return found
 
 
-def described(kept: KeptBlocks) -> list[tuple[int, list[int], list[int]]]:
+def described(kept: BlockSelection) -> list[tuple[int, list[int], list[int]]]:
     """The segments' blocks."""
-    return [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in kept]
+    return [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in kept.parts(unopened)]
 
 
 @settings(max_examples=300, deadline=None)
@@ -45,7 +44,7 @@ def described(kept: KeptBlocks) -> list[tuple[int, list[int], list[int]]]:
 def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
     """In any mixture, with segments kept whole between them: the same blocks, verdicts, sizes and runs."""
     rng = Random(seed)
-    left = Survivors()
+    left = SelectionBuilder()
     counts = np.array([rng.randint(40, 50) for _ in range(8)])
     whole = np.zeros(8, dtype=np.uint8)
     expected = []
@@ -74,19 +73,20 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
         rows = codes.nonzero()[0]
         size_bytes += int(sizes[rows].sum())
         expected.append((segment, rows.tolist(), codes[rows].tolist()))
-    kept = left.kept(whole if whole.any() else None, counts, no_load)
+    kept = left.built(whole if whole.any() else None, counts)
     assert left.size_bytes == size_bytes
     assert kept.block_count == sum(len(rows) for _, rows, _ in expected)
-    assert (kept.runs is None) == (is_tested or bool(whole.any()))
-    found = runs_of(kept)  # before the arrays are made
+    assert isinstance(kept.blocks, BlockRows) == (is_tested or bool(whole.any()))
+    found = kept.runs()
     assert described(kept) == expected
-    again = KeptBlocks(kept.segments, kept.whole, kept.offsets, kept.rows, kept.codes, counts, no_load)
+    tested = kept.tested()
+    again = BlockSelection.of_blocks(kept.segments, kept.whole, tested.offsets, tested.rows, tested.codes, counts)
+    assert again.block_count == kept.block_count
     for name in ("place", "first", "count", "code", "segment_count"):
-        assert getattr(found, name) == getattr(runs_of(again), name)
+        assert getattr(found, name) == getattr(again.runs(), name)
     assert all(one[1:] != (other[0], other[2]) for one, other in pairwise(ends(found)))
-    opened = kept.arrays().opened_by(lambda rows, *, keep=True: [])  # noqa: ARG005  # as ``Load`` wants it
-    assert described(opened) == expected
-    assert kept.size_bytes >= kept.segments.nbytes + kept.rows.nbytes + kept.codes.nbytes
+    assert described(again) == expected
+    assert kept.size_bytes >= kept.segments.nbytes + tested.rows.nbytes + tested.codes.nbytes
 
 
 def ends(found: Runs) -> list[tuple[object, ...]]:

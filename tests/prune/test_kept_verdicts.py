@@ -270,7 +270,8 @@ def test_verdicts_of_another_number_of_blocks_are_not_believed() -> None:
     assert shelf is not None
     for chunk in table.blocks.chunks:
         shelf.put((chunk.key, Evaluator(bound).key), np.zeros(chunk.stop - chunk.first + 1, dtype=np.uint8), 1)
-    found = table.funnel(table.together, bound)
-    assert found.reused == 0
-    assert described(found) == described(table.funnel(table.plain, bound))
-    assert table.funnel(table.together, bound).reused > 0
+    found = table.prune(table.together, bound)
+    assert found.answer.report.reused_blocks == 0
+    assert described(found) == described(table.prune(table.plain, bound))
+    assert table.described(table.together, bound) == table.described(table.plain, bound)
+    assert table.prune(table.together, bound).answer.report.reused_blocks > 0

@@ -66,7 +66,7 @@ from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
-from lamella.snapshot.prune.encode import SegmentTexts
+from lamella.snapshot.prune.segment_text import SegmentTexts
 from lamella.snapshot.source import Reader
 from lamella.snapshot.storage import Store
 from lamella.snapshot.storage.observed import ObservedStore

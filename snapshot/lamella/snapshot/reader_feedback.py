@@ -20,7 +20,7 @@ from lamella.snapshot.expression.nodes import And, Constant, Or, Place, Ref, Unk
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
 from lamella.snapshot.prune.outcome import ALL
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, FeedbackUse, PruneRequest
 
@@ -165,13 +165,13 @@ class Told:
         self._considered = self._ruled_out = self._contradicted = 0
         self._ms = 0.0
 
-    def refine(self, kept: Sequence[Kept]) -> Sequence[Kept]:
+    def refine(self, kept: Sequence[SegmentSelection]) -> Sequence[SegmentSelection]:
         """Returns the kept blocks without those that readers found empty; the same object if all of them stay."""
         before = self._ruled_out
         left = [found for part in kept if len((found := self.refine_one(part)).rows)]
         return kept if self._ruled_out == before else left
 
-    def refine_one(self, part: Kept) -> Kept:
+    def refine_one(self, part: SegmentSelection) -> SegmentSelection:
         """Applies :meth:`refine` to one segment, which may have no blocks left."""
         started = self._timer()
         is_empty = self._is_empty(self._keys(part.segment)[part.rows])

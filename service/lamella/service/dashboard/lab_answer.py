@@ -14,8 +14,7 @@ from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, Group, Painter, Step, Tile
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN
-from lamella.snapshot.prune.result import VERDICTS, Found
-from lamella.snapshot.prune.selection import Codes
+from lamella.snapshot.prune.result import VERDICTS, Codes, PruneResult
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layer_map import LayerMap
 from lamella.snapshot.wire import LayerUse, NotUsed, Report
@@ -132,7 +131,7 @@ class Parts(msgspec.Struct, frozen=True):
     more_not_used: int
 
 
-def figures_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Figures:
+def figures_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Figures:
     """What is left; ``verdicts``: of all blocks."""
     kept = verdicts != NONE
     report = found.answer.report
@@ -146,7 +145,7 @@ def figures_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Figures:
     )
 
 
-def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
+def answer_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Answer:
     """All that needs no explaining."""
     counts = np.bincount(verdicts, minlength=4).tolist()
     column_bytes, knows_all = _column_bytes(found)
@@ -213,12 +212,13 @@ def _spelled(match: re.Match[str]) -> str:
     return f"TIMESTAMP '{moment}+00:00'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{moment}'"
 
 
-def _column_bytes(found: Found) -> tuple[int | None, bool]:
+def _column_bytes(found: PruneResult) -> tuple[int | None, bool]:
     """Of the kept blocks, and whether all of them tell: a size that is not known is kept as 0."""
-    parts: Any = found.parts
-    if found.column_ids is None or parts is None or len(parts) > _MAX_SIZED:
+    if found.column_ids is None or found.selection is None or len(found.selection.segments) > _MAX_SIZED:
         return None, True
-    of_columns = [part.sidecar.column_size_bytes([each])[part.rows] for part in parts for each in found.column_ids]
+    of_columns: list[Any] = [
+        part.sidecar.column_size_bytes([each])[part.rows] for part in found.parts() for each in found.column_ids
+    ]
     return sum(int(sizes.sum()) for sizes in of_columns), all(bool(sizes.all()) for sizes in of_columns)
 
 

@@ -24,27 +24,22 @@ from lamella.service.http.negotiation import CODINGS, MIN_BYTES, Coding, coding,
 from lamella.service.http.routing import PreparedResponse
 from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.service.process.threads import Threads
-from lamella.snapshot.prune.encode import (
-    SegmentTexts,
-    arrow_chunks,
-    has_arrow_form,
-    json_chunks,
-    msgpack_chunks,
-)
-from lamella.snapshot.prune.result import Found, answer_of, ranges_of
-from lamella.snapshot.prune.selection import runs_of
+from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.prune.segment_text import SegmentTexts
+from lamella.snapshot.prune.writer import Encoding, has_arrow_form, write, write_now
 from lamella.snapshot.wire.operation import ARROW, JSON, MSGPACK, NDJSON
 
 #: The name that MessagePack had before it was registered.
 PLAIN_MSGPACK: Final = "application/msgpack"
 
-#: Answers of more blocks, or of more runs of blocks, are encoded in a thread unless their texts are kept.
-_FEW_BLOCKS: Final = 500
-
 _FORMS: Final = (JSON, ARROW, MSGPACK, PLAIN_MSGPACK)
 _WITHOUT_ARROW: Final = (JSON, MSGPACK, PLAIN_MSGPACK)
-_JSON: Final = msgspec.json.Encoder().encode
-_MSGPACK: Final = msgspec.msgpack.Encoder().encode
+_ENCODINGS: Final[dict[str, Encoding]] = {
+    JSON: "json",
+    ARROW: "arrow",
+    MSGPACK: "msgpack",
+    PLAIN_MSGPACK: "msgpack",
+}
 _VARY: Final = (b"vary", b"Accept, Accept-Encoding")
 #: For answers that let whoever has them read blocks.
 _NO_STORE: Final = "no-store"
@@ -72,7 +67,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
                 accept_encoding = joined + value.decode("latin-1")
         return cls(accept, coding(accept_encoding))
 
-    def form(self, found: Found) -> str:
+    def form(self, found: PruneResult) -> str:
         """The media type of the answer."""
         return media_type(self.accept, _FORMS if has_arrow_form(found) else _WITHOUT_ARROW)
 
@@ -93,44 +88,22 @@ class StreamingResponse(msgspec.Struct, frozen=True):
     is_secret: bool = False
 
 
-def encode_now(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
-    """The answer, when encoding it takes no longer than a thread would; else None.
-
-    Of answers of more than 500 blocks no sidecar is opened.
-    """
+def encode_now(found: PruneResult, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
+    """The answer, when encoding it takes no longer than a thread would; else None."""
     form = wanted.form(found)
-    if form == ARROW:
-        return None
-    encode: Callable[[object], bytes] = _JSON if form == JSON else _MSGPACK
-    if found.shape == "ranges" and found.parts is not None:
-        runs = runs_of(found.parts)
-        if len(runs) > _FEW_BLOCKS:
-            return None
-        return BufferedResponse(
-            form, encode(msgspec.structs.replace(found.answer, block_ranges=ranges_of(found, runs)))
-        )
-    data = texts.answer(found, opening=False) if form == JSON else None
-    if data is None and found.block_count <= _FEW_BLOCKS:
-        data = encode(answer_of(found))
+    data = write_now(found, _ENCODINGS[form], texts)
     return None if data is None else BufferedResponse(form, data)
 
 
-def encode_response(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | StreamingResponse:
+def encode_response(
+    found: PruneResult, wanted: ResponseFormat, texts: SegmentTexts
+) -> BufferedResponse | StreamingResponse:
     """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
-    answer = _encoded(found, wanted, texts)
-    return answer if found.urls is None else msgspec.structs.replace(answer, is_secret=True)
-
-
-def _encoded(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | StreamingResponse:
-    form = wanted.form(found)
-    if form == ARROW:
-        return begin_streaming(form, arrow_chunks(found))
-    data = texts.answer(found, opening=True) if form == JSON else None
-    if data is not None:
-        return BufferedResponse(form, data)
-    if found.block_count <= _FEW_BLOCKS:
-        return BufferedResponse(form, (_JSON if form == JSON else _MSGPACK)(answer_of(found)))
-    return begin_streaming(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
+    form, is_secret = wanted.form(found), found.urls is not None
+    data = write(found, _ENCODINGS[form], texts)
+    if isinstance(data, bytes):
+        return BufferedResponse(form, data, is_secret)
+    return begin_streaming(form, data, is_secret=is_secret)
 
 
 def begin_streaming(
@@ -148,7 +121,7 @@ def begin_streaming(
 
 
 async def respond_large(
-    found: Found, wanted: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
+    found: PruneResult, wanted: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
 ) -> Response:
     """The response of a large answer, which is encoded once it has its turn; raises as :func:`respond`."""
     turn = await large.turn(actor_of(request))

@@ -18,7 +18,7 @@ from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.process.threads import Threads
 from lamella.service.usage.filters import PruneNotes
 from lamella.snapshot.iceberg.wire import PlanTableScan
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 
@@ -43,7 +43,7 @@ def register(core: _Parts) -> Feature:
     """The operations of the catalog, with errors in Iceberg's form."""
     notes = core.prune_notes
 
-    def note(record: TableRecord, plan: PlanTableScan, found: Found) -> None:
+    def note(record: TableRecord, plan: PlanTableScan, found: PruneResult) -> None:
         notes.note(record, PruneRequest(filter=plan.filter, case_sensitive=plan.case_sensitive), found)
 
     history = IcebergHistory(core.catalog, core.warehouse, core.clock)

@@ -41,8 +41,7 @@ from lamella.snapshot.iceberg.scan_plan import (
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.paging import Position
-from lamella.snapshot.prune.result import Found
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
@@ -156,9 +155,9 @@ _MAX_ID: Final = 2_000
 #: Operations that put the same rows into other files.
 _SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
-Note = Callable[[TableRecord, PlanTableScan, Found], None]
+Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
 #: What a prune keeps, what is left of the filter, and what a task takes at most, in bytes.
-_Planned = tuple[Found, IcebergResiduals, int]
+_Planned = tuple[PruneResult, IcebergResiduals, int]
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,14 +265,14 @@ class IcebergScans:
         self._note(record, asked.request, found)
         wanted = asked.request.min_rows_requested
         if wanted:
-            few = enough(found.parts or (), residuals, wanted, part_sizes(each_bytes, 1)[0])
+            few = enough(found.parts(), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
                 return _tasks(tasks_json(few, self._members(asked)))
         return self._part(asked, task, planned)
 
     def _part(self, asked: _Asked, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
         found, residuals, each_bytes = planned
-        parts: Sequence[Kept] = found.parts or ()
+        parts = tuple(found.parts())
         token_characters = len(self._tasks.write(task))
         cuts = [(task.start, task.stop)]
         max_tasks, max_tokens = part_sizes(each_bytes, token_characters)
@@ -364,7 +363,7 @@ class IcebergScans:
         added = {block.location for block in change.added}
         blocks = [
             block
-            for block in blocks_of(found.parts or (), residuals)
+            for block in blocks_of(found.parts(), residuals)
             if block.part.sidecar.text_at("location", block.row) in added
         ]
         return blocks, self._members(asked), each_bytes

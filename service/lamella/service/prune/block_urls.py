@@ -15,7 +15,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.tables.names import LocationRules
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LimitExceeded, NotSignable
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.storage import SignedUrls, SigningStore, Store
 from lamella.snapshot.wire import BlocksAnswer
 
@@ -49,10 +49,10 @@ class BlockUrls:
         self._metrics.urls_signed.inc(len(locations))
         return signed
 
-    def in_answer(self, table: TableRecord, found: Found) -> Found:
+    def in_answer(self, table: TableRecord, found: PruneResult) -> PruneResult:
         """What a prune found, with a URL for each block."""
         self.require_few(found.block_count)
-        locations = [place for part in found.parts or () for place in part.sidecar.texts("location", part.rows)]
+        locations = [place for part in found.parts() for place in part.sidecar.texts("location", part.rows)]
         if not locations:
             return msgspec.structs.replace(found, urls=())
         signed = self.of(table, locations)

@@ -34,9 +34,9 @@ from lamella.service.usage.filters import PruneNotes, PruneRates
 from lamella.snapshot.errors import (
     InvalidRequest,
 )
-from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.prune.segment_text import SegmentTexts
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateRequest, BatchRequest, DiffRequest, PruneAnswer, PruneRequest
 from lamella.snapshot.wire.operation import JSON
@@ -87,7 +87,7 @@ class PruneRoutes:
             self._lanes.check_wide(request, known_tests)  # refused before it is read, where it would be
         found = self._found_now(namespace, name, body)
         self._note_shape(shape, found)
-        made: BufferedResponse | StreamingResponse | Found | None
+        made: BufferedResponse | StreamingResponse | PruneResult | None
         if isinstance(found, Deferred):
             if found.block_tests is None:
                 # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
@@ -100,11 +100,11 @@ class PruneRoutes:
             made = encode_now(found, wanted, self._segment_texts)
             if made is None:
                 made = found if _is_large(found) else await self._encoded(request, found, wanted)
-        if isinstance(made, Found):
+        if isinstance(made, PruneResult):
             return await respond_large(made, wanted, self._large_answers, self._segment_texts, request)
         return await respond(made, wanted, self._large_answers, request)
 
-    def _note_shape(self, shape: tuple[str, str, bytes], found: Found | Deferred) -> None:
+    def _note_shape(self, shape: tuple[str, str, bytes], found: PruneResult | Deferred) -> None:
         tests = found.block_tests if isinstance(found, Deferred) else 0
         if tests is not None and tests > self._lanes.WIDE_TESTS:
             self._wide_shapes[shape] = tests
@@ -112,11 +112,11 @@ class PruneRoutes:
             self._wide_shapes.pop(shape, None)
 
     async def _encoded(
-        self, request: Request, found: Found, wanted: ResponseFormat
+        self, request: Request, found: PruneResult, wanted: ResponseFormat
     ) -> BufferedResponse | StreamingResponse:
         return await self._lanes.narrow(request, lambda: encode_response(found, wanted, self._segment_texts))
 
-    def _found_now(self, namespace: str, name: str, body: bytes) -> Found | Deferred:
+    def _found_now(self, namespace: str, name: str, body: bytes) -> PruneResult | Deferred:
         """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
         if len(body) > QUICK_BODY_BYTES or not self._catalog.is_instant:
             return Deferred()
@@ -129,15 +129,15 @@ class PruneRoutes:
         with self._traces.span("prune") as span:
             found = self._warehouse.find_now(record.pointer, asked)
             if span is not None:
-                describe_prune(span, found if isinstance(found, Found) else None)
-        if isinstance(found, Found):
+                describe_prune(span, found if isinstance(found, PruneResult) else None)
+        if isinstance(found, PruneResult):
             self._notes.note(record, asked, found)
             return found
         return _as_listed(asked, found)
 
     def _made(
         self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, max_tests: int | None
-    ) -> BufferedResponse | StreamingResponse | Found:
+    ) -> BufferedResponse | StreamingResponse | PruneResult:
         """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``max_tests``."""
         asked = read_json(_PRUNE_REQUEST, body)
         record = current_table(self._catalog, namespace, name)
@@ -184,9 +184,9 @@ def _masked(body: bytes) -> bytes:
     return b"" if len(body) > QUICK_BODY_BYTES else _LITERALS.sub(b"?", body)
 
 
-def _is_large(found: Found) -> bool:
+def _is_large(found: PruneResult) -> bool:
     """Whether its answer surely is so large that it has to have a turn to be sent."""
-    is_listed = found.parts is not None and found.shape != "ranges"
+    is_listed = found.selection is not None and found.shape != "ranges"
     return is_listed and found.block_count * MIN_BLOCK_BYTES > WHOLE_BYTES
 
 

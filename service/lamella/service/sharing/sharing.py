@@ -29,7 +29,7 @@ from lamella.snapshot.iceberg.metadata import require_named
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
 from lamella.snapshot.prune.pipeline import NotNow
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sharing.answers import (
     Form,
@@ -158,10 +158,10 @@ class Sharing:
         form: Form,
         state: TableState,
         head: Snapshot,
-        found: Found,
+        found: PruneResult,
     ) -> Iterator[bytes]:
         """The lines. URLs are signed here, and the rest is made as it is taken."""
-        parts = found.parts or ()
+        parts = tuple(found.parts())
         locations = [place for part in parts for place in part.sidecar.texts("location", part.rows)]
         signed = self._block_urls.of(record, locations) if locations else None
         expires_ms = 0 if signed is None else signed.expires_ms

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NewType, Protocol
 
 from lamella.service.catalog.engine import CatalogListener, CatalogOperation, CatalogOutcome
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.storage.observed import StoreListener, StoreOperation, StoreOutcome
 
 Value = str | int | float | bool
@@ -171,7 +171,7 @@ class TracedCalls:
             self._traces.done("catalog wait", took_s, {}, error="unavailable")
 
 
-def describe_prune(span: Span, found: Found | None) -> None:
+def describe_prune(span: Span, found: PruneResult | None) -> None:
     """``found`` None: it would have taken too long on the event loop, and is done in a thread instead."""
     if found is None:
         span.note({"lamella.prune.is_postponed": True})

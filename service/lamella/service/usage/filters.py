@@ -25,7 +25,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.expression import read_filter, text_of
 from lamella.snapshot.expression.text import tree_of
-from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Report
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
@@ -71,7 +71,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._later = Debouncer(self.write, 0.0, "recorder")
 
-    def note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+    def note(self, record: TableRecord, asked: PruneRequest, found: PruneResult) -> None:
         """Take note of a prune; waits for nothing."""
         if not self._is_on or asked.filter is None:
             return
@@ -308,7 +308,7 @@ class PruneNotes:
         self._recorder = recorder
         self._rates = rates
 
-    def note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+    def note(self, record: TableRecord, asked: PruneRequest, found: PruneResult) -> None:
         """Note a prune of a table that was answered."""
         answer = found.answer
         self._metrics.pruned(answer)

@@ -23,7 +23,7 @@ from lamella.snapshot.index.definition import term_in, term_key
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.prune.indexes import IndexLayer, OpenIndex
 from lamella.snapshot.prune.outcome import ALL, NONE
-from lamella.snapshot.prune.selection import Codes
+from lamella.snapshot.prune.result import Codes
 from lamella.snapshot.warehouse.block_sample import BlockSample, Rows, refined
 from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests

@@ -53,7 +53,7 @@ from lamella.snapshot.expression.nodes import (
     Unknown,
 )
 from lamella.snapshot.prune.residual import Atom, Shape, simplified, states_of
-from lamella.snapshot.prune.selection import Indexes
+from lamella.snapshot.prune.result import Indexes
 from lamella.snapshot.schema import DataType, Leaf, Schema
 
 _INFINITE: Final = frozenset({"Infinity", "-Infinity"})

@@ -15,7 +15,7 @@ from lamella.snapshot.iceberg.filter import IcebergResiduals
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.prune.paging import Position
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.stats import ColumnStats
@@ -181,7 +181,7 @@ class FileMembers:
         self._blocks = blocks
         self._read: tuple[int, Sequence[Block]] | None = None
 
-    def __call__(self, part: Kept, row: int) -> bytes:
+    def __call__(self, part: SegmentSelection, row: int) -> bytes:
         """Returns the members of one block, each after a comma."""
         if self._read is None or self._read[0] != part.segment:
             self._read = (part.segment, self._blocks(part.segment))
@@ -230,18 +230,18 @@ _TOKEN_CHARACTERS: Final = 4 << 20
 
 #: Returns further members of the ``data-file`` of a kept block, given its part and row: JSON that begins with a comma,
 #: or nothing.
-Extra = Callable[[Kept, int], bytes]
+Extra = Callable[[SegmentSelection, int], bytes]
 
 
 class PlannedBlock(msgspec.Struct, frozen=True):
     """A block to read: row ``row`` of the sidecar of ``part``. ``left``: True, or the residual filter as JSON."""
 
-    part: Kept
+    part: SegmentSelection
     row: int
     left: bool | msgspec.Raw
 
 
-def within(parts: Iterable[Kept], start: Position, stop: Position) -> Iterator[Kept]:
+def within(parts: Iterable[SegmentSelection], start: Position, stop: Position) -> Iterator[SegmentSelection]:
     """Yields the kept blocks from ``start`` to before ``stop``.
 
     Positions count blocks of the snapshot, not kept blocks, whose number may decrease while a plan is fetched.
@@ -259,7 +259,9 @@ def within(parts: Iterable[Kept], start: Position, stop: Position) -> Iterator[K
             yield part.where(chosen)
 
 
-def ranges(parts: Iterable[Kept], start: Position, stop: Position, most: int) -> list[tuple[Position, Position]]:
+def ranges(
+    parts: Iterable[SegmentSelection], start: Position, stop: Position, most: int
+) -> list[tuple[Position, Position]]:
     """Returns ranges of at most ``most`` blocks each that cover everything from ``start`` to before ``stop``."""
     cuts = [start]
     count = 0
@@ -274,7 +276,7 @@ def ranges(parts: Iterable[Kept], start: Position, stop: Position, most: int) ->
     return list(zip(cuts, [*cuts[1:], stop], strict=True))
 
 
-def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[PlannedBlock]:
+def blocks_of(parts: Iterable[SegmentSelection], residuals: IcebergResiduals) -> Iterator[PlannedBlock]:
     """Yields the blocks of which some row may match."""
     for part in parts:
         for row, left in zip(part.rows.tolist(), residuals.of(part.sidecar, part.rows), strict=True):
@@ -282,7 +284,9 @@ def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[Pl
                 yield PlannedBlock(part, row, left)
 
 
-def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, most: int) -> list[PlannedBlock] | None:
+def enough(
+    parts: Iterable[SegmentSelection], residuals: IcebergResiduals, row_count: int, most: int
+) -> list[PlannedBlock] | None:
     """Returns blocks with ``row_count`` rows or more, all of which are proven to match.
 
     None: fewer rows are proven to match, or they need more than ``most`` blocks.
@@ -317,7 +321,7 @@ def spread(cuts: Sequence[tuple[Position, Position]], most: int) -> list[tuple[P
 def tasks_json(blocks: Iterable[PlannedBlock], extra: Extra | None = None) -> bytes:
     """Returns the scan tasks, separated by commas."""
     found: list[bytes] = []
-    part: Kept | None = None
+    part: SegmentSelection | None = None
     run: list[PlannedBlock] = []
     for block in blocks:
         if block.part is not part:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,8 +36,8 @@ from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, verdicts
+from lamella.snapshot.prune.result import BlockSelection, Codes, Indexes, SelectionBuilder
 from lamella.snapshot.prune.search import Search
-from lamella.snapshot.prune.selection import Codes, Indexes, KeptBlocks, Survivors
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
@@ -113,59 +112,44 @@ _COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
 _VERDICT_BYTES: Final = 4_096
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """What the block layer found.
-
-    ``bytes``: the kept blocks' file sizes; ``reused``: blocks whose verdicts were kept from another prune;
-    ``lookups``: the statistics it looked at.
-    """
-
-    kept: KeptBlocks
-    considered: int
-    count: int
-    bytes: int
-    reused: int
-    lookups: tuple[Lookup, ...]
-
-
 class BlockLayer:
-    """The blocks of one snapshot; ``load`` opens the sidecars of segments by their rows, ``kept`` has verdicts."""
+    """The blocks of one snapshot, tested once; ``load`` opens the sidecars of segments by their rows.
+
+    ``kept`` has verdicts of earlier prunes.
+    """
 
     def __init__(self, segments: Sidecar, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
         self._segments = segments
         self._blocks = blocks
         self._load = load
         self._verdicts = kept
-        self._reused = 0
+        #: Blocks of the segments that were looked at, and the file sizes of the selected ones, in bytes.
+        self.considered = self.selected_bytes = 0
+        #: Blocks whose verdicts were kept from another prune.
+        self.reused = 0
+        #: The statistics that were looked at.
+        self.lookups: list[Lookup] = []
 
-    def test(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Tested:
+    def test(self, filter: Evaluator, codes: Codes, rows: Indexes) -> BlockSelection:
         """Test the blocks of the segments ``rows``, ascending, which are those that ``codes`` keep."""
-        considered = int(np.add.reduce(self._blocks.counts[rows]))
-        lookups: list[Lookup] = []
-        left = Survivors()
+        self.considered = int(np.add.reduce(self._blocks.counts[rows]))
+        left = SelectionBuilder()
         whole_bytes = 0
         whole = self._whole(filter, codes, rows)
         if whole is not None:
             whole_rows = np.flatnonzero(whole)
             whole_bytes = int(self._segments.numbers("file_size")[whole_rows].sum())
-            lookups.append(self._whole_lookup(whole, whole_rows))
+            self.lookups.append(self._whole_lookup(whole, whole_rows))
             rows = rows[whole[rows] == NONE]
-        for batch in self._blocks.batches(self._unsearched(filter, codes, rows, left, lookups)):
+        for batch in self._blocks.batches(self._unsearched(filter, codes, rows, left)):
             tested = self._codes(filter, batch, codes)
-            lookups.append(batch.zones)
+            self.lookups.append(batch.zones)
             left.add_tested(batch.rows, batch.starts, tested, batch.numbers("file_size"))
-        kept = left.kept(whole, self._blocks.counts, self._load)
-        return Tested(
-            kept=kept,
-            considered=considered,
-            count=kept.block_count,
-            bytes=whole_bytes + left.size_bytes,
-            reused=self._reused,
-            lookups=tuple(lookups),
-        )
+        self.selected_bytes = whole_bytes + left.size_bytes
+        return left.built(whole, self._blocks.counts)
 
     def _unsearched(
-        self, filter: Evaluator, codes: Codes, rows: Indexes, left: Survivors, lookups: list[Lookup]
+        self, filter: Evaluator, codes: Codes, rows: Indexes, left: SelectionBuilder
     ) -> Iterator[Piece | None]:
         """The pieces that are to be tested; None where others, which need no test, lie between them."""
         search = Search(filter, codes)
@@ -176,7 +160,7 @@ class BlockLayer:
             else:
                 yield None  # what came before is added first
                 found.add_to(left)
-                lookups.append(piece.zones)
+                self.lookups.append(piece.zones)
 
     def _codes(self, filter: Evaluator, batch: Batch, codes: Codes) -> Codes:
         decided = codes[batch.rows] == ALL
@@ -198,7 +182,7 @@ class BlockLayer:
             found = _tested(filter, batch)
             self._verdicts.put(name, found, found.nbytes + filter.key.size_bytes + _VERDICT_BYTES)
         else:
-            self._reused += len(batch)
+            self.reused += len(batch)
         return found
 
     def _whole(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Codes | None:

@@ -7,7 +7,7 @@ segment anew with the others; those are recognised by location and content.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,14 +16,14 @@ from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.expression import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.prune.evaluate import Evaluator, evaluate
-from lamella.snapshot.prune.outcome import NONE, VERDICT_NAMES, verdicts
+from lamella.snapshot.prune.options import Allowance
+from lamella.snapshot.prune.outcome import NONE, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.prune.result import Allowance
-from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
+from lamella.snapshot.prune.result import VERDICTS
+from lamella.snapshot.wire import DiffAnswer, PrunedBlock
 
 #: Comparing the location of a block costs as much as this many tests.
 _WEIGHT_OF_PLACES: Final = 4
-_NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ def _matching(
             location=place,
             row_count=int(row_counts[row]),
             file_size=int(sidecar.numbers("file_size")[row]),
-            verdict=_NAMES[int(codes[row])],
+            verdict=VERDICTS[int(codes[row])],
             column_size_bytes=None if sizes is None else int(sizes[row]),
             schema_id=older,
         )

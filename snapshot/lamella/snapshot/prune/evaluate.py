@@ -451,16 +451,19 @@ def _is_small(node: BoundPredicate) -> bool:
 
 
 class Evaluator:
-    """One filter, to be evaluated over several layers; what depends on the filter alone is made once."""
+    """One filter, to be evaluated over several layers; what depends on the filter alone is made once.
 
-    def __init__(self, node: BoundPredicate) -> None:
+    ``key``: the filter's, where it is known already.
+    """
+
+    def __init__(self, node: BoundPredicate, key: FilterKey | None = None) -> None:
         self.node = node
         #: Its predicates, left to right.
         self.leaves = leaves_of(node)
         #: Each column that the filter names.
         self.columns = columns_in(self.leaves)
         #: What results of this filter are kept under.
-        self.key = FilterKey.of(node)
+        self.key = FilterKey.of(node) if key is None else key
         self._only: Evaluator | None = None
 
     @cached_property

@@ -28,7 +28,7 @@ from lamella.snapshot.expression.bound import (
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup, evaluate
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN, verdicts
-from lamella.snapshot.prune.selection import Codes
+from lamella.snapshot.prune.result import Codes
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import LayerUse, NotUsed
 

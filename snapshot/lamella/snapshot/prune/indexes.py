@@ -34,7 +34,7 @@ from lamella.snapshot.index.kind import Claim, Kind, Probe
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.prune.evaluate import Lookup, leaf_outcome
 from lamella.snapshot.prune.outcome import ALL, Outcome, conjunction, flipped, settled
-from lamella.snapshot.prune.selection import Indexes, Kept
+from lamella.snapshot.prune.result import Indexes, SegmentSelection
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import IndexUse
 
@@ -85,7 +85,7 @@ class _Asked(msgspec.Struct, frozen=True):
 class IndexResult(msgspec.Struct, frozen=True):
     """What is left. ``is_whole``: every part could be read, so the same question has the same answer."""
 
-    kept: list[Kept]
+    kept: list[SegmentSelection]
     uses: tuple[IndexUse, ...]
     is_whole: bool
 
@@ -113,7 +113,7 @@ class IndexLayer:
         """Whether some index is to be asked."""
         return bool(self._asked(node))
 
-    def refine(self, node: BoundPredicate, kept: Sequence[Kept]) -> IndexResult:
+    def refine(self, node: BoundPredicate, kept: Sequence[SegmentSelection]) -> IndexResult:
         """The kept blocks without those that indexes rule out."""
         questions = IndexQuestions(node, self._asked(node), self._keys, self._timer)
         left = questions.refine(kept)
@@ -162,7 +162,7 @@ class IndexQuestions:
         """What the report says of them, in the order in which they were asked."""
         return tuple(self._uses.values())
 
-    def refine(self, kept: Sequence[Kept]) -> list[Kept]:
+    def refine(self, kept: Sequence[SegmentSelection]) -> list[SegmentSelection]:
         """The kept blocks without those that indexes rule out."""
         parts = list(kept)
         claims: dict[BoundLeaf, Claim] = {}
@@ -173,7 +173,7 @@ class IndexQuestions:
             self._note(question.use((self._timer() - started) * 1e3))
         return parts
 
-    def refine_one(self, part: Kept) -> Kept:
+    def refine_one(self, part: SegmentSelection) -> SegmentSelection:
         """As :meth:`refine`, of one segment."""
         left = self.refine([part])
         return left[0] if left else part.where(np.zeros(len(part.rows), dtype=bool))
@@ -203,7 +203,9 @@ class _Question:
         self._read_bytes = 0
         self._opened: set[int] = set()
 
-    def run(self, kept: list[Kept], before: dict[BoundLeaf, Claim]) -> tuple[list[Kept], dict[BoundLeaf, Claim]]:
+    def run(
+        self, kept: list[SegmentSelection], before: dict[BoundLeaf, Claim]
+    ) -> tuple[list[SegmentSelection], dict[BoundLeaf, Claim]]:
         """What is left, and what is known of it: the claims of this index and those before, block by block."""
         count = sum(len(part.rows) for part in kept)
         claims: dict[BoundLeaf, Claim] = {
@@ -285,7 +287,7 @@ class _Question:
             said |= ~(true & false & null)
         return int(said.sum()) * _MIN_PART < len(asked)
 
-    def _may_match(self, kept: list[Kept], undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask:
+    def _may_match(self, kept: list[SegmentSelection], undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask:
         found = _conjuncts_may_match(self._node, undecided, claims)
         if found is not None:
             return found
@@ -295,7 +297,7 @@ class _Question:
             stop = first + len(part.rows)
             mine = {test: Claim(*(mask[first:stop] for mask in _masks(claim))) for test, claim in claims.items()}
 
-            def lookup(leaf: Leaf, part: Kept = part) -> Zones:
+            def lookup(leaf: Leaf, part: SegmentSelection = part) -> Zones:
                 return part.sidecar.zones(leaf.id, leaf.dtype).take(part.rows)
 
             outcome = _outcome(self._node, lookup, stop - first, mine)

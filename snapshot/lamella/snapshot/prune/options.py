@@ -168,3 +168,22 @@ def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
             explain=request.explain,
             residuals=request.residuals,
         )
+
+
+class Allowance:
+    """``most`` blocks, or entries that stand for them (None: any number), of which parts are taken one by one."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Have so many more; raises LimitExceeded when there are too many together."""
+        self._taken += count
+        self.check(0)
+
+    def check(self, count: int) -> None:
+        """Raises LimitExceeded where so many more would be too many together."""
+        if self._most is not None and self._taken + count > self._most:
+            text = f"the answer would have more than {self._most} blocks; ask for less, or for pages"
+            raise LimitExceeded(text, limit="answer_blocks", most=self._most)

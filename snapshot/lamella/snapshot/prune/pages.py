@@ -23,8 +23,7 @@ from lamella.snapshot.pages import BlockPages, Cell, PageSource, SegmentPages
 from lamella.snapshot.pages.source import Usage
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.outcome import ALL, NONE, UNKNOWN, verdicts
-from lamella.snapshot.prune.pipeline import Funnel
-from lamella.snapshot.prune.selection import Kept, chosen_parts
+from lamella.snapshot.prune.result import PruneResult, SegmentSelection, chosen_parts
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.wire import ColumnRanges, PageUse, PrunedPages, Stage
 
@@ -284,7 +283,7 @@ def page_segments(segments: Sidecar) -> Callable[[int], SegmentPages]:
 
 def page_layer(
     bound: BoundPredicate,
-    parts: Sequence[Kept],
+    parts: Sequence[SegmentSelection],
     source: PageSource,
     segment: Callable[[int], SegmentPages],
     columns: Sequence[Leaf] | None,
@@ -322,39 +321,39 @@ def page_layer(
 
 
 def with_pages(
-    funnel: Funnel,
+    result: PruneResult,
     bound: BoundPredicate,
     source: PageSource,
     segment: Callable[[int], SegmentPages],
     columns: Sequence[Leaf] | None,
     timer: Callable[[], float],
-) -> Funnel:
-    """A funnel with the page layer behind it; blocks of which no range is left are gone. As :func:`page_layer`."""
-    if funnel.kept is None:
-        return funnel
-    layer = page_layer(bound, funnel.kept, source, segment, columns, timer)
+) -> PruneResult:
+    """A result with the page layer behind it; blocks of which no range is left are gone. As :func:`page_layer`."""
+    if result.selection is None:
+        return result
+    parts = tuple(result.parts())
+    layer = page_layer(bound, parts, source, segment, columns, timer)
     left = np.array([pages is not None for pages in layer.pages], dtype=bool)
-    walked = funnel.walked
-    places = np.arange(len(left)) if walked is None or walked.order is None else walked.order
-    kept, order = chosen_parts(funnel.kept, places[left[places]])
-    if walked is not None:
-        bounds = walked.bounds
-        if bounds is not None:
-            bounds = tuple(bound for bound, stays in zip(bounds, left[places].tolist(), strict=True) if stays)
-        walked = msgspec.structs.replace(walked, kept=kept, order=order, bounds=bounds)
+    places = np.arange(len(left)) if result.order is None else result.order
+    kept, order = chosen_parts(parts, places[left[places]])
+    bounds = result.bounds
+    if bounds is not None:
+        bounds = tuple(bound for bound, stays in zip(bounds, left[places].tolist(), strict=True) if stays)
+    report = result.answer.report
+    report = msgspec.structs.replace(report, stages=(*report.stages, layer.stage), pages=layer.use)
     return msgspec.structs.replace(
-        funnel,
-        stages=(*funnel.stages, layer.stage),
-        kept=kept,
-        walked=walked,
+        result,
+        answer=msgspec.structs.replace(result.answer, report=report),
+        selection=result.only(kept),
+        order=order,
+        bounds=bounds,
         pages=tuple(pages for pages in layer.pages if pages is not None),
-        page_use=layer.use,
     )
 
 
 def _pages(
     bound: BoundPredicate,
-    part: Kept,
+    part: SegmentSelection,
     source: PageSource,
     segment: SegmentPages,
     columns: Sequence[Leaf],
@@ -386,7 +385,7 @@ class _Part:
     def __init__(
         self,
         bound: BoundPredicate,
-        part: Kept,
+        part: SegmentSelection,
         pages: Sequence[BlockPages],
         row_counts: Numbers,
         columns: Sequence[Leaf] | None,

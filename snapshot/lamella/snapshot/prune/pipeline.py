@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cache import held_bytes
 from lamella.snapshot.columnar import Sidecar, Zones
 from lamella.snapshot.columnar.chunk import Load
 from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
@@ -20,63 +19,20 @@ from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses, not_used_of
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.outcome import ALL, NONE, UNKNOWN, verdicts
-from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.prune.result import (
+    VERDICTS,
+    BlockSelection,
+    Codes,
+    Indexes,
+    PruneResult,
+    SegmentSelection,
+    joined,
+    totals,
+)
 from lamella.snapshot.prune.search import WORTH_ENTRIES, division
-from lamella.snapshot.prune.segment_scan import Walk, Walked
-from lamella.snapshot.prune.selection import Codes, Indexes, Kept, KeptArrays, KeptBlocks, joined, totals
+from lamella.snapshot.prune.segment_scan import SegmentScan
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.wire import FeedbackUse, IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
-
-
-class Funnel(msgspec.Struct, frozen=True, gc=False):
-    """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for).
-
-    ``walked`` says more of the blocks: their order in the answer, what was not looked at. ``reused``: blocks whose
-    verdicts were kept from another prune. ``pages`` are those of the blocks of all parts one
-    after another, when they were asked for.
-    """
-
-    stages: tuple[Stage, ...]
-    segment_codes: Codes
-    kept: Sequence[Kept] | None
-    not_used: tuple[NotUsed, ...]
-    predicates: tuple[PredicateUse, ...] | None
-    layers: tuple[LayerUse, ...] | None = None
-    walked: Walked | None = None
-    pages: tuple[PrunedPages, ...] | None = None
-    page_use: PageUse | None = None
-    reused: int = 0
-    from_cache: bool = False
-    indexes: tuple[IndexUse, ...] = ()
-    feedback: FeedbackUse | None = None
-
-    def remembered(self) -> Remembered:
-        """What is kept of it; its sidecars would keep alive all that they know."""
-        stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in self.stages])
-        if isinstance(self.kept, KeptBlocks):
-            bare = msgspec.structs.replace(self, stages=stages, kept=None, walked=None, reused=0, from_cache=True)
-            return Remembered(bare, self.kept.arrays())
-        return Remembered(msgspec.structs.replace(self, stages=stages, reused=0, from_cache=True), None)
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in memory, roughly."""
-        kept = self.kept.size_bytes if isinstance(self.kept, KeptBlocks) else 0
-        return self.segment_codes.nbytes + kept + held_bytes(self.not_used) + held_bytes(self.indexes)
-
-
-class Remembered(msgspec.Struct, frozen=True, gc=False):
-    """A funnel for whoever asks again: without its kept blocks, of which there are the arrays."""
-
-    funnel: Funnel
-    kept: KeptArrays | None
-
-    def again(self, load: Load) -> Funnel:
-        """The funnel, found once more in no time; ``load`` opens sidecars."""
-        if self.kept is None:
-            return self.funnel
-        kept = self.kept.opened_by(load)
-        return msgspec.structs.replace(self.funnel, kept=kept, walked=Walked(kept=kept))
+from lamella.snapshot.wire import LayerUse, PredicateUse, PruneAnswer, PrunedSegment, Report, Stage
 
 
 class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,7 +94,7 @@ class Pruning:
         options: Options = NO_OPTIONS,
         max_blocks: int | None = None,
         max_tests: int | None = None,
-    ) -> Funnel:
+    ) -> PruneResult:
         """Test every layer; ``blocks`` False stops at the segments.
 
         Raises:
@@ -177,42 +133,98 @@ class Pruning:
             raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
             layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)
-            tested = layer.test(filter, codes, chosen)
-            stage("block", tested.considered, tested.count, tested.bytes)
-            left: Sequence[Kept] = tested.kept
+            selection = layer.test(filter, codes, chosen)
+            stage("block", layer.considered, selection.block_count, layer.selected_bytes)
             if questions is not None:
-                left = questions.refine(tested.kept)
-                stage("index", tested.count, *totals(left))
-            return Funnel(
-                tuple(stages),
-                codes,
-                left,
-                (*not_used_of(filter, self._layers, tested.lookups), *options.not_used),
-                None,
-                walked=Walked(kept=left),
-                reused=tested.reused,
+                parts = questions.refine(tuple(selection.parts(self._load)))
+                stage("index", selection.block_count, *totals(parts))
+                selection = BlockSelection.of_parts(parts, selection.block_counts)
+            report = Report(
+                stages=tuple(stages),
+                not_used=(*not_used_of(filter, self._layers, layer.lookups), *options.not_used),
+                blocks_total=summary.block_count,
+                rows_total=summary.row_count,
+                bytes_total=summary.compressed_byte_size,
                 indexes=() if questions is None else questions.uses,
+                reused_blocks=layer.reused,
             )
+            return self._result(report, selection)
 
-        def open_segment(row: int) -> Kept:
+        def open_segment(row: int) -> SegmentSelection:
             return self._block_layer(filter, row, self._load(row), int(codes[row]))
 
         refine = None if questions is None else questions.refine_one
-        walk = Walk(options, self._segments, codes, open_segment, self._timer, refine)
-        left_codes = walk.segments()
-        walked = walk.blocks() if blocks else None
-        sidecars = list(walked.opened) if walked is not None else None
+        scan = SegmentScan(options, self._segments, codes, open_segment, self._timer, refine)
+        left_codes = scan.segments()
+        found = scan.blocks() if blocks else None
+        opened = [scan.opened[row] for row in sorted(scan.opened)]
         if alive:
-            stages += walk.stages
-        return Funnel(
-            tuple(stages),
-            left_codes,
-            None if walked is None else walked.kept,
-            (*not_used_of(filter, self._layers, [_lookup(each) for each in sidecars or ()]), *options.not_used),
-            self._predicates(filter.node, sidecars) if explain and sidecars is not None else None,
-            self._layer_uses(filter.node, alive, sidecars) if explain else None,
-            walked,
+            stages += scan.stages
+        report = Report(
+            stages=tuple(stages),
+            not_used=(*not_used_of(filter, self._layers, [_lookup(each) for each in opened]), *options.not_used),
+            blocks_total=summary.block_count,
+            rows_total=summary.row_count,
+            bytes_total=summary.compressed_byte_size,
+            predicates=self._predicates(filter.node, opened) if explain and blocks else None,
+            layers=self._layer_uses(filter.node, alive, opened) if explain else None,
+            limit=scan.limit,
             indexes=() if questions is None else questions.uses,
+        )
+        return self._result(report, found, scan, left_codes)
+
+    def _result(
+        self,
+        report: Report,
+        selection: BlockSelection | None,
+        scan: SegmentScan | None = None,
+        codes: Codes | None = None,
+    ) -> PruneResult:
+        """The result; ``scan`` and the verdicts of the segments where the way led through the segments one by one."""
+        head = self._head
+        answer = PruneAnswer(snapshot_id=head.snapshot_id, timestamp_ms=head.timestamp_ms, report=report)
+        found = PruneResult(
+            answer=answer,
+            selection=selection,
+            segments=self._segments,
+            schema_id=head.schema.schema_id,
+            open_segment=self._load,
+        )
+        if scan is None or codes is None:
+            return found
+        if selection is None:
+            kept = (codes != NONE).nonzero()[0]
+            answer = msgspec.structs.replace(answer, segments=self._pruned(codes, kept))
+        elif scan.unresolved:
+            late = self._pruned(codes, np.array(scan.unresolved, dtype=np.int64))
+            answer = msgspec.structs.replace(answer, complete=False, unresolved=late)
+        return msgspec.structs.replace(
+            found,
+            answer=answer,
+            open_segment=scan.opened.__getitem__,
+            order=scan.order,
+            bounds=scan.bounds,
+            next_position=scan.next_position,
+        )
+
+    def _pruned(self, codes: Codes, rows: Indexes) -> tuple[PrunedSegment, ...]:
+        """Segments as they travel."""
+        segments = self._segments
+        return tuple(
+            PrunedSegment(
+                segment_id=segment_id,
+                location=location,
+                block_count=int(segments.numbers("block_count")[row]),
+                row_count=int(segments.numbers("row_count")[row]),
+                file_size_bytes=int(segments.numbers("file_size")[row]),
+                verdict=VERDICTS[int(codes[row])],
+            )
+            for row, segment_id, location in zip(
+                rows.tolist(),
+                segments.texts("segment_id", rows),
+                segments.texts("manifest.location", rows),
+                strict=True,
+            )
         )
 
     def cost(self, filter: Evaluator) -> Deferred:
@@ -243,28 +255,24 @@ class Pruning:
     def _zones(self, leaf: Leaf) -> Zones:
         return self._segments.zones(leaf.id, leaf.dtype)
 
-    def again(self, found: Remembered) -> Funnel:
-        """What this prune would find, from one that was the same."""
-        return found.again(self._load_many)
-
     def _snapshot_layer(self, filter: Evaluator) -> bool:
         rows = np.array([self._head.summary.row_count])
         return bool(verdicts(filter.outcome(self._layers.summary, 1), rows)[0] != NONE)
 
-    def _block_layer(self, filter: Evaluator, row: int, sidecar: Sidecar, segment_code: int) -> Kept:
+    def _block_layer(self, filter: Evaluator, row: int, sidecar: Sidecar, segment_code: int) -> SegmentSelection:
         if segment_code == ALL:
             codes = np.where(sidecar.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
         else:
             codes = _codes(filter, sidecar)
         rows = np.flatnonzero(codes != NONE)
-        return Kept(row, sidecar, rows, codes[rows])
+        return SegmentSelection(row, sidecar, rows, codes[rows])
 
-    def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Sidecar] | None) -> tuple[LayerUse, ...]:
+    def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Sidecar]) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
         layers = [Layer("snapshot", self._layers.summary, rows)]
         if alive:
             layers.append(Layer.of("segment", self._segments))
-        layers += [Layer.of("block", sidecar) for sidecar in opened or ()]
+        layers += [Layer.of("block", sidecar) for sidecar in opened]
         return layer_uses([(_text(part), part) for part in _conjuncts(bound)], layers)
 
     def _predicates(self, bound: BoundPredicate, opened: list[Sidecar]) -> tuple[PredicateUse, ...]:
@@ -293,11 +301,6 @@ def _one_by_one(load: Callable[[int], Sidecar]) -> Load:
         return [load(row) for row in rows]
 
     return many
-
-
-def next_position(funnel: Funnel) -> Position | None:
-    """Where the page behind this one begins; None when there is none."""
-    return None if funnel.walked is None else funnel.walked.next
 
 
 def _codes(filter: Evaluator, sidecar: Sidecar) -> Codes:

@@ -45,12 +45,13 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Truth,
 )
+from lamella.snapshot.expression.text import sql_of, tree_of
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.outcome import ALL, Outcome
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import PruneResult, SegmentSelection
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.wire import PruneAnswer, PruneRequest
+from lamella.snapshot.wire import PruneRequest, Residual
 
 #: Results that the rows of a block may have, as bits.
 TRUE: Final = 1
@@ -147,19 +148,19 @@ class Residuals:
         return Not(children[0]) if kind == "not" else IsTrue(children[0])
 
 
-def residuals_of(
-    predicate: Predicate, kept: Sequence[Kept] | None, schema: Schema, request: PruneRequest
-) -> Residuals | None:
-    """The residuals of the kept blocks, when the request asks for them (or for an explanation)."""
-    if kept is None or not (request.residuals or request.explain):
-        return None
+def with_residuals(result: PruneResult, predicate: Predicate, schema: Schema, request: PruneRequest) -> PruneResult:
+    """A result with what is left of the filter in each block, when that was asked for (or an explanation)."""
+    if result.selection is None or not (request.residuals or request.explain):
+        return result
     found = Residuals(
         _by_schema(predicate, schema, request),
         lambda atom: bind(atom, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive),
     )
-    for part in kept:
+    for part in result.parts():
         found.add(part.sidecar, part.rows, part.codes)
-    return found
+    table = tuple(Residual(sql=sql_of(left), tree=tree_of(left), blocks=count) for left, count in found.table())
+    answer = msgspec.structs.replace(result.answer, residuals=table)
+    return msgspec.structs.replace(result, answer=answer, residual=found.indexes())
 
 
 def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predicate:
@@ -307,25 +308,25 @@ def _negated(inner: Shape) -> Shape:
 _ALL_KNOWN = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
 
 
-def with_reader_columns(
-    answer: PruneAnswer, head: Snapshot, kept: Sequence[Kept] | None, request: PruneRequest, own_blocks: str
-) -> PruneAnswer:
-    """The answer with its ``reader_columns``, when they were asked for; ``own_blocks``: the folder of Lamella's blocks.
+def with_reader_columns(result: PruneResult, head: Snapshot, request: PruneRequest, own_blocks: str) -> PruneResult:
+    """A result with its ``reader_columns``, when they were asked for; ``own_blocks``: the folder of Lamella's blocks.
 
     Raises:
         UnknownColumn: the request names a column that the table does not have.
     """
-    if not request.reader_columns or kept is None:
-        return answer
+    if not request.reader_columns or result.selection is None:
+        return result
     believed = []
+    parts = tuple(result.parts())
     for name in request.reader_columns:
         leaf = head.schema.leaf(name, case_sensitive=request.case_sensitive)
-        if all(_believed(part, leaf, head.schema.schema_id, own_blocks) for part in kept):
+        if all(_believed(part, leaf, head.schema.schema_id, own_blocks) for part in parts):
             believed.append(name)
-    return msgspec.structs.replace(answer, reader_columns=tuple(believed))
+    answer = msgspec.structs.replace(result.answer, reader_columns=tuple(believed))
+    return msgspec.structs.replace(result, answer=answer)
 
 
-def _believed(part: Kept, leaf: Leaf, schema_id: int, own_blocks: str) -> bool:
+def _believed(part: SegmentSelection, leaf: Leaf, schema_id: int, own_blocks: str) -> bool:
     if leaf.repeated or any(each is not None for each in part.sidecar.older_schema_ids(part.rows, schema_id)):
         return False  # the name may stand for another column in the file, or for none
     flags = part.sidecar.zones(leaf.id, leaf.dtype).flags[part.rows]

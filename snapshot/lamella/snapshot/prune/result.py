@@ -1,343 +1,461 @@
-"""What a prune found, and the answer that travels: blocks as records, columns or ranges, or segments."""
+"""What a prune finds: the blocks that it selects, and one value that goes from the evaluator to the writer of answers.
+
+:class:`PruneResult` is made by :meth:`~lamella.snapshot.prune.pipeline.Pruning.run`. Each step behind it (readers'
+reports, pages, residuals, signed URLs) gives the same type with more of it filled in, and
+:mod:`~lamella.snapshot.prune.writer` writes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.errors import LimitExceeded
-from lamella.snapshot.expression.text import sql_of, tree_of
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.prune.outcome import NONE, VERDICT_NAMES
-from lamella.snapshot.prune.pipeline import Funnel
-from lamella.snapshot.prune.residual import Residuals
-from lamella.snapshot.prune.segment_scan import Walked
-from lamella.snapshot.prune.selection import Indexes, Kept, KeptBlocks, Runs, runs_of
-from lamella.snapshot.wire import (
-    BlockColumns,
-    BlockRanges,
-    OrderBound,
-    PruneAnswer,
-    PrunedBlock,
-    PrunedPages,
-    PrunedSegment,
-    PruneRequest,
-    Report,
-    Residual,
-    Shape,
-    Verdict,
-)
+from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.wire import OrderBound, PruneAnswer, PrunedPages, Shape, Verdict
 
-
-class Allowance:
-    """``most`` blocks, or entries that stand for them (None: any number), of which parts are taken one by one."""
-
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        self._taken = 0
-
-    def take(self, count: int) -> None:
-        """Have so many more; raises LimitExceeded when there are too many together."""
-        self._taken += count
-        self.check(0)
-
-    def check(self, count: int) -> None:
-        """Raises LimitExceeded where so many more would be too many together."""
-        if self._most is not None and self._taken + count > self._most:
-            text = f"the answer would have more than {self._most} blocks; ask for less, or for pages"
-            raise LimitExceeded(text, limit="answer_blocks", most=self._most)
-
-
+Codes = npt.NDArray[np.uint8]
+Indexes = npt.NDArray[np.int64]
 #: The verdicts as they travel, by code.
 VERDICTS: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
+#: Opens the sidecar of a segment by the segment's row in the snapshot's layer.
+OpenSegment = Callable[[int], Sidecar]
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A prune's outcome. ``answer`` is all of it but the blocks, ``block_count`` of them, which are in ``parts`` (None:
-    none were asked for).
+class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a prune.
 
-    ``order``: the sequence of the blocks in the answer, as places in the parts one after another, None for that very
-    sequence; ``bounds`` go with it, and ``pages`` with the parts, as do ``residual`` (places in the answer's table)
-    and ``urls``.
-    ``column_ids``: the leaves whose sizes are asked for, None when none are. ``segments`` is the snapshot's layer of
-    them, ``schema_id`` the schema in force there.
+    ``answer`` is all of the answer but the blocks: its ``report`` says how the result came about. ``selection`` has
+    the blocks; None when segments alone were asked for. ``segments`` is the snapshot's layer of segments,
+    ``open_segment`` opens their sidecars, and ``schema_id`` is the schema in force.
+
+    ``order``: the sequence of the blocks in the answer, as places in the selection; None for that very sequence.
+    ``bounds`` go with the order; ``pages``, ``residual`` (places in the answer's ``residuals``) and ``urls`` go with
+    the selection. ``next_position``: where the next page begins; None when there is none. ``shape`` and
+    ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written.
     """
 
     answer: PruneAnswer
-    shape: Shape
-    parts: Sequence[Kept] | None
-    block_count: int
+    selection: BlockSelection | None
     segments: Sidecar
     schema_id: int
+    open_segment: OpenSegment
+    shape: Shape = "records"
     column_ids: tuple[int, ...] | None = None
     order: Indexes | None = None
     bounds: tuple[OrderBound, ...] | None = None
     pages: tuple[PrunedPages, ...] | None = None
     residual: Indexes | None = None
     urls: tuple[str, ...] | None = None
+    next_position: Position | None = None
 
     @property
-    def segment_rows(self) -> list[int]:
-        """The rows of the segments that the blocks are in."""
-        if isinstance(self.parts, KeptBlocks):
-            rows: list[int] = self.parts.segments.tolist()
-            return rows
-        return [part.segment for part in self.parts or ()]
+    def block_count(self) -> int:
+        """How many blocks are selected."""
+        return 0 if self.selection is None else self.selection.block_count
 
     @property
     def is_plain(self) -> bool:
         """True when the answer is blocks in the snapshot's own sequence, with nothing but numbers beside each."""
-        plain = self.order is None and self.bounds is None and self.pages is None and self.urls is None
-        return self.parts is not None and plain
-
-
-def found_by(
-    head: Snapshot,
-    segments: Sidecar,
-    funnel: Funnel,
-    request: PruneRequest,
-    column_ids: Sequence[int] | None,
-    filter_text: str,
-    *,
-    residuals: Residuals | None = None,
-    next_page_token: str | None = None,
-) -> Found:
-    """What a funnel found; ``column_ids`` are the leaves that will be read, None when all.
-
-    ``residuals`` have taken the funnel's kept blocks already.
-    """
-    walked = funnel.walked
-    report = Report(
-        stages=funnel.stages,
-        not_used=funnel.not_used,
-        blocks_total=head.summary.block_count,
-        rows_total=head.summary.row_count,
-        bytes_total=head.summary.compressed_byte_size,
-        filter=filter_text if request.explain else None,
-        predicates=funnel.predicates,
-        layers=funnel.layers,
-        limit=None if walked is None else walked.limit,
-        pages=funnel.page_use,
-        reused_blocks=funnel.reused,
-        indexes=funnel.indexes,
-        feedback=funnel.feedback,
-        from_cache=funnel.from_cache,
-    )
-    late = unresolved_rows(walked)
-    only_segments = funnel.kept is None
-    return Found(
-        answer=PruneAnswer(
-            snapshot_id=head.snapshot_id,
-            timestamp_ms=head.timestamp_ms,
-            report=report,
-            segments=_segments(segments, funnel, np.flatnonzero(funnel.segment_codes != NONE))
-            if only_segments
-            else None,
-            residuals=residual_table(residuals),
-            complete=not len(late),
-            unresolved=_segments(segments, funnel, late) if len(late) else None,
-            next_page_token=next_page_token,
-        ),
-        shape=request.shape,
-        parts=funnel.kept,
-        block_count=block_count_of(funnel.kept),
-        segments=segments,
-        schema_id=head.schema.schema_id,
-        column_ids=None if column_ids is None else tuple(column_ids),
-        order=None if walked is None else walked.order,
-        bounds=None if walked is None else walked.bounds,
-        pages=funnel.pages,
-        residual=None if residuals is None or only_segments else residuals.indexes(),
-    )
-
-
-def block_count_of(parts: Sequence[Kept] | None) -> int:
-    """How many blocks there are in all parts."""
-    if isinstance(parts, KeptBlocks):
-        return parts.block_count
-    return sum(len(part.rows) for part in parts or ())
-
-
-def _segments(segments: Sidecar, funnel: Funnel, rows: Indexes) -> tuple[PrunedSegment, ...]:
-    return tuple(
-        PrunedSegment(
-            segment_id=segment_id,
-            location=location,
-            block_count=int(segments.numbers("block_count")[row]),
-            row_count=int(segments.numbers("row_count")[row]),
-            file_size_bytes=int(segments.numbers("file_size")[row]),
-            verdict=VERDICTS[int(funnel.segment_codes[row])],
+        return (
+            self.selection is not None
+            and self.order is None
+            and self.bounds is None
+            and self.pages is None
+            and self.urls is None
         )
-        for row, segment_id, location in zip(
-            rows.tolist(),
-            segments.texts("segment_id", rows),
-            segments.texts("manifest.location", rows),
-            strict=True,
-        )
-    )
+
+    def parts(self) -> Iterator[SegmentSelection]:
+        """The selected blocks, segment by segment; nothing when segments alone were asked for."""
+        return iter(()) if self.selection is None else self.selection.parts(self.open_segment)
+
+    def only(self, parts: Sequence[SegmentSelection]) -> BlockSelection:
+        """A selection of some of the blocks."""
+        return BlockSelection.of_parts(parts, self.segments.numbers("block_count"))
 
 
-def arranged(
-    columns: BlockColumns, order: Indexes | None, bounds: Sequence[OrderBound] | None, residual: Indexes | None
-) -> BlockColumns:
-    """``columns`` (in the snapshot's order) in the answer's ``order``, with residuals and bounds beside them.
+class SegmentSelection:
+    """The selected blocks of one segment: its row in the snapshot's sidecar, their rows in its own, their verdicts.
 
-    ``residual`` is in the snapshot's order as well, ``bounds`` are in the answer's.
+    Its sidecar is opened when first asked for.
     """
-    found = columns
-    if residual is not None:
-        found = msgspec.structs.replace(found, residual=residual.tolist())
-    if order is not None:
-        places = order.tolist()
-        given: dict[str, Any] = msgspec.structs.asdict(found)
-        moved = {name: [values[at] for at in places] for name, values in given.items() if isinstance(values, list)}
-        found = msgspec.structs.replace(found, **moved)
-    if bounds is not None:
-        found = msgspec.structs.replace(found, order_bound=list(bounds))
-    return found
+
+    __slots__ = ("_sidecar", "codes", "rows", "segment")
+
+    def __init__(self, segment: int, sidecar: Sidecar | OpenSegment, rows: Indexes, codes: Codes) -> None:
+        self.segment = segment
+        self.rows = rows
+        self.codes = codes
+        self._sidecar = sidecar
+
+    @property
+    def sidecar(self) -> Sidecar:
+        """The segment's sidecar."""
+        found = self._sidecar
+        if not isinstance(found, Sidecar):
+            found = self._sidecar = found(self.segment)
+        return found
+
+    def where(self, chosen: Mask) -> SegmentSelection:
+        """Only those of the blocks."""
+        return SegmentSelection(self.segment, self._sidecar, self.rows[chosen], self.codes[chosen])
+
+    def numbers(self, name: str) -> Indexes:
+        """A numeric column of the sidecar, for the selected blocks."""
+        values: Indexes = self.sidecar.numbers(name)[self.rows]
+        return values
 
 
-def residual_table(residuals: Residuals | None) -> tuple[Residual, ...] | None:
-    """The distinct residuals as they travel."""
-    if residuals is None:
+def joined_numbers(parts: Sequence[SegmentSelection], name: str) -> Indexes:
+    """A numeric column over all parts, one after another."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *(part.numbers(name) for part in parts)])
+
+
+def totals(parts: Sequence[SegmentSelection]) -> tuple[int, int]:
+    """How many blocks, and their file sizes in bytes, added up."""
+    return sum(len(part.rows) for part in parts), int(joined_numbers(parts, "file_size").sum())
+
+
+def chosen_parts(
+    parts: Sequence[SegmentSelection], selected: Indexes
+) -> tuple[tuple[SegmentSelection, ...], Indexes | None]:
+    """Only the ``selected`` blocks: places in the parts one after another, in any sequence.
+
+    That sequence comes back as places in the new parts, None when it is their own.
+    """
+    count = sum(len(part.rows) for part in parts)
+    mask = np.zeros(count, dtype=bool)
+    mask[selected] = True
+    places = np.cumsum(mask) - 1
+    masks = np.split(mask, np.cumsum([len(part.rows) for part in parts])[:-1]) if parts else []
+    left = tuple(part.where(mine) for part, mine in zip(parts, masks, strict=True))
+    order = places[selected]
+    return left, None if bool((order == np.arange(len(order))).all()) else order
+
+
+#: What a run, a segment and a tested block take in memory.
+_RUN_BYTES: Final = 128
+_SEGMENT_BYTES: Final = 17
+_BLOCK_BYTES: Final = 9
+
+
+class Runs(msgspec.Struct, frozen=True, gc=False):
+    """Columns with one entry a run, in the snapshot's sequence.
+
+    A run is ``count`` blocks from number ``first`` on, all with the verdict ``code``, of the segment that is at
+    ``segments[place]``; ``segments`` are rows of the snapshot's layer, ascending. ``segment_count``: how many of them
+    have a run.
+    """
+
+    segments: Indexes
+    place: tuple[int, ...]
+    first: tuple[int, ...]
+    count: tuple[int, ...]
+    code: tuple[int, ...]
+    segment_count: int
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+class BlockRows(msgspec.Struct, frozen=True, gc=False):
+    """Blocks one by one: those of the segment at place i are the ``rows`` from ``offsets[i]`` to ``offsets[i + 1]``.
+
+    ``rows`` are their numbers in the segment, ascending; ``codes`` their verdicts.
+    """
+
+    offsets: Indexes
+    rows: Indexes
+    codes: Codes
+
+
+class BlockSelection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The selected blocks of a snapshot, in its sequence, ``block_count`` of them.
+
+    ``segments``: rows of segments that have any, ascending. ``whole``: the verdict that all blocks of the segment
+    have, or NONE where ``blocks`` say more: as runs, or one by one. ``block_counts``: blocks of each segment of the
+    snapshot.
+
+    It knows no sidecars. Thousands of selections are held in memory, and the garbage collector has to look at none:
+    there are arrays and tuples of numbers, and no lists.
+    """
+
+    segments: Indexes
+    whole: Codes
+    block_counts: Indexes
+    blocks: Runs | BlockRows
+    block_count: int
+
+    @classmethod
+    def of_runs(cls, runs: Runs, block_counts: Indexes) -> BlockSelection:
+        """Blocks that were found as runs, of segments each of which has one."""
+        return cls(
+            segments=runs.segments,
+            whole=np.zeros(len(runs.segments), dtype=np.uint8),
+            block_counts=block_counts,
+            blocks=runs,
+            block_count=sum(runs.count),
+        )
+
+    @classmethod
+    def of_blocks(
+        cls, segments: Indexes, whole: Codes, offsets: Indexes, rows: Indexes, codes: Codes, block_counts: Indexes
+    ) -> BlockSelection:
+        """Blocks that were tested one by one, and segments that are selected as a whole."""
+        places = whole.nonzero()[0]  # NONE is zero
+        count = len(rows) + (int(block_counts[segments[places]].sum()) if len(places) else 0)
+        return cls(
+            segments=segments,
+            whole=whole,
+            block_counts=block_counts,
+            blocks=BlockRows(offsets, rows, codes),
+            block_count=count,
+        )
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[SegmentSelection], block_counts: Indexes) -> BlockSelection:
+        """Blocks that are there segment by segment, in the snapshot's sequence; a segment may have none."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls.of_blocks(
+            np.array([part.segment for part in parts], dtype=np.int64),
+            np.zeros(len(parts), dtype=np.uint8),
+            np.cumsum([0, *(len(part.rows) for part in parts)]),
+            np.concatenate([nothing, *(part.rows for part in parts)]),
+            np.concatenate([nothing.astype(np.uint8), *(part.codes for part in parts)]),
+            block_counts,
+        )
+
+    def parts(self, open_segment: OpenSegment) -> Iterator[SegmentSelection]:
+        """The blocks segment by segment; ``open_segment`` is called when a sidecar is asked for."""
+        tested = self.tested()
+        offsets = tested.offsets.tolist()
+        for place, (row, code) in enumerate(zip(self.segments.tolist(), self.whole.tolist(), strict=True)):
+            if code != NONE:
+                count = int(self.block_counts[row])
+                yield SegmentSelection(row, open_segment, np.arange(count), np.full(count, code, dtype=np.uint8))
+            else:
+                mine = slice(offsets[place], offsets[place + 1])
+                yield SegmentSelection(row, open_segment, tested.rows[mine], tested.codes[mine])
+
+    def tested(self) -> BlockRows:
+        """The blocks of the segments that are not selected as a whole, one by one."""
+        blocks = self.blocks
+        if isinstance(blocks, BlockRows):
+            return blocks
+        counts = np.bincount(blocks.place, weights=blocks.count, minlength=len(self.segments))
+        return BlockRows(
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            _numbers(blocks.first, blocks.count),
+            np.repeat(np.array(blocks.code, dtype=np.uint8), blocks.count),
+        )
+
+    def runs(self) -> Runs:
+        """The longest runs of all blocks; no sidecar is opened for them."""
+        blocks = self.blocks
+        if isinstance(blocks, Runs):
+            return blocks
+        return _few(self.segments, self.whole, blocks) or _listed(
+            self.segments, _with_whole(self, _cut(blocks.offsets, blocks.rows, blocks.codes))
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory at most, roughly; ``block_counts`` are the snapshot's."""
+        blocks = self.blocks
+        if isinstance(blocks, Runs):
+            size_bytes = len(blocks) * _RUN_BYTES + self.block_count * _BLOCK_BYTES
+        else:
+            size_bytes = len(blocks.rows) * _BLOCK_BYTES
+        return size_bytes + len(self.segments) * _SEGMENT_BYTES
+
+
+#: So many segments and runs are gone through faster by Python than by NumPy, whose calls cost more than they do here.
+_FEW: Final = 8
+
+
+def _few(segments: Indexes, whole: Codes, tested: BlockRows) -> Runs | None:
+    """The runs, when the blocks of each segment are neighbours, as those of a range over a sorted column are."""
+    if len(segments) > _FEW or whole.any():
         return None
-    return tuple(
-        Residual(sql=sql_of(predicate), tree=tree_of(predicate), blocks=count) for predicate, count in residuals.table()
+    offsets, rows, codes = tested.offsets.tolist(), tested.rows, tested.codes.tobytes()
+    places: list[int] = []
+    firsts: list[int] = []
+    counts: list[int] = []
+    verdicts: list[int] = []
+    for place, (start, stop) in enumerate(pairwise(offsets)):
+        if start == stop:
+            continue
+        first = int(rows[start])
+        if int(rows[stop - 1]) - first != stop - start - 1:
+            return None
+        left = codes[start:stop]
+        while left:
+            if len(firsts) > 2 * _FEW:
+                return None
+            others = left.lstrip(left[:1])
+            count = len(left) - len(others)
+            places.append(place)
+            firsts.append(first)
+            counts.append(count)
+            verdicts.append(left[0])
+            first += count
+            left = others
+    return Runs(segments, tuple(places), tuple(firsts), tuple(counts), tuple(verdicts), len(set(offsets)) - 1)
+
+
+#: Runs as arrays: place, first, count, code.
+_Arrays = tuple[Indexes, Indexes, Indexes, Codes]
+
+
+def _listed(segments: Indexes, arrays: _Arrays) -> Runs:
+    place, first, count, code = arrays
+    used = 1 + int(np.count_nonzero(place[1:] != place[:-1])) if len(place) else 0
+    return Runs(
+        segments, tuple(place.tolist()), tuple(first.tolist()), tuple(count.tolist()), tuple(code.tolist()), used
     )
 
 
-def unresolved_rows(walked: Walked | None) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Rows of the segments that time did not suffice for."""
-    return np.array(() if walked is None else walked.unresolved, dtype=np.int64)
+def _cut(offsets: Indexes, rows: Indexes, codes: Codes) -> _Arrays:
+    """Cut blocks into runs: ``rows`` are their numbers, those of segment i from ``offsets[i]`` on, ascending."""
+    count = len(rows)
+    if not count:
+        return rows, rows, rows, codes
+    breaks = np.empty(count, dtype=bool)
+    breaks[0] = True
+    np.not_equal(rows[1:] - rows[:-1], 1, out=breaks[1:])
+    breaks[1:] |= codes[1:] != codes[:-1]
+    breaks[offsets[:-1][offsets[:-1] < count]] = True
+    begins = breaks.nonzero()[0]
+    ends = np.empty_like(begins)
+    ends[:-1] = begins[1:]
+    ends[-1] = count
+    # Of segments without blocks here the last offset is the next one's, which the search finds.
+    place: Indexes = offsets.searchsorted(begins, side="right") - 1
+    return place, rows[begins], ends - begins, codes[begins]
 
 
-#: So many names are looked up one by one faster than together.
-_FEW_SEGMENTS: Final = 16
-
-
-def block_ranges(found: Found, parts: Sequence[Kept]) -> BlockRanges:
-    """The runs of all parts; no sidecar is opened for them."""
-    return ranges_of(found, runs_of(parts))
-
-
-def ranges_of(found: Found, runs: Runs) -> BlockRanges:
-    """Runs as they travel."""
-    segments, place = runs.segments, runs.place
-    if runs.segment_count < len(segments):
-        used = list(dict.fromkeys(place))  # ascending
-        numbers = dict(zip(used, range(len(used)), strict=True))
-        segments, place = segments[used], [numbers[each] for each in place]
-    if len(segments) <= _FEW_SEGMENTS:
-        names = [found.segments.text_at("segment_id", row) for row in segments.tolist()]
-    else:
-        names = found.segments.texts("segment_id", segments)
-    return BlockRanges(
-        segment_id=names,
-        schema_id=found.schema_id,
-        segment=place,
-        first=runs.first,
-        block_count=runs.count,
-        verdict=[VERDICTS[code] for code in runs.code],
+def _with_whole(selection: BlockSelection, tested: _Arrays) -> _Arrays:
+    """The runs with those of segments that are kept as a whole; one without blocks has none."""
+    places = selection.whole.nonzero()[0]  # NONE is zero
+    if not len(places):
+        return tested
+    counts = selection.block_counts[selection.segments[places]]
+    some = counts.nonzero()[0]
+    places = places[some]
+    place = np.concatenate([places, tested[0]])
+    order = place.argsort(kind="stable")  # within a segment they are in order
+    return (
+        place[order],
+        np.concatenate([np.zeros(len(some), dtype=np.int64), tested[1]])[order],
+        np.concatenate([counts[some], tested[2]])[order],
+        np.concatenate([selection.whole[places], tested[3]])[order],
     )
 
 
-def answer(
-    head: Snapshot,
-    segments: Sidecar,
-    funnel: Funnel,
-    request: PruneRequest,
-    column_ids: Sequence[int] | None,
-    filter_text: str,
-    *,
-    residuals: Residuals | None = None,
-) -> PruneAnswer:
-    """As :func:`~lamella.snapshot.prune.result.found_by`, as an answer."""
-    return answer_of(found_by(head, segments, funnel, request, column_ids, filter_text, residuals=residuals))
+class SelectionBuilder:
+    """Builds a selection: blocks are added segment after segment, as they are found.
 
-
-def answer_of(found: Found) -> PruneAnswer:
-    """The whole answer, with a Python object for each member of each block.
-
-    :mod:`lamella.snapshot.prune.encode` writes large answers without.
+    They are kept as runs as long as all of them are added as such.
     """
-    if found.parts is None:
-        return found.answer
-    if found.shape == "ranges":
-        return msgspec.structs.replace(found.answer, block_ranges=block_ranges(found, found.parts))
-    columns = columns_of(found, found.parts)
-    if found.shape == "columns":
-        return msgspec.structs.replace(found.answer, block_columns=columns)
-    return msgspec.structs.replace(found.answer, blocks=_records(columns))
 
+    def __init__(self) -> None:
+        self._segments: list[int] = []
+        self._counts: list[int] = []
+        self._runs: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        self._rows: list[Indexes] = []
+        self._codes: list[Codes] = []
+        self._sizes: list[npt.NDArray[Any]] = []
 
-def entry_count(found: Found) -> int:
-    """How many blocks, runs or segments the whole answer lists."""
-    if found.parts is None:
-        return len(found.answer.segments or ())
-    return len(runs_of(found.parts)) if found.shape == "ranges" else found.block_count
+    def add_runs(self, segment: int, runs: Sequence[tuple[int, int, int]], start: int, sizes: npt.NDArray[Any]) -> None:
+        """Add those of one segment, whose first block is number ``start``.
 
+        Each run has the number of its first block, of the one behind its last, and the verdict; ``sizes`` are those of
+        all files, by these numbers.
+        """
+        places, firsts, counts, codes = self._runs
+        place, blocks = len(self._segments), 0
+        for first, stop, code in runs:
+            places.append(place)
+            firsts.append(first - start)
+            counts.append(stop - first)
+            codes.append(code)
+            blocks += stop - first
+            self._sizes.append(sizes[first:stop])
+        self._segments.append(segment)
+        self._counts.append(blocks)
+        if self._rows:
+            self._unroll()
 
-def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:
-    """The blocks as columns, in the answer's sequence."""
-    column_ids = found.column_ids
-    columns = BlockColumns(
-        location=[],
-        row_count=[],
-        file_size=[],
-        verdict=[],
-        column_size_bytes=None if column_ids is None else [],
-        schema_id=[],
-        pages=None if found.pages is None else list(found.pages),
-        url=None if found.urls is None else list(found.urls),
-    )
-    for part in parts:
-        sidecar, rows = part.sidecar, part.rows
-        columns.location.extend(sidecar.texts("location", rows))
-        columns.row_count.extend(sidecar.numbers("row_count")[rows].tolist())
-        columns.file_size.extend(sidecar.numbers("file_size")[rows].tolist())
-        columns.verdict.extend([VERDICTS[code] for code in part.codes.tolist()])
-        if columns.schema_id is not None:
-            columns.schema_id.extend(sidecar.older_schema_ids(rows, found.schema_id))
-        if column_ids is not None and columns.column_size_bytes is not None:
-            columns.column_size_bytes.extend(sidecar.column_size_bytes(column_ids)[rows].tolist())
-    if not any(each is not None for each in columns.schema_id or ()):
-        columns = msgspec.structs.replace(columns, schema_id=None)
-    if found.order is None and found.bounds is None and found.residual is None:
-        return columns
-    return arranged(columns, found.order, found.bounds, found.residual)
+    def _unroll(self) -> None:
+        """Bring runs into the form of the others."""
+        _, firsts, counts, codes = self._runs
+        if firsts:
+            self._rows.append(_numbers(firsts, counts))
+            self._codes.append(np.repeat(np.array(codes, dtype=np.uint8), counts))
+            self._runs = ([], [], [], [])
 
+    def add_tested(self, segments: Indexes, starts: Indexes, codes: Codes, sizes: npt.NDArray[Any]) -> None:
+        """Add those of all blocks of some segments that ``codes`` keep.
 
-def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
-    nothing = [None] * len(columns.location)
-    rows = zip(
-        columns.location,
-        columns.row_count,
-        columns.file_size,
-        columns.verdict,
-        columns.column_size_bytes or nothing,
-        columns.schema_id or nothing,
-        columns.residual or nothing,
-        columns.order_bound or nothing,
-        columns.pages or nothing,
-        columns.url or nothing,
-        strict=True,
-    )
-    return tuple(
-        PrunedBlock(
-            location=place,
-            row_count=count,
-            file_size=size,
-            verdict=verdict,
-            column_size_bytes=of_columns,
-            schema_id=schema_id,
-            residual=residual,
-            order_bound=order_bound,
-            pages=pages,
-            url=url,
+        ``starts``: where each segment's blocks begin, and the end; ``sizes``: those of all files.
+        """
+        self._unroll()
+        places = (codes != NONE).nonzero()[0]  # of bytes as they are it takes five times as long
+        cuts = places.searchsorted(starts)
+        counts = cuts[1:] - cuts[:-1]
+        some = counts.nonzero()[0]
+        self._segments += segments[some].tolist()
+        self._counts += counts[some].tolist()
+        self._rows.append(places - np.repeat(starts[:-1], counts))
+        self._codes.append(codes[places])
+        self._sizes.append(sizes[places])
+
+    @property
+    def size_bytes(self) -> int:
+        """The sizes of the files added up."""
+        return int(np.add.reduce(joined(self._sizes, np.int64)))
+
+    def built(self, whole: Codes | None, block_counts: Indexes) -> BlockSelection:
+        """All of them, with the segments that are kept as a ``whole`` (None: none are)."""
+        segments = np.array(self._segments, dtype=np.int64)
+        if whole is None and not self._rows:
+            place, first, count, code = self._runs
+            runs = Runs(segments, tuple(place), tuple(first), tuple(count), tuple(code), len(segments))
+            return BlockSelection.of_runs(runs, block_counts)
+        self._unroll()
+        counts = np.array(self._counts, dtype=np.int64)
+        if whole is not None:
+            added = whole.nonzero()[0]
+            segments = np.concatenate([added, segments])
+            order = segments.argsort()
+            segments = segments[order]
+            counts = np.concatenate([np.zeros(len(added), dtype=np.int64), counts])[order]
+        offsets = np.zeros(len(segments) + 1, dtype=np.int64)
+        counts.cumsum(out=offsets[1:])
+        return BlockSelection.of_blocks(
+            segments,
+            np.zeros(len(segments), dtype=np.uint8) if whole is None else whole[segments],
+            offsets,
+            joined(self._rows, np.int64),
+            joined(self._codes, np.uint8),
+            block_counts,
         )
-        for place, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url in rows
-    )
+
+
+def joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Arrays one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
+
+
+def _numbers(firsts: Sequence[int], counts: Sequence[int]) -> Indexes:
+    """``count`` numbers from each ``first`` on, one run after another."""
+    return joined([np.arange(first, first + count) for first, count in zip(firsts, counts, strict=True)], np.int64)

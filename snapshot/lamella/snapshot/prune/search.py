@@ -27,7 +27,7 @@ from lamella.snapshot.expression.bound import (
 )
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.outcome import ALL, SOME, codes_of
-from lamella.snapshot.prune.selection import Codes, Survivors
+from lamella.snapshot.prune.result import Codes, SelectionBuilder
 from lamella.snapshot.schema import Leaf
 
 # Where in a layer a filter can be true, and where it surely is, by binary search: what makes sorted columns cheap.
@@ -219,7 +219,7 @@ class Searched(msgspec.Struct, frozen=True):
     bounds: Sequence[int]
     decided: Sequence[int]
 
-    def add_to(self, left: Survivors) -> None:
+    def add_to(self, left: SelectionBuilder) -> None:
         """Add the blocks that are kept."""
         if self.division.rest is None:
             self._add_windows(left)
@@ -233,7 +233,7 @@ class Searched(msgspec.Struct, frozen=True):
         sizes = self.held.numbers["file_size"][begin:end]
         left.add_tested(segments, np.array(self.bounds) - begin, codes, sizes)
 
-    def _add_windows(self, left: Survivors) -> None:
+    def _add_windows(self, left: SelectionBuilder) -> None:
         """As there is nothing to test, all blocks in the windows are kept."""
         sizes = self.held.numbers["file_size"]
         start = self.bounds[0]

@@ -16,7 +16,15 @@ from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.prune.options import Options
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME
 from lamella.snapshot.prune.paging import Position
-from lamella.snapshot.prune.selection import Codes, Indexes, Kept, chosen_parts, joined_numbers, totals
+from lamella.snapshot.prune.result import (
+    BlockSelection,
+    Codes,
+    Indexes,
+    SegmentSelection,
+    chosen_parts,
+    joined_numbers,
+    totals,
+)
 from lamella.snapshot.prune.top_k import Entries, SortKey, order_bound, rank
 from lamella.snapshot.wire import LimitUse, OrderBound, Stage
 
@@ -74,25 +82,8 @@ def _fewest_bytes(limit: int, certain: _Counts, row_counts: _Counts, sizes_bytes
 _WORKED: Final = 0.8
 
 
-class Walked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the walk found.
-
-    ``kept``: parts in the snapshot's order; ``order``: the sequence of their blocks in the answer, as places in the
-    parts one after another, None for that very sequence; ``bounds`` go with it. ``opened``: the sidecars looked
-    into; ``unresolved``: rows of segments that were not, for want of time; ``next``: where the next page begins.
-    """
-
-    kept: Sequence[Kept]
-    opened: tuple[Sidecar, ...] = ()
-    order: Indexes | None = None
-    bounds: tuple[OrderBound, ...] | None = None
-    unresolved: tuple[int, ...] = ()
-    next: Position | None = None
-    limit: LimitUse | None = None
-
-
-class Walk:
-    """One walk. ``codes``: the verdicts of the segments; ``open``: opens a segment and tests its blocks.
+class SegmentScan:
+    """One scan. ``codes``: the verdicts of the segments; ``open``: opens a segment and tests its blocks.
 
     ``refine``: takes those away that skip indexes rule out.
     """
@@ -102,9 +93,9 @@ class Walk:
         options: Options,
         segments: Sidecar,
         codes: Codes,
-        open: Callable[[int], Kept],
+        open: Callable[[int], SegmentSelection],
         timer: Callable[[], float],
-        refine: Callable[[Kept], Kept] | None = None,
+        refine: Callable[[SegmentSelection], SegmentSelection] | None = None,
     ) -> None:
         self._options = options
         self._refine = refine
@@ -116,18 +107,24 @@ class Walk:
         self._codes = codes
         self._alive: Mask = codes != NONE
         self._whole: Mask = codes == ALL
-        self._stages: list[Stage] = []
-        self._kept: dict[int, Kept] = {}
-        self._opened: dict[int, Sidecar] = {}
+        self._kept: dict[int, SegmentSelection] = {}
+        #: What has been done so far, step by step.
+        self.stages: list[Stage] = []
+        #: The sidecars looked into, by the segments' rows.
+        self.opened: dict[int, Sidecar] = {}
+        #: Rows of segments that were not looked into, for want of time.
+        self.unresolved: tuple[int, ...] = ()
+        #: The sequence of the blocks in the answer, as places in the selection; None for that very sequence.
+        self.order: Indexes | None = None
+        #: The bounds that go with an order.
+        self.bounds: tuple[OrderBound, ...] | None = None
+        #: Where the next page begins.
+        self.next_position: Position | None = None
+        #: What a limit did.
+        self.limit: LimitUse | None = None
         self._considered = self._tested = self._tested_bytes = self._answered = self._certain_rows = 0
         self._refined_count = self._refined_bytes = 0
         self._join_ms = self._refine_ms = 0.0
-        self._next: Position | None = None
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """What has been done so far, step by step."""
-        return tuple(self._stages)
 
     def segments(self) -> Codes:
         """Drop segments unopened; the verdicts that are left."""
@@ -150,36 +147,30 @@ class Walk:
         codes = np.where((self._codes == ALL) & ~self._whole, SOME, self._codes)
         return np.where(self._alive, codes, NONE).astype(np.uint8)
 
-    def blocks(self) -> Walked:
-        """Open what is left, as far as it is needed."""
+    def blocks(self) -> BlockSelection:
+        """Open what is left, as far as it is needed; the blocks of the answer."""
         began = self._timer()
         for row in self._steps():
             self._visit(row)
-            if self._next is not None or self._has_enough() or self._out_of_time():
+            if self.next_position is not None or self._has_enough() or self._out_of_time():
                 break
-        unresolved = self._unresolved()
+        self.unresolved = self._unresolved()
         spent_ms = (self._timer() - began) * 1e3 - self._join_ms - self._refine_ms
-        self._stages.append(
+        self.stages.append(
             Stage(stage="block", considered=self._considered, kept=self._tested, bytes=self._tested_bytes, ms=spent_ms)
         )
         count = self._tested
         if self._refine is not None:
             size_bytes, ms = self._refined_bytes, self._refine_ms
-            self._stages.append(
+            self.stages.append(
                 Stage(stage="index", considered=count, kept=self._refined_count, bytes=size_bytes, ms=ms)
             )
             count = self._refined_count
         parts = tuple(self._kept[row] for row in sorted(self._kept))
         if self._options.joins:
             kept, kept_bytes = totals(parts)
-            self._stages.append(Stage(stage="join", considered=count, kept=kept, bytes=kept_bytes, ms=self._join_ms))
-        walked = self._ranked(parts)
-        return msgspec.structs.replace(
-            walked,
-            opened=tuple(self._opened[row] for row in sorted(self._opened)),
-            unresolved=unresolved,
-            next=self._next or walked.next,
-        )
+            self.stages.append(Stage(stage="join", considered=count, kept=kept, bytes=kept_bytes, ms=self._join_ms))
+        return BlockSelection.of_parts(self._ranked(parts), self._segments.numbers("block_count"))
 
     def _restrict(self, segment_ids: Sequence[str]) -> None:
         rows = {segment_id: row for row, segment_id in enumerate(self._segments.texts("segment_id"))}
@@ -231,10 +222,10 @@ class Walk:
             room = options.page_size - self._answered
             if len(kept.rows) > room:
                 end = int(kept.rows[room])
-                self._next = Position(row, end)
+                self.next_position = Position(row, end)
                 tested, refined, kept = (each.where(each.rows < end) for each in (tested, refined, kept))
             elif len(kept.rows) == room and self._alive[row + 1 :].any():
-                self._next = Position(row + 1, 0)
+                self.next_position = Position(row + 1, 0)
         count, size_bytes = totals([tested])
         self._considered += end - first
         self._tested += count
@@ -245,10 +236,10 @@ class Walk:
             self._refined_bytes += size_bytes
         self._answered += len(kept.rows)
         self._certain_rows += int(kept.numbers("row_count")[kept.codes == ALL].sum())
-        self._opened[row] = part.sidecar
+        self.opened[row] = part.sidecar
         self._kept[row] = kept
 
-    def _refined(self, part: Kept) -> Kept:
+    def _refined(self, part: SegmentSelection) -> SegmentSelection:
         if self._refine is None:
             return part
         began = self._timer()
@@ -256,7 +247,7 @@ class Walk:
         self._refine_ms += (self._timer() - began) * 1e3
         return found
 
-    def _joined(self, part: Kept) -> Kept:
+    def _joined(self, part: SegmentSelection) -> SegmentSelection:
         if not self._options.joins:
             return part
         began = self._timer()
@@ -266,7 +257,7 @@ class Walk:
             mask = join.keeps(part.sidecar.zones(join.leaf.id, join.leaf.dtype), mask)
         codes = np.where(part.codes == ALL, SOME, part.codes).astype(np.uint8)
         self._join_ms += (self._timer() - began) * 1e3
-        return Kept(part.segment, part.sidecar, part.rows, codes).where(mask[part.rows])
+        return SegmentSelection(part.segment, part.sidecar, part.rows, codes).where(mask[part.rows])
 
     def _has_enough(self) -> bool:
         """True when a limit without an order needs no further block."""
@@ -277,18 +268,18 @@ class Walk:
         return self._budget_ms is not None and (self._timer() - self._started) * 1e3 >= self._budget_ms
 
     def _unresolved(self) -> tuple[int, ...]:
-        if self._options.max_ms is None or self._next is not None or self._has_enough():
+        if self._options.max_ms is None or self.next_position is not None or self._has_enough():
             return ()
         rows = np.array([row for row in np.flatnonzero(self._alive) if row not in self._kept], dtype=np.int64)
         if self._options.key is not None:
             rows = np.sort(self._still_needed(self._options.key, rows))
         return tuple(rows.tolist())
 
-    def _ranked(self, parts: tuple[Kept, ...]) -> Walked:
-        """The kept blocks in the answer's order, without those that an order or a limit makes needless."""
+    def _ranked(self, parts: tuple[SegmentSelection, ...]) -> tuple[SegmentSelection, ...]:
+        """The kept blocks without those that an order or a limit makes needless; notes their order in the answer."""
         options = self._options
         if not options.ranked:
-            return Walked(kept=parts)
+            return parts
         began, before = self._timer(), sum(len(part.rows) for part in parts)
         if options.key is not None:
             name = "top-k"
@@ -303,23 +294,22 @@ class Walk:
             selected, decided, certain_rows = found.order, found.decided, found.certain_rows
         kept_bytes = int(joined_numbers(parts, "file_size")[selected].sum())
         kept_count = len(selected)
-        following: Position | None = None
         if options.page_size is not None:
             first = options.start.row if options.start is not None else 0
             selected = selected[first : first + options.page_size]
-            following = Position(0, first + options.page_size) if first + options.page_size < kept_count else None
-        bounds = None
+            if first + options.page_size < kept_count:
+                self.next_position = Position(0, first + options.page_size)
         if options.key is not None:
-            bounds = self._bounds(options.key, parts, selected, ranking.first)
-        left, order = chosen_parts(parts, selected)
+            self.bounds = self._bounds(options.key, parts, selected, ranking.first)
+        left, self.order = chosen_parts(parts, selected)
         if options.limit is not None:
             self._stage(name, before, kept_count, kept_bytes, began)
-        use = None
-        if options.limit is not None:
-            use = LimitUse(limit=options.limit, certain_rows=certain_rows, decided=decided)
-        return Walked(kept=left, order=order, bounds=bounds, next=following, limit=use)
+            self.limit = LimitUse(limit=options.limit, certain_rows=certain_rows, decided=decided)
+        return left
 
-    def _bounds(self, key: SortKey, parts: Sequence[Kept], selected: Indexes, first: Codes) -> tuple[OrderBound, ...]:
+    def _bounds(
+        self, key: SortKey, parts: Sequence[SegmentSelection], selected: Indexes, first: Codes
+    ) -> tuple[OrderBound, ...]:
         ends = np.cumsum([len(part.rows) for part in parts])
         owners = np.searchsorted(ends, selected, side="right")
         found = []
@@ -333,7 +323,7 @@ class Walk:
     def _segment_entries(self, key: SortKey, rows: Indexes) -> Entries:
         return self._entries(key, self._segments, rows, self._whole[rows])
 
-    def _block_entries(self, key: SortKey, part: Kept) -> Entries:
+    def _block_entries(self, key: SortKey, part: SegmentSelection) -> Entries:
         return self._entries(key, part.sidecar, part.rows, part.codes == ALL)
 
     def _entries(self, key: SortKey, sidecar: Sidecar, rows: Indexes, whole: Mask) -> Entries:
@@ -351,7 +341,7 @@ class Walk:
 
     def _stage(self, name: str, considered: int, kept: int, kept_bytes: int, began: float) -> None:
         ms = (self._timer() - began) * 1e3
-        self._stages.append(Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=ms))
+        self.stages.append(Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=ms))
 
 
 def _budget_ms(asked_ms: float | None) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.columnar.zones import HIGH_EXACT, HIGH_KNOWN, LOW_EXACT, LOW_KNOWN, MAY_NAN
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.prune.top_k import value_at
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.types import PER_SECOND
@@ -90,7 +90,7 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 Plain = Callable[[Any], Any]
 
 
-def stats_of(part: Kept, schema: Schema) -> list[str]:
+def stats_of(part: SegmentSelection, schema: Schema) -> list[str]:
     """Returns the statistics of each of the kept files, as JSON in ASCII."""
     found: list[dict[str, Any]] = [
         {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
@@ -102,7 +102,7 @@ def stats_of(part: Kept, schema: Schema) -> list[str]:
     return [_ENCODE(each) for each in found]
 
 
-def _add(found: list[dict[str, Any]], part: Kept, leaf: Leaf) -> None:
+def _add(found: list[dict[str, Any]], part: SegmentSelection, leaf: Leaf) -> None:
     sidecar, rows = part.sidecar, part.rows
     for stats, nulls in zip(found, sidecar.null_counts(leaf.id, leaf.dtype)[rows].tolist(), strict=True):
         if nulls >= 0:

@@ -27,8 +27,8 @@ from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.pipeline import Pruning
-from lamella.snapshot.prune.residual import residuals_of
-from lamella.snapshot.prune.result import answer
+from lamella.snapshot.prune.residual import with_residuals
+from lamella.snapshot.prune.writer import answer_of
 from lamella.snapshot.row_filter import RowFilter, vector_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.types import PER_SECOND
@@ -153,13 +153,11 @@ class BlockPrune:
             Layers(head, segments), lambda _row: self._manifests.blocks(head, ref.sidecar), time.perf_counter
         )
         options = read_options(request, head.schema, None)
-        funnel = pruning.run(bound, blocks=True, explain=False, options=options)
-        kept = tuple(part.where(part.rows == row) for part in funnel.kept or ())
-        walked = funnel.walked and msgspec.structs.replace(funnel.walked, kept=kept, order=None, bounds=None)
-        funnel = msgspec.structs.replace(funnel, kept=kept, walked=walked)
-        funnel = with_pages(funnel, bound, self._pages, page_segments(segments), None, time.perf_counter)
-        residuals = residuals_of(predicate, funnel.kept, head.schema, request)
-        return answer(head, segments, funnel, request, None, text_of(predicate), residuals=residuals)
+        found = pruning.run(bound, blocks=True, explain=False, options=options)
+        selection = found.only(tuple(part.where(part.rows == row) for part in found.parts()))
+        found = msgspec.structs.replace(found, selection=selection, order=None, bounds=None)
+        found = with_pages(found, bound, self._pages, page_segments(segments), None, time.perf_counter)
+        return answer_of(with_residuals(found, predicate, head.schema, request))
 
 
 #: Returns the answer of a query with a filter for the block.

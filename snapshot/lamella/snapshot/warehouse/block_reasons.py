@@ -21,8 +21,7 @@ from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.outcome import NONE, SOME, VERDICT_NAMES
 from lamella.snapshot.prune.pages import page_layer, page_segments
-from lamella.snapshot.prune.result import Found
-from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.result import PruneResult, SegmentSelection
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats.column import Nan
 from lamella.snapshot.warehouse.block_view import zones_nan, zones_text
@@ -235,7 +234,9 @@ class BlockReasons:
         )
         found = self._finder.find_predicate(pointer, predicate, asked)
         bound = self._finder.bound(predicate, layers.head.schema, request)
-        block = Kept(row, sidecar, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8))
+        block = SegmentSelection(
+            row, sidecar, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8)
+        )
         case = _Case(layers, block, bound)
         conjuncts = tuple(
             case.conjunct(text_of(part), self._finder.bound(part, layers.head.schema, request))
@@ -260,7 +261,7 @@ class BlockReasons:
             pages=pages,
         )
 
-    def _page_ranges(self, bound: BoundPredicate, block: Kept, layers: Layers) -> PagesWhy:
+    def _page_ranges(self, bound: BoundPredicate, block: SegmentSelection, layers: Layers) -> PagesWhy:
         segment = page_segments(layers.segments)
         (left,) = page_layer(bound, [block], self._pages, segment, None, self._timer).pages
         if left is None:
@@ -280,7 +281,7 @@ class BlockReasons:
 class _Case:
     """One block with the verdict of a prune, and one filter."""
 
-    def __init__(self, layers: Layers, block: Kept, bound: BoundPredicate) -> None:
+    def __init__(self, layers: Layers, block: SegmentSelection, bound: BoundPredicate) -> None:
         self._head = layers.head
         self._block = block
         self._bound = bound
@@ -298,7 +299,7 @@ class _Case:
         self._indexes: IndexLayer | None = layers.indexes if is_open else None
         self._alone = {} if self._indexes is None else self._indexes.one_by_one()
         #: The block after bounds, before indexes.
-        self._open = Kept(block.segment, block.sidecar, block.rows, np.array([SOME], dtype=np.uint8))
+        self._open = SegmentSelection(block.segment, block.sidecar, block.rows, np.array([SOME], dtype=np.uint8))
 
     def conjunct(self, text: str, bound: BoundPredicate) -> ConjunctWhy:
         """Explains one conjunct of the filter."""
@@ -311,7 +312,7 @@ class _Case:
         return ConjunctWhy(predicate=text, layers=self._judged(bound, with_bounds=True), indexes=tuple(said))
 
     def decision(
-        self, found: Found, request: PruneRequest, conjuncts: tuple[ConjunctWhy, ...], pages: PagesWhy | None
+        self, found: PruneResult, request: PruneRequest, conjuncts: tuple[ConjunctWhy, ...], pages: PagesWhy | None
     ) -> tuple[BlockVerdict, Decider | None, str]:
         """Returns the verdict, the layer that excluded the block, and an explanation."""
         verdict = _VERDICTS[int(self._block.codes[0])]
@@ -363,7 +364,7 @@ class _Case:
                 return [name]
         return [use.name for use in result.uses]
 
-    def _given_up(self, found: Found) -> str | None:
+    def _given_up(self, found: PruneResult) -> str | None:
         """Returns the index that would exclude the block, which the prune kept."""
         stopped = {use.name: use.stopped for use in found.answer.report.indexes if use.stopped is not None}
         for name in self._ruling_out() if stopped else ():
@@ -372,14 +373,13 @@ class _Case:
         return None
 
 
-def _code(found: Found, row: int, number: int) -> int:
-    """Returns a prune's verdict of a block."""
-    rows = found.segment_rows
-    if row not in rows or found.parts is None:
-        return NONE
-    part = found.parts[rows.index(row)]
-    codes = part.codes[part.rows == number]
-    return int(codes[0]) if len(codes) else NONE
+def _code(found: PruneResult, row: int, number: int) -> int:
+    """A prune's verdict of a block."""
+    for part in found.parts():
+        if part.segment == row:
+            codes = part.codes[part.rows == number]
+            return int(codes[0]) if len(codes) else NONE
+    return NONE
 
 
 def _conjuncts(predicate: Predicate) -> list[Predicate]:

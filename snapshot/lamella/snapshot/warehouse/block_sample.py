@@ -25,7 +25,7 @@ from lamella.snapshot.parquet.file_values import Unreadable
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.indexes import IndexLayer, OpenIndex
 from lamella.snapshot.prune.outcome import verdicts
-from lamella.snapshot.prune.selection import Codes, Kept
+from lamella.snapshot.prune.result import Codes, SegmentSelection
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -216,7 +216,7 @@ class BlockSample:
         """Returns the verdicts of all blocks by their bounds."""
         return verdicts(evaluate(node, self.zones, len(self)), self.row_count)
 
-    def parts(self, chosen: Rows, codes: Codes) -> list[Kept]:
+    def parts(self, chosen: Rows, codes: Codes) -> list[SegmentSelection]:
         """Converts blocks (ascending) to the form of a prune; a part's ``segment`` is an index into ``segment_rows``.
 
         ``codes``: the verdicts of all blocks.
@@ -224,10 +224,10 @@ class BlockSample:
         found = []
         for place in np.unique(self.segment[chosen]).tolist():
             mine = chosen[self.segment[chosen] == place]
-            found.append(Kept(place, self._sidecars[place], self.row[mine], codes[mine]))
+            found.append(SegmentSelection(place, self._sidecars[place], self.row[mine], codes[mine]))
         return found
 
-    def numbers_of(self, parts: Sequence[Kept]) -> Rows:
+    def numbers_of(self, parts: Sequence[SegmentSelection]) -> Rows:
         """Returns the numbers of the blocks of such parts."""
         first = np.searchsorted(self.segment, np.arange(len(self.segment_rows)))
         found = [np.zeros(0, dtype=np.int64)]
@@ -264,8 +264,8 @@ class BlockSample:
 
 
 def refined(
-    indexes: Sequence[OpenIndex], scene: BlockSample, node: BoundPredicate, parts: Sequence[Kept]
-) -> tuple[list[Kept], tuple[IndexUse, ...]]:
+    indexes: Sequence[OpenIndex], scene: BlockSample, node: BoundPredicate, parts: Sequence[SegmentSelection]
+) -> tuple[list[SegmentSelection], tuple[IndexUse, ...]]:
     """Returns what indexes leave of the parts of a sample, and how they were used; empty if none of them applies."""
     questions = IndexLayer(indexes, scene.keys, time.perf_counter).questions(node)
     if questions is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cache import CacheNamespace
+from lamella.snapshot.cache import CacheNamespace, held_bytes
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.chunk import Columns, Load
 from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
@@ -24,20 +24,19 @@ from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.block_layer import Layers, VerdictShelf
-from lamella.snapshot.prune.evaluate import Evaluator
+from lamella.snapshot.prune.evaluate import Evaluator, FilterKey
 from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.paging import PageTokens
-from lamella.snapshot.prune.pipeline import Deferred, Funnel, NotNow, Pruning, Remembered, next_position
-from lamella.snapshot.prune.residual import residuals_of, with_reader_columns
-from lamella.snapshot.prune.result import Found, block_count_of, found_by
-from lamella.snapshot.prune.segment_scan import Walked
-from lamella.snapshot.reader_feedback import FeedbackSource, told_of
+from lamella.snapshot.prune.pipeline import Deferred, NotNow, Pruning
+from lamella.snapshot.prune.residual import with_reader_columns, with_residuals
+from lamella.snapshot.prune.result import BlockSelection, OpenSegment, PruneResult
+from lamella.snapshot.reader_feedback import FeedbackSource, is_enabled, told_of
 from lamella.snapshot.schema import DataType, Schema, parse_type
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
+from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneAnswer, PruneRequest
 
 # The indexes of a snapshot, ready to be probed: bound to its schema; local parts are opened in place.
 #
@@ -171,9 +170,9 @@ class SnapshotIndex:
 
 #: Approximate memory of a snapshot's layers without that of each segment.
 _LAYERS_BYTES: Final = 4_096
-#: Approximate memory of a prune's outcome without its arrays, texts and filter.
-_FUNNEL_BYTES: Final = 8_192
-#: Limits of :meth:`Questions.find_now`: about a millisecond of work.
+#: What a prune's result takes beside its arrays, texts and the filter that it is kept under, roughly.
+_RESULT_BYTES: Final = 8_192
+#: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
 _NOW_KEPT: Final = 500
@@ -208,7 +207,8 @@ class Finder:
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
         self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.resident, "layers")
-        self._funnels: CacheNamespace[Remembered] = CacheNamespace(manifests.resident, "funnel")
+        #: Results without what opens sidecars, which would keep alive all that those know.
+        self._results: CacheNamespace[tuple[PruneAnswer, BlockSelection]] = CacheNamespace(manifests.resident, "funnel")
         self._verdicts: VerdictShelf = CacheNamespace(manifests.resident, "verdicts")
         self._access = IndexAccess(manifests)
         self._columns = Columns(CacheNamespace(manifests.resident, "column"), manifests.disk)
@@ -240,11 +240,11 @@ class Finder:
             predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
         )
 
-    def find(self, pointer: SnapshotPointer, request: PruneRequest) -> Found:
+    def find(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneResult:
         """Like :meth:`prune`, before the result is encoded (see :mod:`lamella.snapshot.prune.encode`)."""
         return self.find_predicate(pointer, self.read(request), request)
 
-    def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> Found | Deferred:
+    def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> PruneResult | Deferred:
         """Like :meth:`find`, but if it takes more than ``max_tests`` tests, returns its cost, determined before a
         segment is opened.
 
@@ -262,7 +262,7 @@ class Finder:
         filter = Evaluator(self.bound(predicate, layers.head.schema, request))
         if request.level == "segment" or _ends_early(request):
             return Deferred()
-        if _is_simple(request) and self._funnels.get((layers.head.snapshot_id, filter.key)) is not None:
+        if _is_simple(request) and self._results.get((layers.head.snapshot_id, filter.key)) is not None:
             return Deferred()
         return Pruning(layers, _unopened, self._timer).cost(filter)
 
@@ -274,7 +274,7 @@ class Finder:
         *,
         held: dict[str, Sidecar] | None = None,
         max_tests: int | None = None,
-    ) -> Found:
+    ) -> PruneResult:
         """Like :meth:`find`, for a filter that has already been read; ``request.filter`` is ignored.
 
         ``held``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow if it
@@ -299,7 +299,7 @@ class Finder:
 
         return self._found(layers, load, predicate, request, load_many=load_many, max_tests=max_tests)
 
-    def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | Deferred:
+    def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneResult | Deferred:
         """Like :meth:`find` if that takes about a millisecond and reads nothing, for callers that must not block.
 
         Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
@@ -311,7 +311,8 @@ class Finder:
         head, segments = held
         layers = self._layers(head, segments)
         predicate = self.read(request)
-        if not _is_simple(request) or (self.feedback is not None and not self.feedback.is_near(head)):
+        feedback = self._feedback_of(head)
+        if not _is_simple(request) or (feedback is not None and not feedback.is_near(head)):
             if _ends_early(request):
                 return Deferred()
             return Pruning(layers, _unopened, self._timer).cost(Evaluator(self.bound(predicate, head.schema, request)))
@@ -333,37 +334,38 @@ class Finder:
             found = self._found(layers, load, predicate, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
-        if found.block_count <= _NOW_KEPT:  # their addresses are in the sidecars
-            rows = found.segment_rows
-            if any(self._manifests.held_blocks(head, layers.sidecar(row)) is None for row in rows):
-                return Deferred(block_tests=found.block_count)
+        if found.selection is not None and found.block_count <= _NOW_KEPT:  # their addresses are in the sidecars
+            for row in found.selection.segments.tolist():
+                if self._manifests.held_blocks(head, layers.sidecar(row)) is None:
+                    return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
 
     def _found(
         self,
         layers: Layers,
-        load: Callable[[int], Sidecar],
+        load: OpenSegment,
         predicate: Predicate,
         request: PruneRequest,
         *,
         load_many: Load | None = None,
         max_blocks: int | None = None,
         max_tests: int | None = None,
-    ) -> Found:
+    ) -> PruneResult:
         head, segments = layers.head, layers.segments
         bound = self.bound(predicate, head.schema, request)
         columns = None
         if request.columns is not None:
-            columns = head.schema.select(request.columns, case_sensitive=request.case_sensitive)
+            columns = tuple(head.schema.select(request.columns, case_sensitive=request.case_sensitive))
         start = None if request.page_token is None else self._tokens.position(request, head.snapshot_id)
         options = read_options(request, head.schema, start)
-        pruning = Pruning(layers, load, self._timer, load_many)
         if options.plain and request.level != "segment" and not request.explain:
-            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), max_blocks, max_tests)
-            funnel = self._told(funnel, layers, predicate, request, max_blocks)
+            result = self._remembered(layers, load, load_many, bound, max_blocks, max_tests)
+            feedback = self._feedback_of(head)
+            if feedback is not None:
+                result = self._told(feedback, result, layers, predicate, request, max_blocks)
         else:
-            funnel = pruning.run(
+            result = Pruning(layers, load, self._timer, load_many).run(
                 bound,
                 blocks=request.level != "segment",
                 explain=request.explain,
@@ -373,50 +375,94 @@ class Finder:
             )
         if request.level == "page":
             leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
-            funnel = with_pages(funnel, bound, self._pages, page_segments(segments), leaves, self._timer)
-        residuals = residuals_of(predicate, funnel.kept, head.schema, request)
-        token = self._tokens.following(head.snapshot_id, request, next_position(funnel))
-        text = text_of(predicate) if request.explain else ""
-        found = found_by(head, segments, funnel, request, columns, text, residuals=residuals, next_page_token=token)
-        if not request.reader_columns:
-            return found
-        own_blocks = TableLayout(table_root(self._root, head.table_id)).blocks + "/"
-        answer = with_reader_columns(found.answer, head, funnel.kept, request, own_blocks)
-        return msgspec.structs.replace(found, answer=answer)
+            result = with_pages(result, bound, self._pages, page_segments(segments), leaves, self._timer)
+        answer = result.answer
+        if request.explain:
+            report = msgspec.structs.replace(answer.report, filter=text_of(predicate))
+            answer = msgspec.structs.replace(answer, report=report)
+        if result.next_position is not None:
+            token = self._tokens.write(head.snapshot_id, request, result.next_position)
+            answer = msgspec.structs.replace(answer, next_page_token=token)
+        result = msgspec.structs.replace(result, answer=answer, shape=request.shape, column_ids=columns)
+        if request.residuals or request.explain:
+            result = with_residuals(result, predicate, head.schema, request)
+        if request.reader_columns:
+            own_blocks = TableLayout(table_root(self._root, head.table_id)).blocks + "/"
+            result = with_reader_columns(result, head, request, own_blocks)
+        return result
 
     def _remembered(
-        self, pruning: Pruning, snapshot_id: str, filter: Evaluator, max_blocks: int | None, max_tests: int | None
-    ) -> Funnel:
-        """Returns what a filter alone leaves of a snapshot, which never changes."""
-        name = (snapshot_id, filter.key)
-        known = self._funnels.get(name)
+        self,
+        layers: Layers,
+        load: OpenSegment,
+        load_many: Load | None,
+        bound: BoundPredicate,
+        max_blocks: int | None,
+        max_tests: int | None,
+    ) -> PruneResult:
+        """What a filter alone leaves of a snapshot, which never changes."""
+        head = layers.head
+        key = FilterKey.of(bound)
+        name = (head.snapshot_id, key)
+        known = self._results.get(name)
         if known is not None:
-            return pruning.again(known)
-        found = pruning.run(filter, max_blocks=max_blocks, max_tests=max_tests)
-        if any(use.failure is not None for use in found.indexes):  # it may be readable next time
-            return found
-        self._funnels.put(name, found.remembered(), found.size_bytes + filter.key.size_bytes + _FUNNEL_BYTES)
+            return PruneResult(
+                answer=known[0],
+                selection=known[1],
+                segments=layers.segments,
+                schema_id=head.schema.schema_id,
+                open_segment=load,
+            )
+        pruning = Pruning(layers, load, self._timer, load_many)
+        found = pruning.run(Evaluator(bound, key), max_blocks=max_blocks, max_tests=max_tests)
+        report = found.answer.report
+        if found.selection is None or any(use.failure is not None for use in report.indexes):
+            return found  # an index may be read the next time
+        stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in report.stages])
+        report = msgspec.structs.replace(report, stages=stages, reused_blocks=0, from_cache=True)
+        size_bytes = found.selection.size_bytes + held_bytes(report.not_used) + held_bytes(report.indexes)
+        self._results.put(
+            name,
+            (msgspec.structs.replace(found.answer, report=report), found.selection),
+            size_bytes + key.size_bytes + _RESULT_BYTES,
+        )
         return found
 
+    def _feedback_of(self, head: Snapshot) -> FeedbackSource | None:
+        """What readers reported, where the table wants it to be believed."""
+        return self.feedback if self.feedback is not None and is_enabled(head.properties) else None
+
     def _told(
-        self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest, max_blocks: int | None
-    ) -> Funnel:
-        """Removes blocks that readers found empty; this feedback changes, so it is not part of the cached result.
+        self,
+        feedback: FeedbackSource,
+        result: PruneResult,
+        layers: Layers,
+        predicate: Predicate,
+        request: PruneRequest,
+        max_blocks: int | None,
+    ) -> PruneResult:
+        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept.
 
         Raises NotNow for more than ``max_blocks`` blocks, or for blocks whose keys are not in memory.
         """
-        if self.feedback is None or not funnel.kept:
-            return funnel
+        if not result.block_count:
+            return result
         keys = self._held_keys_of(layers)
         if max_blocks is None:
             keys = self._keys_of(layers.segments, layers.sidecar)
-        told = told_of(self.feedback, layers.head, predicate, request, keys, self._timer)
+        told = told_of(feedback, layers.head, predicate, request, keys, self._timer)
         if told is None:
-            return funnel
-        if max_blocks is not None and block_count_of(funnel.kept) > max_blocks:
+            return result
+        if max_blocks is not None and result.block_count > max_blocks:
             raise NotNow
-        kept = told.refine(funnel.kept)
-        return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)
+        parts = tuple(result.parts())
+        left = told.refine(parts)
+        report = msgspec.structs.replace(result.answer.report, feedback=told.use)
+        return msgspec.structs.replace(
+            result,
+            answer=msgspec.structs.replace(result.answer, report=report),
+            selection=result.selection if left is parts else result.only(left),
+        )
 
     def _keys_of(self, segments: Sidecar, refs: SidecarRefs) -> Callable[[int], BlockKeys]:
         """Returns a function that gives the block keys of a segment by its row."""

@@ -16,8 +16,7 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind, SnapshotPointer
 from lamella.snapshot.prune.block_layer import Layers, number_of_segment
 from lamella.snapshot.prune.outcome import NONE
-from lamella.snapshot.prune.result import Found
-from lamella.snapshot.prune.selection import Codes, KeptBlocks
+from lamella.snapshot.prune.result import Codes, PruneResult
 from lamella.snapshot.warehouse.layouts import Key, LayoutScan, key_of
 from lamella.snapshot.warehouse.manifests import Manifests
 
@@ -181,7 +180,7 @@ class LayerMaps:
         )
 
     @staticmethod
-    def verdicts(found: Found, layer_map: LayerMap) -> Codes:
+    def verdicts(found: PruneResult, layer_map: LayerMap) -> Codes:
         """Returns a prune's verdict of every block (codes of :mod:`lamella.snapshot.prune.outcome`); NONE: it is not
         kept.
 
@@ -190,20 +189,17 @@ class LayerMaps:
         """
         if found.answer.snapshot_id != layer_map.snapshot_id:
             raise ValueError("the prune is of another snapshot than the map")
-        if found.parts is None:
+        selection = found.selection
+        if selection is None:
             raise ValueError("the prune was asked for segments only")
         codes = np.zeros(len(layer_map), dtype=np.uint8)
-        kept = found.parts
-        if not isinstance(kept, KeptBlocks):
-            for part in kept:
-                codes[layer_map.starts[part.segment] + part.rows] = part.codes
-            return codes
-        if kept.whole.any():
+        if selection.whole.any():
             of_segments = np.zeros(len(layer_map.segment_id), dtype=np.uint8)
-            of_segments[kept.segments] = kept.whole
+            of_segments[selection.segments] = selection.whole
             codes = of_segments[layer_map.segment]
-        first = np.repeat(layer_map.starts[kept.segments], np.diff(kept.offsets))
-        codes[first + kept.rows] = kept.codes
+        tested = selection.tested()
+        first = np.repeat(layer_map.starts[selection.segments], np.diff(tested.offsets))
+        codes[first + tested.rows] = tested.codes
         return codes
 
     @staticmethod

@@ -17,10 +17,10 @@ from lamella.snapshot.prune.aggregate import Aggregation, read_plan
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
 from lamella.snapshot.prune.block_layer import number_of_segment
 from lamella.snapshot.prune.difference import Side, difference
-from lamella.snapshot.prune.options import single_requests
+from lamella.snapshot.prune.options import Allowance, single_requests
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.prune.result import Allowance, answer_of, entry_count
+from lamella.snapshot.prune.writer import answer_of, entry_count
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import (

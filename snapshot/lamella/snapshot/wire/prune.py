@@ -114,8 +114,8 @@ class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     failure: str | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the answer was computed. Totals are those of the snapshot.
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How the answer came about. Totals are the snapshot's own.
 
     ``from_cache``: the same query was answered for this snapshot before; the stages are those of that query, and took
     no time now. ``reused_blocks``: blocks that an earlier prune, possibly of another snapshot, had tested with this
@@ -343,7 +343,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
 
 
-class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The blocks to read (by ``shape`` in ``blocks``, ``block_columns`` or ``block_ranges``), or the segments.
 
     ``reader_columns``: those of the request whose statistics in the blocks' own footers can be trusted, in every block

@@ -1,4 +1,8 @@
-"""Answers as JSON, put together from the texts of segments."""
+"""The blocks of an answer as arrays and as JSON text, segment by segment, without a Python object for each.
+
+Segments never change. So what answers say of their blocks is made once as text and kept, and an answer of neighbouring
+blocks is cut out of it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,116 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.cache import BoundedCache, CacheNamespace
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.prune.encode.blocks import OWN_SCHEMA, Gathered, Numbers, slabs
 from lamella.snapshot.prune.outcome import ALL
-from lamella.snapshot.prune.result import VERDICTS, Found, answer_of
-from lamella.snapshot.prune.selection import Indexes, KeptBlocks, runs_of
-from lamella.snapshot.wire import PruneAnswer
+from lamella.snapshot.prune.result import VERDICTS, Codes, Indexes, PruneResult
+
+#: Where no schema id is to be said.
+OWN_SCHEMA = -1
+
+
+class Slab(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one segment, arrays of equal length. ``schema_id``: :data:`OWN_SCHEMA` for the snapshot's own."""
+
+    location: pa.Array
+    numbers: Numbers
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What of blocks is no text."""
+
+    row_count: Indexes
+    file_size: Indexes
+    codes: Codes
+    column_size_bytes: Indexes | None
+    schema_id: Indexes | None
+    residual: Indexes | None
+
+
+def slabs(result: PruneResult) -> Iterator[Slab]:
+    """The blocks of an answer in the snapshot's sequence, segment by segment; segments without any are left out."""
+    begin = 0
+    for part in result.parts():
+        count = len(part.rows)
+        if not count:
+            continue
+        sidecar = part.sidecar
+        rows = None if count == len(sidecar) else part.rows
+        sizes = None
+        if result.column_ids is not None:
+            sizes = _taken(sidecar.column_size_bytes(result.column_ids), rows)
+        yield Slab(
+            location=sidecar.text_array("location", rows),
+            numbers=Numbers(
+                row_count=_taken(sidecar.numbers("row_count"), rows),
+                file_size=_taken(sidecar.numbers("file_size"), rows),
+                codes=part.codes,
+                column_size_bytes=sizes,
+                schema_id=_older(sidecar.written_with(), part.rows, result.schema_id),
+                residual=None if result.residual is None else result.residual[begin : begin + count],
+            ),
+        )
+        begin += count
+
+
+def _older(written_with: int | Indexes, rows: Indexes, current: int) -> Indexes | None:
+    """The schemas of blocks that do not have the current one; None when all have."""
+    if isinstance(written_with, int):
+        return None if written_with == current else np.full(len(rows), written_with, dtype=np.int64)
+    ids = written_with[rows]
+    return None if (ids == current).all() else np.where(ids == current, OWN_SCHEMA, ids)
+
+
+def _taken(values: Indexes, rows: npt.NDArray[np.int64] | None) -> Indexes:
+    return values if rows is None else values[rows]
+
+
+class Gathered:
+    """17 bytes a block, and 8 more for each of the members that not every answer has."""
+
+    def __init__(self) -> None:
+        self._parts: list[Numbers] = []
+
+    def add(self, numbers: Numbers) -> None:
+        """Take the numbers of the next blocks."""
+        # Copies, since views would hold the whole sidecar.
+        self._parts.append(
+            Numbers(
+                row_count=numbers.row_count.copy(),
+                file_size=numbers.file_size.copy(),
+                codes=numbers.codes,
+                column_size_bytes=numbers.column_size_bytes,
+                schema_id=numbers.schema_id,
+                residual=numbers.residual,
+            )
+        )
+
+    def columns(self) -> list[tuple[str, npt.NDArray[Any]]]:
+        """The members of :class:`~lamella.snapshot.wire.BlockColumns` behind ``location``, without those that are None.
+
+        ``verdict`` as codes, ``schema_id`` with :data:`OWN_SCHEMA` where it is the snapshot's.
+        """
+        parts = self._parts
+        found = [
+            ("row_count", _joined([part.row_count for part in parts])),
+            ("file_size", _joined([part.file_size for part in parts])),
+            ("verdict", _joined([part.codes for part in parts])),
+        ]
+        if parts and parts[0].column_size_bytes is not None:
+            found.append(("column_size_bytes", _joined([part.column_size_bytes for part in parts])))
+        if any(part.schema_id is not None for part in parts):
+            ids = [
+                np.full(len(part.codes), OWN_SCHEMA, dtype=np.int64) if part.schema_id is None else part.schema_id
+                for part in parts
+            ]
+            found.append(("schema_id", _joined(ids)))
+        if parts and parts[0].residual is not None:
+            found.append(("residual", _joined([part.residual for part in parts])))
+        return found
+
+
+def _joined(arrays: list[Any]) -> npt.NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
 
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
@@ -196,7 +305,7 @@ def _numbers(values: Indexes) -> Elements:
 _MAX_BLOCKS: Final = 8_192
 _MAX_BYTES: Final = 1 << 20
 #: Shorter runs cost more to cut out one by one than their blocks cost to write.
-_BLOCKS_A_RUN: Final = 8
+BLOCKS_A_RUN: Final = 8
 #: The texts of segments are made for answers that have one of so many of their blocks.
 _WORTH_PART: Final = 16
 #: Texts of larger sidecars are not made: places in them have four bytes.
@@ -227,54 +336,55 @@ class SegmentTexts:
     def __init__(self, resident: BoundedCache) -> None:
         self._shelf: CacheNamespace[SegmentText] = CacheNamespace(resident, "segment text")
 
-    def answer(self, found: Found, *, opening: bool) -> bytes | None:
+    def answer(self, result: PruneResult, *, opening: bool) -> bytes | None:
         """The whole answer as JSON, the same bytes as from values.
 
         None: it is large, or of another kind (``shape`` "ranges", an order, sizes of columns, older schemas, blocks
         here and there), or ``opening`` is False and a sidecar would have to be opened.
         """
-        parts = found.parts
-        if not isinstance(parts, KeptBlocks) or not _is_of_the_kind(found) or not 0 < found.block_count <= _MAX_BLOCKS:
+        selection = result.selection
+        if selection is None or not _is_of_the_kind(result) or not 0 < selection.block_count <= _MAX_BLOCKS:
             return None
-        if len(parts) * _BLOCKS_A_RUN > found.block_count:
+        if len(selection.segments) * BLOCKS_A_RUN > selection.block_count:
             return None
-        runs = runs_of(parts)
-        if len(runs) * _BLOCKS_A_RUN > found.block_count:
+        runs = selection.runs()
+        if len(runs) * BLOCKS_A_RUN > selection.block_count:
             return None
         if opening:
-            opening = found.block_count * _WORTH_PART >= int(parts.block_counts[parts.segments].sum())
+            in_segments = int(selection.block_counts[selection.segments].sum())
+            opening = selection.block_count * _WORTH_PART >= in_segments
         texts: dict[int, SegmentText] = {}
         cuts = []
         size_bytes = 0
         for place, first, count, code in zip(runs.place, runs.first, runs.count, runs.code, strict=True):
-            text = texts.get(place) or self._text(found, parts, place, opening=opening)
-            if text is None or text.schema_id != found.schema_id:
+            text = texts.get(place) or self._text(result, int(runs.segments[place]), opening=opening)
+            if text is None or text.schema_id != result.schema_id:
                 return None
             texts[place] = text
             size_bytes += text.main.span_bytes(first, count)
             cuts.append(_Cut(text, first, count, code))
         if size_bytes > _MAX_BYTES:
             return None
-        is_records = found.shape == "records"
+        is_records = result.shape == "records"
         pieces = _segment_records(cuts) if is_records else _segment_columns(cuts)
-        answer: Any = msgspec.structs.replace(found.answer, **{"blocks" if is_records else "block_columns": _PLACE})
+        answer: Any = msgspec.structs.replace(result.answer, **{"blocks" if is_records else "block_columns": _PLACE})
         before, _, after = _ENCODE(answer).partition(bytes(_PLACE))
         return b"".join([before, *pieces, after])
 
-    def _text(self, found: Found, parts: KeptBlocks, place: int, *, opening: bool) -> SegmentText | None:
-        name = (found.segments.text_at("companion.sha256", int(parts.segments[place])), found.shape)
+    def _text(self, result: PruneResult, row: int, *, opening: bool) -> SegmentText | None:
+        name = (result.segments.text_at("companion.sha256", row), result.shape)
         text = self._shelf.get(name)
         if text is None and opening:
-            sidecar = parts[place].sidecar
+            sidecar = result.open_segment(row)
             if sidecar.size_bytes > _MAX_SIDECAR_BYTES:
                 return None
-            text = records_text(sidecar) if found.shape == "records" else columns_text(sidecar)
+            text = records_text(sidecar) if result.shape == "records" else columns_text(sidecar)
             self._shelf.put(name, text, text.size_bytes + _TEXT_BYTES)
         return text
 
 
-def _is_of_the_kind(found: Found) -> bool:
-    return found.is_plain and found.shape != "ranges" and found.column_ids is None and found.residual is None
+def _is_of_the_kind(result: PruneResult) -> bool:
+    return result.is_plain and result.shape != "ranges" and result.column_ids is None and result.residual is None
 
 
 def _segment_records(cuts: list[_Cut]) -> list[Data]:
@@ -300,66 +410,3 @@ def _segment_columns(cuts: list[_Cut]) -> list[Data]:
     verdicts = b"".join([_VERDICT_ELEMENTS[cut.code] * cut.count for cut in cuts])
     pieces[-1] = b'],"verdict":[%b]}' % verdicts[:-1]
     return pieces
-
-
-_STEP: Final = 65_536
-
-Chunk = bytes | memoryview
-
-
-def json_chunks(found: Found) -> Iterator[Chunk]:
-    """The answer as JSON, piece by piece."""
-    if not found.is_plain or found.shape == "ranges":
-        yield _ENCODE(answer_of(found))
-        return
-    name, blocks = ("blocks", _records(found)) if found.shape == "records" else ("block_columns", _columns(found))
-    before, after = _around(found.answer, name)
-    yield before
-    yield from blocks
-    yield after
-
-
-def _around(answer: PruneAnswer, streamed: str) -> tuple[bytes, bytes]:
-    """The document in front of the value of one of its members, and behind it."""
-    sides: tuple[list[bytes], list[bytes]] = ([], [])
-    side = sides[0]
-    for name in answer.__struct_fields__:
-        if name == streamed:
-            side = sides[1]
-        else:
-            side.append(b'"%b":%b' % (name.encode(), _ENCODE(getattr(answer, name))))
-    before, after = (b",".join(side) for side in sides)
-    return b'{%b,"%b":' % (before, streamed.encode()), b",%b}" % after
-
-
-def _columns(found: Found) -> Iterator[Chunk]:
-    gathered = Gathered()
-    yield b'{"location":['
-    for number, slab in enumerate(slabs(found)):
-        yield b',"' if number else b'"'
-        yield joined(json_strings(slab.location), '","')
-        yield b'"'
-        gathered.add(slab.numbers)
-    yield b"]"
-    for name, values in gathered.columns():
-        yield b',"%b":[' % name.encode()
-        for begin in range(0, len(values), _STEP):
-            part = values[begin : begin + _STEP]
-            yield b"," if begin else b""
-            if name == "verdict":
-                yield joined(VERDICT_TEXTS.take(pa.array(part)), ",")
-            elif name == "schema_id":
-                yield _ENCODE([None if each == OWN_SCHEMA else each for each in part.tolist()])[1:-1]
-            else:
-                # Through Python's integers, which msgspec writes faster than Arrow casts numbers to text.
-                yield _ENCODE(part.tolist())[1:-1]
-        yield b"]"
-    yield b"}"
-
-
-def _records(found: Found) -> Iterator[Chunk]:
-    yield b"["
-    for number, slab in enumerate(slabs(found)):
-        yield b"," if number else b""
-        yield joined(record_texts(slab.location, slab.numbers), ",")
-    yield b"]"
