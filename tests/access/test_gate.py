@@ -96,7 +96,7 @@ def test_why_a_key_does_not_hold_is_not_told(tmp_path: Path, capfd: pytest.Captu
         wrong = [key_text(b"x" * 32), key[:-1], key + "x", "lamella_", "eyJh.e30.AA"]
         answers = [guarded.ask(each) for each in wrong]
     assert {each.status_code for each in answers} == {401}
-    assert {each.json()["detail"] for each in answers} == {"the key does not hold"}
+    assert {each.json()["detail"] for each in answers} == {"the key is not valid"}
     assert all("details" not in each.json() for each in answers)
     logged = "".join(capfd.readouterr())
     assert '"reason":"unknown"' in logged

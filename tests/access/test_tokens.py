@@ -45,7 +45,7 @@ def refused(issuer: Issuer, token: str) -> str:
     """Why a token is refused; whoever showed it learns only that it is."""
     with pytest.raises(Unauthenticated) as caught:
         issuer.identity(token, AUDIENCE)
-    assert caught.value.message == "the token does not hold"
+    assert caught.value.message == "the token is not valid"
     return str(caught.value.details["reason"])
 
 

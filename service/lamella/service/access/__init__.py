@@ -1,6 +1,6 @@
-"""Who may ask for what: keys and tokens, roles, and the gate that every request comes through.
+"""Authentication and authorization: API keys, tokens, roles, and the check that every request passes.
 
-docs/access.md tells users; docs/decisions/0039-access.md has the reasons.
+docs/access.md is for users; docs/decisions/0039-access.md has the reasons.
 """
 
 from lamella.service.access.authenticator import Authenticator

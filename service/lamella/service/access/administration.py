@@ -1,7 +1,7 @@
-"""Making and revoking keys, giving and taking grants: nobody can give what is not theirs to give.
+"""Creates and revokes keys, adds and removes grants. A caller can only grant what it administers itself.
 
-Who is admin of a place gives grants on it. A key belongs to who made it, and to admins of everything; who made it can
-have it rotated only while still admin of all that it may do, since whoever rotates a key gets its text.
+The admin of a resource gives grants on it. A key belongs to its creator and to server admins. The creator may rotate a
+key only while it is admin of everything that the key may do, because rotation returns the new text of the key.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lamella.snapshot.wire import (
 )
 
 _MAX_GRANTS: Final = 1_000
-#: Grants of one principal on tables of one namespace, one by one.
+#: Most grants of one principal on single tables of one namespace.
 _MAX_IN_ONE: Final = 100
-#: Keys that one who is no admin of everything makes.
+#: Most keys that a principal who is not a server admin can create.
 _MAX_KEYS: Final = 100
 _LONGEST_S: Final = 10 * 366 * 86_400
 _LONGEST_OVERLAP_S: Final = 30 * 86_400
@@ -44,7 +44,10 @@ _KINDS: Final = ("key", "user", "group")
 
 
 class Administration:
-    """``clock`` gives Unix milliseconds, ``random`` bytes that nobody can guess. Its methods wait for the catalog."""
+    """Manages keys and grants. Its methods block on the catalog.
+
+    ``clock`` returns Unix milliseconds; ``random`` returns bytes that cannot be guessed.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,9 @@ class Administration:
         self._random = random
 
     def create_key(self, by: Principal, asked: CreateKey) -> NewKey:
-        """Raises InvalidRequest, AlreadyExists, and what is said to one who is not admin of what the key may do."""
+        """Create a key. Raises InvalidRequest, AlreadyExists, and the errors of a caller that is not admin of the key's
+        grants.
+        """
         name = check_name("key", asked.name)
         if len(asked.grants) > _MAX_GRANTS:
             raise InvalidRequest(f"a key has at most {_MAX_GRANTS} grants, not {len(asked.grants)}", path="$.grants")
@@ -71,7 +76,7 @@ class Administration:
             _check_place(grant)
             check(by, "admin", grant.namespace, grant.table)
         if not asked.grants or asked.requests_per_s is not None:
-            check(by, "admin")  # limits are for who runs the service to set
+            check(by, "admin")  # rate limits are set by server admins only
         self._check_room_for_key(by)
         now_ms = self._clock()
         text = key_text(self._random(RANDOM_BYTES))
@@ -81,7 +86,7 @@ class Administration:
             created_ms=now_ms,
             created_by=by.name,
             expires_ms=None if expires_s is None else now_ms + expires_s * 1000,
-            # a key that may be used so often makes none that may be used oftener
+            # A key with a rate limit of its own cannot create a key with a higher one.
             requests_per_s=by.requests_per_s if asked.requests_per_s is None else asked.requests_per_s,
         )
         grants = [_given(grant, key.principal, by, now_ms) for grant in asked.grants]
@@ -90,7 +95,7 @@ class Administration:
         return NewKey(key=text, info=_info(key, grants))
 
     def keys(self, by: Principal) -> KeyList:
-        """Those that one may know of."""
+        """Return the keys that the caller may see."""
         found = [key for key in self._catalog.api_keys() if _is_theirs(by, key)]
         granted: dict[str, list[GrantInfo]] = {}
         for grant in self._catalog.grants([key.principal for key in found]):
@@ -98,14 +103,14 @@ class Administration:
         return KeyList(keys=tuple(_info(key, granted.get(key.principal, ())) for key in found))
 
     def key(self, by: Principal, name: str) -> KeyInfo:
-        """Raises KeyNotFound, also for one that is another's."""
+        """Return one key. Raises KeyNotFound, also for a key that belongs to somebody else."""
         key = self._theirs(by, name)
         return _info(key, self._catalog.grants([key.principal]))
 
     def rotate_key(self, by: Principal, name: str, asked: RotateKey) -> NewKey:
-        """Give a key a new text; raises InvalidRequest, KeyNotFound, and as :meth:`create_key`.
+        """Give a key a new text. Raises InvalidRequest, KeyNotFound, and the errors of :meth:`create_key`.
 
-        Without another time it lasts as long again as it did: a key that was to end does not cease to.
+        Without a new expiry the key keeps its lifetime, counted from now: a key that expires stays one that expires.
         """
         overlap_s = asked.overlap_s
         if not 0 <= overlap_s <= _LONGEST_OVERLAP_S:
@@ -114,7 +119,7 @@ class Administration:
         before = self._theirs(by, name)
         grants = self._catalog.grants([before.principal])
         for grant in grants:
-            if grant.created_by == by.name:  # what others gave to this key is no matter of its maker's
+            if grant.created_by == by.name:  # the creator need not administer what others granted
                 check(by, "admin", grant.namespace, grant.table)
         if not any(grant.created_by == by.name for grant in grants):
             check(by, "admin")
@@ -129,18 +134,20 @@ class Administration:
             old_until_ms=now_ms + overlap_s * 1000,
             expires_ms=None if expires_s is None else now_ms + expires_s * 1000,
             now_ms=now_ms,
-            by=by.name,  # else who made it could have its text again, with all that it was given since
+            by=by.name,  # otherwise the creator could get the text of a key that others have granted more to
         )
         self._authenticator.forget()
         return NewKey(key=text, info=_info(key, grants))
 
     def revoke_key(self, by: Principal, name: str) -> None:
-        """It ceases to hold here at once, and elsewhere within ``auth_cache_s``; raises KeyNotFound."""
+        """Revoke a key, here at once and elsewhere within ``auth_cache_s``. Raises KeyNotFound."""
         self._catalog.drop_key(self._theirs(by, name).name)
         self._authenticator.forget()
 
     def grants(self, by: Principal, principal: str | None) -> GrantList:
-        """Those on what one is admin of, and one's own; ``principal``: only those to that one."""
+        """Return the grants on what the caller administers, and its own; with ``principal``, only the grants of that
+        one.
+        """
         found = self._catalog.grants(None if principal is None else [principal])
         own = frozenset(by.names)
         return GrantList(
@@ -148,7 +155,10 @@ class Administration:
         )
 
     def give(self, by: Principal, asked: GrantRequest) -> GrantInfo:
-        """In place of another role on the same. Raises InvalidRequest, KeyNotFound, and as :meth:`create_key`."""
+        """Add a grant; it replaces another role on the same resource.
+
+        Raises InvalidRequest, KeyNotFound, and the errors of :meth:`create_key`.
+        """
         principal = _check_principal(asked.principal)
         _check_place(asked)
         check(by, "admin", asked.namespace, asked.table)
@@ -159,7 +169,7 @@ class Administration:
         return grant
 
     def take(self, by: Principal, asked: GrantRequest) -> None:
-        """What is not there is taken away already. Raises as :meth:`give`; what is one's own may be given back."""
+        """Remove a grant; a missing one is no error. A principal may remove its own. Raises as :meth:`give`."""
         principal = _check_principal(asked.principal)
         _check_place(asked)
         if principal != by.name:
@@ -168,7 +178,7 @@ class Administration:
         self._authenticator.forget()
 
     def _check_room(self, grant: GrantInfo) -> None:
-        """Each look-up of a principal reads all of its grants; nobody may burden another one with thousands."""
+        """Limit the grants of a principal: each look-up reads all of them, so thousands would be slow."""
         there = [each for each in self._catalog.grants([grant.principal]) if each.namespace == grant.namespace]
         if len(there) >= _MAX_IN_ONE and not any(each.table == grant.table for each in there):
             raise QuotaExceeded(
@@ -183,7 +193,7 @@ class Administration:
             return
         made = sum(key.created_by == by.name for key in self._catalog.api_keys())
         if made >= _MAX_KEYS:
-            raise QuotaExceeded(f"{by.name} has made {made} keys", limit="keys", most=_MAX_KEYS, used=made + 1)
+            raise QuotaExceeded(f"{by.name} has created {made} keys", limit="keys", most=_MAX_KEYS, used=made + 1)
 
     def _theirs(self, by: Principal, name: str) -> KeyRecord:
         key = self._catalog.key(name)
@@ -224,7 +234,7 @@ def _check_place(grant: Grant) -> None:
 def _check_distinct(grants: Sequence[Grant]) -> None:
     places = [(grant.namespace, grant.table) for grant in grants]
     if len(set(places)) < len(places):
-        raise InvalidRequest("two grants are on the same place; the higher role includes the other", path="$.grants")
+        raise InvalidRequest("two grants name the same resource; the higher role includes the other", path="$.grants")
 
 
 def _check_principal(text: str) -> str:

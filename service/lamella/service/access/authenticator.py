@@ -1,13 +1,13 @@
-"""Authentication of every request: by key, token or log-in cookie, limited by rate; by host name where nobody logs in.
+"""Authenticates every request by key, token or log-in cookie, limits its rate, and checks its host name.
 
-A web page can have a name of its own point to a loopback address, and then read what is served there ("DNS rebinding").
-A browser says that name in ``Host``, so a service that lets everyone on the machine do everything takes only names that
-nobody out there can give: addresses, and names without a dot, such as ``localhost``.
+A web page can point a name of its own at a loopback address and then read what is served there ("DNS rebinding"). The
+browser sends that name in ``Host``. A service without authentication therefore accepts only names that cannot be
+registered on the internet: addresses, and names without a dot such as ``localhost``.
 
-Of a key it has the hash, so that a key that is revoked ends its log-ins. Of a token it has the names, until a time; the
-grants of these are looked up with each page.
+A log-in by key stores the key's hash, so that revoking the key ends its sessions. A log-in by token stores the names
+that the token carries and when it expires; the grants of these names are read again for each page.
 
-It stands before the body is read, so that whoever is refused costs no memory.
+Authentication runs before the body is read, so that a refused request costs no memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _FOREIGN: Final = frozenset({"cross-site", "same-site"})
 
 
 class AllowedHosts:
-    """``allowed``: names beside addresses and those without a dot; without any and ``check_all``, all are taken."""
+    """The host names that requests may use: addresses, names without a dot, and ``allowed``.
+
+    Without ``allowed`` and without ``check_all`` every name is accepted.
+    """
 
     def __init__(self, allowed: Sequence[str], *, check_all: bool) -> None:
         self._allowed = frozenset(name.lower() for name in allowed)
@@ -46,7 +49,7 @@ class AllowedHosts:
         self._seen: set[str] = set()
 
     def check(self, request: HTTPConnection) -> None:
-        """Raises PermissionDenied for another name."""
+        """Raise PermissionDenied for a host name that is not allowed."""
         if not self._is_on:
             return
         given = request.headers.get("host", "")
@@ -55,7 +58,7 @@ class AllowedHosts:
         name = given.rpartition(":")[0] if _has_port(given) else given
         if not self._is_ours(name.lower()):
             raise PermissionDenied(
-                "this service is not asked for by that name; its operator can allow it (allowed_hosts)", reason="host"
+                "the host name of this request is not allowed; the operator can add it to allowed_hosts", reason="host"
             )
         if len(self._seen) < 100:
             self._seen.add(given)
@@ -65,9 +68,9 @@ class AllowedHosts:
 
 
 def refuse_foreign(request: HTTPConnection) -> None:
-    """Raises PermissionDenied for a change that a page of another site has a browser ask for.
+    """Raise PermissionDenied for a change that a page of another site made the browser send.
 
-    It can do so without asking first, as long as the request has no body of a kind that forms cannot send.
+    A page can do so without a CORS preflight if the body has a type that forms can send, or there is no body.
     """
     if request.scope["method"] in _READS:
         return
@@ -75,7 +78,7 @@ def refuse_foreign(request: HTTPConnection) -> None:
     origin = headers.get("origin")
     is_foreign = headers.get("sec-fetch-site") in _FOREIGN
     if is_foreign or (origin is not None and urlsplit(origin).netloc != headers.get("host", "")):
-        raise PermissionDenied("a page of another site asked for this", reason="origin")
+        raise PermissionDenied("the request comes from a page of another site", reason="origin")
 
 
 def _is_plain(name: str) -> bool:
@@ -95,12 +98,12 @@ def _has_port(given: str) -> bool:
 
 
 COOKIE: Final = "lamella_login"
-#: What browsers keep of one cookie, without its name and attributes.
+#: Limit of browsers for one cookie, without its name and attributes.
 _MAX_CHARACTERS: Final = 3_800
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Who logged in. Either ``key_sha256`` or ``names`` is given."""
+    """A log-in. Either ``key_sha256`` or ``names`` is given."""
 
     expires_ms: int
     key_sha256: str | None = None
@@ -111,14 +114,14 @@ _DECODER: Final = msgspec.json.Decoder(Session)
 
 
 class Sessions:
-    """Writes and reads the cookie. ``clock`` gives Unix milliseconds."""
+    """Writes and reads the session cookie. ``clock`` returns Unix milliseconds."""
 
     def __init__(self, secret: bytes, clock: Callable[[], int]) -> None:
         self._tokens = SignedTokens(secret, "lamella log-in", max_characters=_MAX_CHARACTERS)
         self._clock = clock
 
     def of(self, request: HTTPConnection) -> Session | None:
-        """What the cookie of a request says; None: there is none that holds."""
+        """Return the session of a request's cookie; None without a valid one."""
         given = request.cookies.get(COOKIE)
         if given is None:
             return None
@@ -129,7 +132,7 @@ class Sessions:
         return session if self._clock() < session.expires_ms else None
 
     def start(self, response: Response, session: Session, *, secure: bool) -> None:
-        """Have the browser keep it. Names that do not fit are left out: fewer of them never allow more."""
+        """Set the session cookie. Names that do not fit are left out: fewer names never allow more."""
         names = session.names
         text = self._tokens.write(msgspec.json.encode(session))
         while len(text) > _MAX_CHARACTERS and len(names) > 1:
@@ -139,11 +142,11 @@ class Sessions:
         response.set_cookie(COOKIE, text, max_age=lasts_s, path="/ui", httponly=True, samesite="strict", secure=secure)
 
     def end(self, response: Response) -> None:
-        """Have the browser forget it."""
+        """Delete the session cookie."""
         response.delete_cookie(COOKIE, path="/ui", httponly=True, samesite="strict")
 
 
-#: So that an issuer that does not answer takes no thread of those that serve requests, or that look up keys.
+#: Calls to the issuer have their own threads: an issuer that hangs must not block requests or key look-ups.
 _THREADS: Final = 4
 _MAX_WAITING: Final = 64
 _T = TypeVar("_T")
@@ -151,7 +154,10 @@ _SCHEME: Final = "bearer "
 
 
 class Authenticator:
-    """Belongs to one event loop. ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up."""
+    """Authenticates requests. Belongs to one event loop.
+
+    ``clock`` returns Unix milliseconds; ``monotonic`` returns seconds that never go back.
+    """
 
     def __init__(
         self,
@@ -178,8 +184,8 @@ class Authenticator:
         self._hosts = AllowedHosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
         self._metrics = metrics
         self._log = log
-        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="look-ups of keys")
-        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="questions to the issuer of tokens")
+        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="key look-ups")
+        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="calls to the token issuer")
         self._look_ups = SingleFlight()
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s
@@ -188,14 +194,14 @@ class Authenticator:
         self._failures = TokenBuckets(60.0, monotonic)
 
     async def admit(self, request: Request) -> Principal:
-        """Who a request to the API is from, by its ``Authorization``; a browser's cookie is no way in.
+        """Return the principal of an API request by its ``Authorization`` header; cookies do not count here.
 
         Raises:
-            Unauthenticated: it does not say, or what it says does not hold.
-            RateLimited: that one, or its address, asks too often.
-            Overloaded: too many keys or tokens are looked up already.
-            PermissionDenied: the service is asked for by a name that is not its own.
-            Unavailable: nobody can tell now.
+            Unauthenticated: the header is missing or not valid.
+            RateLimited: the principal or its address sends too many requests.
+            Overloaded: too many keys or tokens are being looked up.
+            PermissionDenied: the host name is not allowed.
+            Unavailable: the catalog or the issuer cannot be reached.
         """
         self._hosts.check(request)
         if not self.is_on:
@@ -208,7 +214,7 @@ class Authenticator:
         return self._admitted(request, found)
 
     async def admit_page(self, request: Request) -> Principal:
-        """As :meth:`admit`, to the dashboard, by its cookie."""
+        """Return the principal of a dashboard request by its cookie. Raises as :meth:`admit`."""
         self._hosts.check(request)
         if not self.is_on:
             return self._admitted(request, OPEN)
@@ -225,7 +231,7 @@ class Authenticator:
         return self._admitted(request, found)
 
     async def log_in(self, request: Request, shown: str) -> Principal:
-        """Who shows this key or token in a form. Raises as :meth:`admit`."""
+        """Return the principal of a key or token that was entered in the log-in form. Raises as :meth:`admit`."""
         self._hosts.check(request)
         return await self._found(request, shown)
 
@@ -235,21 +241,22 @@ class Authenticator:
                 raise Unauthenticated("send an API key or a token as Authorization: Bearer ...", reason="none")
             return await self._tried(request, shown)
         except Unauthenticated as error:
-            # Why is for the operator, and not for who tries.
+            # The reason goes to the operator's log only, not to the caller.
             reason = error.details.pop("reason", "other")
             self._metrics.auth_failures.labels(_LABELS.get(reason, "token")).inc()
             self._log.info("not authenticated", reason=reason, client=_address(request))
             raise
 
     async def _tried(self, request: HTTPConnection, shown: str) -> Principal:
-        """Who shows this. What held a while ago is looked at also when others from its address try what does not."""
-        # Of a look-up from before a change of keys nobody learns who asks after it.
+        """Look up a credential. One that was valid lately is looked up even while its address has too many failures."""
+        # The generation is part of the key: a look-up that began before a change of keys must not answer requests after
+        # it.
         key = (self.authenticator.generation, shown)
         within_s = self._wait_s if shown.startswith(PREFIX) else None
         return await self._look_ups.run(key, lambda: self._begun(request, shown), within_s)
 
     def _begun(self, request: HTTPConnection, shown: str) -> Coroutine[Any, Any, Principal]:
-        """A try; those who show the same while it is under way try nothing of their own."""
+        """Begin a look-up. Requests with the same credential wait for it instead of starting their own."""
         is_counted = not self.authenticator.held(shown)
         if is_counted:
             self._count_try(request)
@@ -265,18 +272,20 @@ class Authenticator:
         return looked_up()
 
     async def of_issuer(self, request: HTTPConnection, work: Callable[[], _T]) -> _T:
-        """Do what asks the issuer of tokens, in threads of its own, and count it as a try until it succeeds."""
+        """Run ``work``, which calls the token issuer, in the issuer's threads. It counts as a failure until it
+        succeeds.
+        """
         self._count_try(request)
         found = await self._issuer_threads.run(work)
         self._failures.give_back(_address(request))
         return found
 
     def _count_try(self, request: HTTPConnection) -> None:
-        # Before it is tried: of many at once all would be let by, were they counted only when they have failed.
+        # Counted before it runs: otherwise many attempts at once would all pass before the first one fails.
         wait_s = self._failures.take(_address(request), self._failures_per_s)
         if wait_s is not None:
             self._metrics.rate_limited.labels("failures").inc()
-            raise limited("too many keys or tokens from this address did not hold", wait_s)
+            raise limited("too many keys or tokens from this address were not valid", wait_s)
 
     def _admitted(self, request: Request, principal: Principal) -> Principal:
         set_principal(request, principal)
@@ -286,7 +295,7 @@ class Authenticator:
             wait_s = self._rates.take(name, rate_per_s)
             if wait_s is not None:
                 self._metrics.rate_limited.labels("principal").inc()
-                raise limited(f"{name} asks more than {rate_per_s:g} times a second", wait_s)
+                raise limited(f"{name} sends more than {rate_per_s:g} requests a second", wait_s)
         return principal
 
     def _near(self, session: Session) -> Principal | None:
@@ -300,7 +309,7 @@ class Authenticator:
         return self.authenticator.by_names(session.names, session.expires_ms)
 
 
-#: Few, so that metrics stay few.
+#: A short list, so that metrics have few labels.
 _LABELS: Final = {"none": "none", "form": "key", "unknown": "key", "expired": "expired"}
 
 
@@ -319,7 +328,7 @@ def _issuer(settings: Settings, monotonic: Callable[[], float]) -> Issuer | None
 
 
 def _bearer(request: HTTPConnection) -> str | None:
-    """What ``Authorization`` shows (RFC 6750, section 2.1); None: nothing of that kind."""
+    """Return the bearer token of ``Authorization`` (RFC 6750, section 2.1); None without one."""
     for name, value in request.scope["headers"]:
         if name == b"authorization":
             text: str = value.decode("latin-1")
@@ -328,7 +337,7 @@ def _bearer(request: HTTPConnection) -> str | None:
 
 
 def _address(request: HTTPConnection) -> str:
-    """Whom failures are counted for; a client has all of the last 64 bits of its IPv6 address to choose from."""
+    """Return the address that failures count for: of IPv6 the first 64 bits, since a client can choose the rest."""
     host = "" if request.client is None else request.client.host
     try:
         address = ipaddress.ip_address(host)

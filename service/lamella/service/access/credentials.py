@@ -1,7 +1,7 @@
-"""From the credentials of a request to its principal, cached for a few seconds; look-ups and their rate limits.
+"""Maps the credentials of a request to its principal, with a cache of a few seconds; look-ups and rate limits.
 
-What is kept is as old as ``auth_cache_s`` at most, so a key that is revoked, or a grant that is taken away, has no
-effect on any replica after that; on the one that was told, at once.
+A cached entry is at most ``auth_cache_s`` old. After that a revoked key or a removed grant has no effect on any
+replica; on the replica that made the change it has none at once.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lamella.service.catalog import Catalog, KeyRecord
 from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated, Unavailable
 from lamella.snapshot.tokens import PREFIX, is_key, key_sha256
 
-#: Names that are remembered, those used last. Who is forgotten starts with a full bucket.
+#: How many names the buckets remember, those used last. A forgotten name starts again with a full bucket.
 _MAX_NAMES: Final = 10_000
-#: Nobody is told to come back later than that; a rate may be as good as none.
+#: Longest ``Retry-After``; the configured rate may be close to zero.
 _LONGEST_S: Final = 86_400
 
 
 class TokenBuckets:
-    """One bucket for each name, which holds what comes in ``burst_s`` seconds, and one token at least.
+    """A token bucket for each name. It holds the tokens of ``burst_s`` seconds, and at least one.
 
-    Belongs to one event loop. ``clock`` gives seconds that only go up.
+    Belongs to one event loop. ``clock`` returns seconds that never go back.
     """
 
     def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MAX_NAMES) -> None:
@@ -42,7 +42,7 @@ class TokenBuckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str, rate_per_s: float) -> float | None:
-        """Take a token; None when there was one, else the seconds until there is."""
+        """Take a token. Returns None if there was one, otherwise the seconds until there is."""
         wait_s, level, now = self._look(name, rate_per_s)
         self._levels[name] = (level if wait_s is not None else level - 1, now)
         self._levels.move_to_end(name)
@@ -51,13 +51,13 @@ class TokenBuckets:
         return wait_s
 
     def give_back(self, name: str) -> None:
-        """Put back the token that was taken last."""
+        """Return the token that was taken last."""
         found = self._levels.get(name)
         if found is not None:
             self._levels[name] = (found[0] + 1, found[1])
 
     def wait_s(self, name: str, rate_per_s: float) -> float | None:
-        """As :meth:`take`, and the token stays."""
+        """Return the same as :meth:`take` without taking a token."""
         return self._look(name, rate_per_s)[0]
 
     def _look(self, name: str, rate_per_s: float) -> tuple[float | None, float, float]:
@@ -69,12 +69,12 @@ class TokenBuckets:
 
 
 def limited(what: str, wait_s: float) -> RateLimited:
-    """The error that says when to come back."""
+    """Return the error that tells the client when to retry."""
     return RateLimited(what, retry_after_s=max(1, math.ceil(min(wait_s, _LONGEST_S))), limit="rate")
 
 
 class SingleFlight:
-    """Belongs to one event loop."""
+    """Runs one look-up for all requests that need it. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[Principal]] = {}
@@ -82,12 +82,12 @@ class SingleFlight:
     async def run(
         self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, Principal]], within_s: float | None = None
     ) -> Principal:
-        """What the look-up of ``key`` finds or raises; ``begin`` begins it (or raises) where none is under way.
+        """Return or raise what the look-up of ``key`` does; ``begin`` starts one if none is running.
 
-        It goes on when nobody waits for it any more, so that what it finds is there for those who ask again.
+        The look-up goes on when nobody waits for it any more, so that the next request finds its result.
 
         Raises:
-            Unavailable: it takes longer than ``within_s`` seconds (None: as long as it takes).
+            Unavailable: it takes longer than ``within_s`` seconds (None: no limit).
         """
         running = self._running.get(key)
         if running is None:
@@ -95,29 +95,29 @@ class SingleFlight:
             running.add_done_callback(lambda done: self._end(key, done))
         await asyncio.wait([running], timeout=within_s)
         if not running.done():
-            raise Unavailable("who asks could not be looked up in time", retry_after_s=1, limit="look_up")
+            raise Unavailable("the key or token could not be looked up in time", retry_after_s=1, limit="look_up")
         error = running.exception()
         if isinstance(error, LamellaError):
-            raise type(error)(error.message, **error.details) from error  # callers take details from theirs
+            raise type(error)(error.message, **error.details) from error  # every caller raises its own copy
         return running.result()
 
     def _end(self, key: Hashable, done: asyncio.Task[Principal]) -> None:
         del self._running[key]
         if not done.cancelled():
-            done.exception()  # asked for here too: perhaps nobody waits for it
+            done.exception()  # marks the error as handled: there may be no caller left
 
 
 _MAX_KEPT: Final = 10_000
 _HELD_S: Final = 3_600.0
-#: How long after a use of a key was noted it is noted again.
+#: Shortest time between two notes of a key's use.
 _USED_EVERY_MS: Final = 60_000
 ROOT_NAME: Final = "root"
 
 
 class CredentialCache:
-    """Knows keys and tokens. :meth:`near` is for the event loop; the others wait, and may be called from many threads.
+    """Looks up keys and tokens. :meth:`near` is for the event loop; the other methods block and are thread-safe.
 
-    ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up.
+    ``clock`` returns Unix milliseconds; ``monotonic`` returns seconds that never go back.
     """
 
     def __init__(
@@ -143,36 +143,36 @@ class CredentialCache:
 
     @property
     def generation(self) -> int:
-        """Another number after each :meth:`forget`: what was asked before it may be old."""
+        """Return a number that changes with each :meth:`forget`; results of an earlier generation may be outdated."""
         return self._generation
 
     def near(self, shown: str) -> Principal | None:
-        """Who shows this, if that was asked a moment ago and holds still."""
+        """Return the principal of a credential that is in the cache and valid; otherwise None."""
         return self._near(_digest(b"shown", shown))
 
     def held(self, shown: str) -> bool:
-        """Whether this was a key or token within the last hour; it may not be any more."""
+        """Return whether this credential was valid within the last hour; it may not be valid any more."""
         with self._lock:
             return _digest(b"shown", shown) in self._held
 
     def note_held(self, shown: str) -> None:
-        """Note that it is one."""
+        """Note that this credential was valid."""
         with self._lock:
             self._held[_digest(b"shown", shown)] = None
 
     def find(self, shown: str) -> Principal:
-        """Who shows this key or token.
+        """Return the principal of a key or token.
 
         Raises:
-            Unauthenticated: nobody, or not any more.
-            Unavailable: the catalog, or the issuer of tokens, does not answer.
+            Unauthenticated: it is not valid, or not any more.
+            Unavailable: the catalog or the token issuer does not answer.
         """
         if shown.startswith(PREFIX):
             if not is_key(shown):
-                raise Unauthenticated("the key does not hold", reason="form")
+                raise Unauthenticated("the key is not valid", reason="form")
             return self._keep(_digest(b"shown", shown), lambda: self._of_key(key_sha256(shown)))
         if self.issuer is None:
-            raise Unauthenticated("the key does not hold", reason="form")
+            raise Unauthenticated("the key is not valid", reason="form")
         issuer = self.issuer
 
         def found() -> Principal:
@@ -182,23 +182,23 @@ class CredentialCache:
         return self._keep(_digest(b"shown", shown), found)
 
     def near_key(self, sha256: str) -> Principal | None:
-        """As :meth:`near`, by a key's hash."""
+        """Return the cached principal of a key's hash, as :meth:`near` does."""
         return self._near(_digest(b"key", sha256))
 
     def by_key(self, sha256: str) -> Principal:
-        """Who has the key of this hash; raises Unauthenticated, Unavailable."""
+        """Return the principal of a key's hash. Raises Unauthenticated, Unavailable."""
         return self._keep(_digest(b"key", sha256), lambda: self._of_key(sha256))
 
     def near_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
-        """As :meth:`near`, by names that a token once said."""
+        """Return the cached principal of the names of a token, as :meth:`near` does."""
         return self._near(_names_digest(names, expires_ms))
 
     def by_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
-        """One of these names; raises Unauthenticated from that time on, Unavailable."""
+        """Return the principal of a token's names. Raises Unauthenticated after ``expires_ms``, Unavailable."""
         return self._keep(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
 
     def forget(self) -> None:
-        """Ask anew from now on: keys or grants were changed."""
+        """Drop the cache, because keys or grants have changed."""
         with self._lock:
             self._generation += 1
             self._kept.clear()
@@ -216,7 +216,7 @@ class CredentialCache:
         if found.expires_ms is not None and self._clock() >= found.expires_ms:
             raise Unauthenticated("the key or token has expired", reason="expired")
         with self._lock:
-            if generation == self._generation:  # else it may be from before a change that was acknowledged
+            if generation == self._generation:  # otherwise the principal may be from before an acknowledged change
                 self._kept[digest] = found
         return found
 
@@ -226,7 +226,7 @@ class CredentialCache:
         key = self._catalog.key_of(sha256)
         now_ms = self._clock()
         if key is None or not _holds(key, sha256, now_ms):
-            raise Unauthenticated("the key does not hold", reason="unknown" if key is None else "expired")
+            raise Unauthenticated("the key is not valid", reason="unknown" if key is None else "expired")
         rights = Rights(self._catalog.grants([key.principal]))
         if key.used_ms is None or now_ms - key.used_ms >= _USED_EVERY_MS:
             self._note_use(key, now_ms)
@@ -246,7 +246,7 @@ class CredentialCache:
         try:
             self._catalog.note_key_use(key.name, now_ms)
         except LamellaError:
-            return  # it is for people to look at; the request goes on
+            return  # the time of use is for people to read; the request goes on
 
 
 def _holds(key: KeyRecord, sha256: str, now_ms: int) -> bool:

@@ -1,8 +1,8 @@
-"""Tokens of an OpenID Connect issuer: its keys (JWKS, RFC 7517), and who a token says that a request is from.
+"""Verifies tokens of an OpenID Connect issuer: the issuer's keys (JWKS, RFC 7517) and the identity in a token.
 
-A token counts when its signature is by a key that the issuer publishes now, it is for this service (``aud``), and the
-time is within its own, give or take ``leeway_s``. Only algorithms with a public key are taken: with others, whoever can
-check a token could make one (RFC 8725, section 3.1).
+A token is valid if its signature is by a key that the issuer publishes now, its audience (``aud``) is this service, and
+the current time is within its lifetime, plus or minus ``leeway_s``. Only algorithms with a public key are accepted:
+with the others, everyone who can check a token could also make one (RFC 8725, section 3.1).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, Unauthenticated, Unavailable
 
-#: The keys are read anew after so long; when an unknown one is named, after so long at the earliest; and when the
-#: issuer does not answer, those that are known are believed for so long.
+#: The issuer's keys are read again after this time. An unknown key name triggers a read at most this often. If the
+#: issuer does not answer, the known keys are used for this long.
 _FRESH_S: Final = 300.0
 _SOONEST_S: Final = 10.0
 _STALE_S: Final = 86_400.0
 #: RFC 7518, section 3.3.
 _MIN_RSA_BITS: Final = 2_048
 
-#: By its name (a number where it has none), and then by the algorithms that it can be used with.
+#: Keys by name (a number if it has none), then by the algorithms that they can be used with.
 _Keys = dict[str | int, dict[str, jwt.PyJWK]]
 
 
 class IssuerKeys:
-    """May be asked from several threads at once. ``read`` gives the issuer's document, or raises Unavailable.
+    """The keys of one issuer. Thread-safe. ``read`` returns the issuer's document or raises Unavailable.
 
-    ``algorithms``: those that count; a key is used with one that its own ``alg`` names, or its kind allows, and never
-    with what only a token says. ``monotonic`` gives seconds that only go up.
+    ``algorithms``: the accepted ones. A key is used with an algorithm that its own ``alg`` names or its kind allows,
+    never with one that only the token names. ``monotonic`` returns seconds that never go back.
     """
 
     def __init__(self, read: Callable[[], Any], algorithms: Sequence[str], monotonic: Callable[[], float]) -> None:
@@ -50,17 +50,17 @@ class IssuerKeys:
         self._failure = Unavailable("the issuer's keys have not been read", retry_after_s=_SOONEST_S)
 
     def find(self, name: object, algorithm: object) -> jwt.PyJWK | None:
-        """The key of that name (None: the only one that there is), for that algorithm; None: it publishes none.
+        """Return the key of that name (None: the only key) for that algorithm; None if the issuer publishes none.
 
-        Raises Unavailable where the keys are not known, or have not been for a day.
+        Raises Unavailable if the keys were never read, or not within a day.
         """
         if algorithm not in self._algorithms:
             return None
         if self._known(name, algorithm) is None:
-            with self._lock:  # one reads them for all who wait
+            with self._lock:  # one thread reads the keys for all that wait
                 self._refresh()
         elif self._age_s() >= _FRESH_S and self._lock.acquire(blocking=False):
-            # The others go on with what is known: an issuer that hangs must not hold up everyone.
+            # The other threads use the known keys: an issuer that hangs must not block them.
             try:
                 self._refresh()
             finally:
@@ -81,7 +81,7 @@ class IssuerKeys:
         return float("inf") if self._read_at is None else self._monotonic() - self._read_at
 
     def _refresh(self) -> None:
-        """Read the keys, unless that was just tried: names that are made up must not have them read again."""
+        """Read the keys, unless that was tried a moment ago: tokens with invented key names must not cause reads."""
         if self._tried_at is not None and self._monotonic() - self._tried_at < _SOONEST_S:
             return
         try:
@@ -90,13 +90,13 @@ class IssuerKeys:
         except Unavailable as error:
             self._failure = error
         finally:
-            self._tried_at = self._monotonic()  # from its end: it may have waited for long
+            self._tried_at = self._monotonic()  # counted from the end, since the read may have taken long
 
 
 def signing_keys(document: Any, algorithms: Sequence[str]) -> _Keys:
-    """The keys of a document that signatures by one of these algorithms can be checked with.
+    """Return the keys of a JWKS document that can check signatures by one of these algorithms.
 
-    Raises Unavailable for a document that is none of keys. One that cannot be used takes nothing from the others.
+    Raises Unavailable if the document is not a JWKS. Keys that cannot be used are skipped.
     """
     listed = document.get("keys") if isinstance(document, Mapping) else None
     if not isinstance(listed, list):
@@ -127,20 +127,22 @@ ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 _MAX_CHARACTERS: Final = 16_384
-#: A name of the catalog's column, with its kind in front.
+#: Longest principal name; the catalog's column also holds its kind.
 _MAX_NAME: Final = 240
 _MAX_GROUPS: Final = 1_000
 _MAX_DOCUMENT_BYTES: Final = 1 << 20
 _FETCH_TIMEOUT_S: Final = 10.0
-#: The end of the year 9999: a later one is as good as none.
+#: The end of the year 9999, in place of any later expiry.
 _LATEST_S: Final = 253_402_300_799
 
-#: Gives the JSON document at an address.
+#: Returns the JSON document at an address.
 Fetch = Callable[[str], Any]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a token is about. ``names``: of grants, the user's own first. ``claims``: all that the token says."""
+    """The subject of a token. ``names``: those that grants can name, the user's own first. ``claims``: all of the
+    token's.
+    """
 
     names: tuple[str, ...]
     expires_ms: int
@@ -148,10 +150,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Issuer:
-    """Checks the tokens of one issuer. May be asked from several threads at once.
-
-    ``monotonic`` gives seconds that only go up.
-    """
+    """Checks the tokens of one issuer. Thread-safe. ``monotonic`` returns seconds that never go back."""
 
     def __init__(
         self,
@@ -182,36 +181,36 @@ class Issuer:
         self._keys = IssuerKeys(self._read_keys, self._algorithms, monotonic)
 
     def identity(self, token: str, audience: str) -> Identity:
-        """Whom a token is about.
+        """Return the identity of a token.
 
         Raises:
-            Unauthenticated: it does not hold.
+            Unauthenticated: the token is not valid.
             Unavailable: the issuer's keys are not known, and it does not answer.
         """
         claims = self._claims(token, audience)
         subject = _claim(claims, self._subject_claim)
         if not isinstance(subject, str) or not _is_name(subject):
-            raise Unauthenticated("the token does not hold", reason="subject")
+            raise Unauthenticated("the token is not valid", reason="subject")
         until_s = min(int(claims["exp"]), _LATEST_S) + self._leeway_s
         return Identity(names=(f"user:{subject}", *self._groups(claims)), expires_ms=int(until_s * 1000), claims=claims)
 
     def document(self) -> dict[str, Any]:
-        """What the issuer says of itself (OpenID Connect Discovery, section 4). Raises Unavailable."""
+        """Return the issuer's metadata (OpenID Connect Discovery, section 4). Raises Unavailable."""
         if self._document is None:
             found = self._get(self.url.rstrip("/") + "/.well-known/openid-configuration")
             if not isinstance(found, dict) or found.get("issuer") != self.url:
-                raise Unavailable("the issuer's description is of another issuer", retry_after_s=30)
+                raise Unavailable("the metadata belongs to another issuer", retry_after_s=30)
             self._document = found
         return self._document
 
     def _claims(self, token: str, audience: str) -> dict[str, Any]:
         if len(token) > _MAX_CHARACTERS:
-            raise Unauthenticated("the token does not hold", reason="too long")
+            raise Unauthenticated("the token is not valid", reason="too long")
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.find(header.get("kid"), header.get("alg"))
             if key is None:
-                raise Unauthenticated("the token does not hold", reason="key")
+                raise Unauthenticated("the token is not valid", reason="key")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -222,7 +221,7 @@ class Issuer:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except (jwt.PyJWTError, OverflowError, RecursionError) as error:
-            raise Unauthenticated("the token does not hold", reason=type(error).__name__) from error
+            raise Unauthenticated("the token is not valid", reason=type(error).__name__) from error
         return claims
 
     def _groups(self, claims: dict[str, Any]) -> tuple[str, ...]:
@@ -238,18 +237,18 @@ class Issuer:
         try:
             return self._fetch(url)
         except (OSError, ValueError) as error:
-            raise Unavailable("the issuer of tokens does not answer", retry_after_s=5) from error
+            raise Unavailable("the token issuer does not answer", retry_after_s=5) from error
 
 
 def fetch_json(url: str) -> Any:
-    """The JSON document at an ``http`` or ``https`` address. Raises OSError, ValueError."""
+    """Return the JSON document at an ``http`` or ``https`` address. Raises OSError, ValueError."""
     return exchange_json(url, None)
 
 
 def exchange_json(url: str, body: bytes | None) -> Any:
-    """As :func:`fetch_json`; with a ``body``, a form is sent."""
+    """Return the JSON document at an address as :func:`fetch_json`; with ``body``, send a form."""
     if not url.startswith(("https://", "http://")):
-        raise ValueError("not an address of the web")
+        raise ValueError("not an http or https address")
     headers = {"Accept": "application/json"}
     if body is not None:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -258,20 +257,20 @@ def exchange_json(url: str, body: bytes | None) -> Any:
         with urllib.request.urlopen(asked, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310  # see above
             data = answer.read(_MAX_DOCUMENT_BYTES + 1)
     except urllib.error.HTTPError as error:
-        with error:  # it holds the connection
+        with error:  # the error holds the connection
             raise OSError(f"status {error.code}") from None
     except http.client.HTTPException as error:
-        raise OSError(f"the answer is no HTTP: {type(error).__name__}") from error
+        raise OSError(f"the answer is not HTTP: {type(error).__name__}") from error
     if len(data) > _MAX_DOCUMENT_BYTES:
         raise ValueError("the document is too large")
     try:
         return json.loads(data)
     except RecursionError as error:
-        raise ValueError("the document is too deep") from error
+        raise ValueError("the document is nested too deeply") from error
 
 
 def _claim(claims: dict[str, Any], name: str) -> Any:
-    """A claim by its name, or by the way to it (``realm_access.roles``)."""
+    """Return a claim by its name, or by its path (``realm_access.roles``)."""
     if name in claims:
         return claims[name]
     found: Any = claims

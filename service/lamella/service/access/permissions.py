@@ -1,4 +1,4 @@
-"""The check of the permission that an operation needs, by the request and who sent it."""
+"""The permission that an operation requires: a role on a resource. An operation cannot be declared without one."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def check_decided(permission: Permission, request: Request) -> None:
 
 
 def require(request: Request, role: Role, namespace: str | None = None, table: str | None = None) -> None:
-    """The decision of an operation that needs what its request says; raises as :func:`check`."""
+    """Check a role that depends on the content of the request. Raises as :func:`check`."""
     request.scope[_DECIDED] = True
     check(principal_of(request), role, namespace, table)
 
 
 def require_sight(request: Request, namespace: str) -> Principal:
-    """The decision of an operation for whoever may know of a namespace, and shows what that one may see of it.
+    """Check that the principal may know of a namespace, and return it; the handler shows only what it may see.
 
     Raises NamespaceNotFound.
     """
@@ -52,7 +52,7 @@ def require_sight(request: Request, namespace: str) -> Principal:
 
 
 def decided(request: Request) -> Principal:
-    """Note that an operation shows each principal only what it may see, and give that principal."""
+    """Note that the handler filters its answer by principal, and return the principal."""
     request.scope[_DECIDED] = True
     return principal_of(request)
 
@@ -60,11 +60,11 @@ def decided(request: Request) -> Principal:
 def check(principal: Principal, role: Role, namespace: str | None = None, table: str | None = None) -> None:
     """Raise unless the principal has the role there.
 
-    Where it may not read, the answer is what it would be if nothing were there, word for word.
+    For a resource that the principal may not read, the error is exactly the one of a missing resource.
 
     Raises:
-        NamespaceNotFound, TableNotFound: it may not know of them.
-        PermissionDenied: it may, but not do this.
+        NamespaceNotFound, TableNotFound: the principal may not know that it exists.
+        PermissionDenied: the principal may see it, but not do this.
     """
     rights = principal.rights
     if rights.may(role, namespace, table):

@@ -1,4 +1,4 @@
-"""Who a request is from, and what that principal may do."""
+"""The principal of a request, and its rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANK: Final[dict[Role, int]] = {role: rank for rank, role in enumerate(ROLES, 1
 
 
 class Rights:
-    """Nothing is allowed but what a grant says. On one place the highest of the roles that cover it counts."""
+    """The grants of a principal. Only grants give rights. The highest role that covers a resource counts."""
 
     def __init__(self, grants: Iterable[Grant]) -> None:
         self.grants = tuple(grants)
@@ -27,7 +27,7 @@ class Rights:
             self._add(grant)
 
     def may(self, role: Role, namespace: str | None = None, table: str | None = None) -> bool:
-        """Whether a role is held on everything, on a namespace with all that is in it, or on a table."""
+        """Return whether the principal has a role on the server, on a namespace with all its tables, or on a table."""
         rank = self._everywhere
         if namespace is not None:
             rank = max(rank, self._namespaces.get(namespace, 0))
@@ -36,11 +36,11 @@ class Rights:
         return rank >= _RANK[role]
 
     def sees(self, namespace: str) -> bool:
-        """Whether the principal may know that a namespace exists: it holds a role on it, or on a table in it."""
+        """Return whether the principal may know of a namespace: it has a role on it or on one of its tables."""
         return self._everywhere > 0 or namespace in self._entered
 
     def places(self, role: Role) -> tuple[tuple[str, str | None], ...] | None:
-        """Where the role is held: namespaces (with None) and tables; None: everywhere."""
+        """Return where the principal has the role: namespaces (with None) and tables; None: everywhere."""
         rank = _RANK[role]
         if self._everywhere >= rank:
             return None
@@ -52,7 +52,7 @@ class Rights:
     def _add(self, grant: Grant) -> None:
         rank = _RANK[grant.role]
         if grant.namespace is None:
-            # a table without its namespace is no place; it must not become all of them
+            # a grant on a table without a namespace is ignored; it must not become a grant on all
             self._everywhere = max(self._everywhere, 0 if grant.table is not None else rank)
             return
         self._entered.add(grant.namespace)
@@ -64,13 +64,16 @@ class Rights:
 
 
 _SCOPE: Final = "lamella.principal"
-#: What logs and the audit trail call a request that is from nobody known.
+#: The name of unauthenticated requests in logs and the audit trail.
 ANONYMOUS: Final = "anonymous"
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """One that may ask. ``names``: all that grants may be given to, its own first. ``expires_ms``: when it has to show
-    anew who it is. ``requests_per_s``: how often it may ask, where that is its own."""
+    """An authenticated caller.
+
+    ``names``: all names that grants can be given to, its own first. ``expires_ms``: when it has to authenticate again.
+    ``requests_per_s``: a rate limit of its own, if it has one.
+    """
 
     names: tuple[str, ...]
     kind: Literal["open", "root", "key", "token"]
@@ -80,11 +83,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The one that logs, the audit trail and limits go by."""
+        """Return the name that logs, the audit trail and limits use."""
         return self.names[0]
 
     def described(self) -> WhoAmI:
-        """As the principal may know it."""
+        """Return what the principal may know of itself."""
         groups = tuple(name.removeprefix("group:") for name in self.names[1:])
         return WhoAmI(
             principal=self.name,
@@ -96,34 +99,34 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL: Final = Rights((Grant(role="admin"),))
-#: Whoever asks a service that asks nobody who they are.
+#: The principal of every request to a service without authentication.
 OPEN: Final = Principal(names=(ANONYMOUS,), kind="open", rights=_ALL)
 
 
 def root(name: str) -> Principal:
-    """One that may do everything."""
+    """Return a principal with every right."""
     return Principal(names=(name,), kind="root", rights=_ALL)
 
 
 def set_principal(request: HTTPConnection, principal: Principal) -> None:
-    """Note who a request is from."""
+    """Store the principal of a request."""
     request.scope[_SCOPE] = principal
 
 
 def principal_of(request: HTTPConnection) -> Principal:
-    """Who a request is from; raises Unauthenticated where nobody has found out."""
+    """Return the principal of a request. Raises Unauthenticated before authentication."""
     found = request.scope.get(_SCOPE)
     if not isinstance(found, Principal):
-        raise Unauthenticated("nobody has asked who this request is from")
+        raise Unauthenticated("the request was not authenticated")
     return found
 
 
 def is_known(request: HTTPConnection) -> bool:
-    """Whether it was found out who a request is from."""
+    """Return whether the request was authenticated."""
     return isinstance(request.scope.get(_SCOPE), Principal)
 
 
 def actor_of(request: HTTPConnection) -> str:
-    """The name of who a request is from, for logs and the audit trail."""
+    """Return the name of the request's principal for logs and the audit trail."""
     found = request.scope.get(_SCOPE)
     return found.name if isinstance(found, Principal) else ANONYMOUS

@@ -1,4 +1,4 @@
-"""``/v1/whoami``, ``/v1/keys`` and ``/v1/grants``: who may do what."""
+"""Routes of ``/v1/whoami``, ``/v1/keys`` and ``/v1/grants``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRANT: Final = msgspec.json.Decoder(GrantRequest)
 
 
 class AccessRoutes:
-    """Keys and grants. An answer with a key's text is not stored, so none of these takes an Idempotency-Key."""
+    """Routes for keys and grants. They take no Idempotency-Key, because answers with a key's text are not stored."""
 
     def __init__(self, *, readers: Threads, administration: Administration) -> None:
         self._readers = readers
@@ -101,6 +101,6 @@ class AccessRoutes:
 
 
 def _unkept(response: Response) -> Response:
-    """An answer with a secret, which no cache on the way may keep."""
+    """Forbid caches to store an answer that contains a secret."""
     response.headers["Cache-Control"] = "no-store"
     return response

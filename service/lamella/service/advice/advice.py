@@ -1,4 +1,4 @@
-"""Advice over HTTP: scores, what-if, why-not, and the filters that were recorded."""
+"""Advice for the API: scores, what-if, why-not, and the recorded filters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from lamella.snapshot.wire import (
     WhyNotRequest,
 )
 
-#: Recorded filters that a listing shows.
+#: Most recorded filters in one listing.
 MAX_LISTED = 10_000
 
 
 class Advice:
-    """Answers about one table each; changes nothing but what was recorded."""
+    """Gives advice on one table at a time; it changes only the recorded filters."""
 
     def __init__(self, warehouse: Warehouse, store: Store, history: History, recorder: Recorder) -> None:
         access = IndexAccess(warehouse.manifests)
@@ -43,13 +43,15 @@ class Advice:
         self._recorder = recorder
 
     def advise(self, table: TableRecord, request: AdviceRequest) -> AdviceAnswer:
-        """Raises as :meth:`lamella.snapshot.advice.scores.Advising.advise`, and SnapshotNotFound."""
+        """Return scores. Raises as :meth:`lamella.snapshot.advice.scores.Advising.advise`, and SnapshotNotFound."""
         pointer = self._pointer(table, request)
         with trusted_manifests():
             return self._scores.advise(pointer, request)
 
     def what_if(self, table: TableRecord, request: WhatIfRequest) -> WhatIfAnswer:
-        """Raises as :meth:`lamella.snapshot.advice.what_if.WhatIf.answer`, and SnapshotNotFound."""
+        """Return what-if results. Raises as :meth:`lamella.snapshot.advice.what_if.WhatIf.answer`, and
+        SnapshotNotFound.
+        """
         if request.recorded < 1:
             raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
@@ -65,21 +67,23 @@ class Advice:
             return self._what_if.answer(pointer, request, asked, recorded)
 
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
-        """Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, and SnapshotNotFound, InvalidFilter."""
+        """Explain a query. Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, SnapshotNotFound,
+        InvalidFilter.
+        """
         pointer = self._pointer(table, request)
         predicate = read_filter(request.filter, time_zone=request.time_zone)
         with trusted_manifests():
             return self._why_not.answer(pointer, request, predicate)
 
     def recorded(self, table: TableRecord) -> RecordedList:
-        """The recorded filters."""
+        """Return the recorded filters of a table."""
         filters = self._recorder.filters(table.table_id, MAX_LISTED)
         with trusted_manifests():
             mode = self._recorder.mode(table)
         return RecordedList(mode=mode, filters=tuple(_info(each) for each in filters))
 
     def clear(self, table: TableRecord) -> RecordedCleared:
-        """Forget them."""
+        """Delete the recorded filters of a table."""
         return RecordedCleared(filters=self._recorder.clear(table.table_id))
 
     def _pointer(self, table: TableRecord, request: AdviceRequest | WhatIfRequest | WhyNotRequest) -> SnapshotPointer:

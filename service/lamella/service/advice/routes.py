@@ -1,4 +1,4 @@
-"""``.../advice``, ``.../what-if``, ``.../why-not``, ``.../recorded``: advice about skip indexes and layouts."""
+"""Routes of ``.../advice``, ``.../what-if``, ``.../why-not`` and ``.../recorded``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from lamella.snapshot.wire import (
 _ADVICE: Final = msgspec.json.Decoder(AdviceRequest)
 _WHAT_IF: Final = msgspec.json.Decoder(WhatIfRequest)
 _WHY_NOT: Final = msgspec.json.Decoder(WhyNotRequest)
-#: Questions of this kind at work at once in a process, so that they do not take the prunes' threads.
+#: Concurrent requests of this kind in a process, so that they do not use up the prunes' threads.
 _AT_ONCE: Final = 2
 
 _Answer = TypeVar("_Answer")
 
 
 class AdviceRoutes:
-    """Advice."""
+    """Routes for advice."""
 
     def __init__(self, *, catalog: Catalog, advice: Advice) -> None:
         self._catalog = catalog
