@@ -281,7 +281,7 @@ def test_a_job_whose_lease_ran_out_is_taken_over(catalog: SqlCatalog) -> None:
         with pytest.raises(JobLeaseLost):
             finish(catalog, first)
     (line,) = catalog.job_lines(job_id, after=0, limit=10)
-    assert line.text == "worker w was not heard of any more, in attempt 1 of 3"
+    assert line.text == "worker w sent no heartbeat any more, in attempt 1 of 3"
     assert line.number == found.job.log_lines == 1
 
 

@@ -178,7 +178,7 @@ def test_a_killed_workers_program_ends_and_another_takes_the_job_over(
     done = over(lake, job_id)
     assert (done.state, done.attempts, done.worker) == ("succeeded", 2, "second")
     assert [line["attempt"] for line in ledger.lines("begin")] == [1, 2]
-    assert "worker first was not heard of any more, in attempt 1 of 3" in texts(lake, job_id)
+    assert "worker first sent no heartbeat any more, in attempt 1 of 3" in texts(lake, job_id)
 
 
 def test_a_frozen_worker_loses_its_job_and_kills_its_program(

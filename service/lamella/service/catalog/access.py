@@ -53,7 +53,7 @@ _DROP_ONE: Final = delete(grants).where(_on)
 
 
 class SqlAccess(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows API keys and grants."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for API keys and grants."""
 
     def add_key(self, key: KeyRecord, grants: Sequence[GrantInfo]) -> None:
         with self._transaction(None) as connection:
@@ -91,7 +91,7 @@ class SqlAccess(SqlSession):
                 "key": name,
                 "fresh": sha256,
                 "former": row["sha256"],
-                # a text that has had its time does not get more of it
+                # an old text that has expired does not become valid again
                 "former_until_ms": old_until_ms if ends is None else min(old_until_ms, ends),
                 "until_ms": expires_ms,
                 "now_ms": now_ms,
@@ -126,7 +126,8 @@ class SqlAccess(SqlSession):
         row = _grant_row(grant)
         with self._transaction(None) as connection:
             if grant.principal.startswith(_KEY):
-                # Locked, so that a key that goes away meanwhile leaves no grant to the next one of its name.
+                # Locked, so that a grant cannot be added to a key that is being dropped and then belong to the next key
+                # of that name.
                 name = grant.principal.removeprefix(_KEY)
                 if connection.execute(_LOCKED, {"key": name}).first() is None:
                     raise _no_key(name)

@@ -1,10 +1,10 @@
-"""What a clean-up and the commits beside it tell each other, in the catalog's database.
+"""Coordinates clean-ups and commits through the catalog's database.
 
-A clean-up *condemns* objects in one transaction before it looks a last time at what is needed, and only then deletes.
-A commit carries a :class:`CommitGuard`, made before it looked at its files, into the transaction that makes it
-current. Both transactions hold the table's row (and for files outside of tables the row ``*`` of ``sweeps``), so they
-come one after the other: either the clean-up's last look sees the commit, or the commit sees the clean-up and is
-refused. docs/decisions/0016-vacuum.md argues the cases.
+A clean-up *condemns* objects in one transaction, then checks a last time what is in use, and only then deletes. A
+commit carries a :class:`CommitGuard`, made before it looked at its files, into the transaction that makes it current.
+Both transactions lock the table's row (and, for files outside of tables, the row ``*`` of ``sweeps``), so one runs
+after the other: either the clean-up's last check sees the commit, or the commit sees the clean-up and is refused.
+docs/decisions/0016-vacuum.md discusses the cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lamella.snapshot.errors import TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
 _AT_ONCE: Final = 500
-#: Objects that commits take up although they did not write them: blocks, and parts of skip indexes.
+#: Objects that a commit uses although it did not write them: blocks, and parts of skip indexes.
 _TAKEN_UP: Final = ("block", "index")
 
 _Item = TypeVar("_Item")
@@ -34,7 +34,7 @@ _TABLES = select(tables.c.table_id).where(tables.c.doomed_at_ms.is_(None))
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
     sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
 )
-#: Shared, so that commits do not wait for each other, only for a clean-up that condemns files.
+#: A shared lock: commits do not wait for each other, only for a clean-up that condemns files.
 _HELD_STATE = _STATE.with_for_update(read=True)
 _AMONG = select(condemned.c.location).where(condemned.c.location.in_(bindparam("wanted", expanding=True)))
 _OF_TABLE = (
@@ -67,14 +67,16 @@ _START = insert(sweeps)
 
 
 def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -> None:
-    """Raise Unavailable when a clean-up may have deleted what a commit relies on; the caller holds the table's row."""
+    """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the table's
+    row.
+    """
     rows = connection.execute(_HELD_STATE, {"id": table_id}).all()
     state = {row.table_id: row for row in rows}
     own = state.get(table_id)
     if own is not None and own.watermark_ms >= guard.since_ms:
-        raise Unavailable("a clean-up passed this commit, which took very long; send it again", retry_after_s=0)
+        raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
     if guard.adds_files and _epochs(state, table_id) != guard.epochs:
-        raise Unavailable("a clean-up deleted files while this commit was made; send it again", retry_after_s=0)
+        raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
 
 
 def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int, int]:
@@ -83,7 +85,7 @@ def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int
 
 
 class SqlCleanup(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows what is being deleted."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for objects that are being deleted."""
 
     def kept(self, table_id: str) -> list[HistoryEntry]:
         return [entry_record(row) for row in self._rows(_KEPT, {"id": table_id})]
@@ -92,7 +94,7 @@ class SqlCleanup(SqlSession):
         return sorted(row["table_id"] for row in self._rows(_TABLES, {}))
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
-        # The state first: what is condemned after it was read raises the epoch.
+        # The state is read first: condemning objects later raises the epoch.
         state = {row["table_id"]: row for row in self._rows(_STATE, {"id": table_id})}
         epochs = tuple(int(state[key]["epoch"]) if key in state else 0 for key in (table_id, _EVERYWHERE))
         adds_files = False

@@ -1,4 +1,4 @@
-"""Database engines of the catalog: SQLite on a local disk, or PostgreSQL by URL; how long their statements take."""
+"""Database engines of the catalog: SQLite on a local disk, or PostgreSQL by URL. Also measures their statements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sqlalchemy.exc import ArgumentError, IntegrityError
 
 from lamella.snapshot.errors import InvalidRequest
 
-#: An execution option: this connection's transactions will write.
+#: Execution option: the transactions of this connection write.
 WRITES = "lamella_writes"
 
 
 def catalog_url(text: str) -> URL:
-    """Read a catalog's address: a path, ``sqlite:///path`` or ``postgresql+psycopg://...``.
+    """Parse a catalog's address: a path, ``sqlite:///path`` or ``postgresql+psycopg://...``.
 
     Raises:
         InvalidRequest: another database, or SQLite without a file.
@@ -31,25 +31,31 @@ def catalog_url(text: str) -> URL:
     if url.drivername in ("postgresql", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername != "sqlite":
-        raise InvalidRequest(f"no catalog on {url.drivername}: use a path (SQLite) or postgresql+psycopg://")
+        raise InvalidRequest(
+            f"{url.drivername} is not supported for the catalog: use a path (SQLite) or postgresql+psycopg://"
+        )
     if not url.database or url.database.startswith((":memory:", "file:")):
-        raise InvalidRequest("a SQLite catalog needs a file: every process and thread must see the same one")
+        raise InvalidRequest(
+            "a SQLite catalog needs a file, because all processes and threads must see the same database"
+        )
     return url.set(database=str(Path(url.database).absolute()))
 
 
 def open_engine(url: URL, *, timeout_s: float, connections: int) -> Engine:
-    """An engine whose pool holds up to ``connections``; statements wait ``timeout_s`` for a lock."""
+    """Return an engine with a pool of up to ``connections``; statements wait ``timeout_s`` for a lock."""
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, timeout_s, connections)
     return _open_postgres(url, timeout_s, connections)
 
 
 def _open_sqlite(url: URL, timeout_s: float, connections: int) -> Engine:
-    assert url.database is not None  # noqa: S101  # catalog_url saw to it
+    assert url.database is not None  # noqa: S101  # checked by catalog_url
     try:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidRequest(f"no place for the catalog at {url.database}: {error.strerror}") from error
+        raise InvalidRequest(
+            f"the catalog's directory cannot be created for {url.database}: {error.strerror}"
+        ) from error
     engine = create_engine(
         url,
         hide_parameters=True,
@@ -64,7 +70,7 @@ def _open_sqlite(url: URL, timeout_s: float, connections: int) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing on its own; _begin_sqlite does
+    connection.isolation_level = None  # _begin_sqlite begins transactions, not the driver
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged commit survives a power cut
@@ -73,8 +79,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that starts by reading and then writes fails at once when another one wrote in between,
-    # whatever the busy timeout; taking the write lock first makes it wait. Reads need no transaction.
+    # A transaction that reads first and then writes fails at once when another one wrote in between, whatever the busy
+    # timeout. Taking the write lock first makes it wait. Reads need no transaction.
     if connection.get_execution_options().get(WRITES):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -84,7 +90,7 @@ def _open_postgres(url: URL, timeout_s: float, connections: int) -> Engine:
     try:
         return create_engine(
             url,
-            hide_parameters=True,  # what users sent does not belong into logs
+            hide_parameters=True,  # user data does not belong in logs
             pool_size=connections,
             max_overflow=0,
             pool_timeout=timeout_s,
@@ -93,7 +99,7 @@ def _open_postgres(url: URL, timeout_s: float, connections: int) -> Engine:
                 "connect_timeout": max(2, int(timeout_s)),
                 "application_name": "lamella",
                 "options": f"-c lock_timeout={lock_ms}",
-                # A host that is gone without a word is noticed within seconds, not within the system's hours.
+                # Notices a dead host within seconds, instead of the system's hours.
                 "keepalives_idle": 10,
                 "keepalives_interval": 5,
                 "keepalives_count": 3,
@@ -104,10 +110,10 @@ def _open_postgres(url: URL, timeout_s: float, connections: int) -> Engine:
         raise InvalidRequest("a PostgreSQL catalog needs the driver: pip install 'lamella[postgres]'") from error
 
 
-#: ``begin``: where a writer waits for others on SQLite. ``lookup``: of a table by its name, the shortest way.
+#: ``begin``: waiting for other writers on SQLite. ``lookup``: reading the current snapshot of a table by name.
 CatalogOperation = Literal["select", "insert", "update", "delete", "begin", "commit", "lookup", "other"]
 
-#: ``conflict``: the database refused a row because of others that are there.
+#: ``conflict``: the database refused a row because of existing ones.
 CatalogOutcome = Literal["ok", "conflict", "failed"]
 
 _OPERATIONS: Final[dict[str, CatalogOperation]] = {
@@ -118,32 +124,32 @@ _OPERATIONS: Final[dict[str, CatalogOperation]] = {
     "DELETE": "delete",
     "BEGIN": "begin",
 }
-#: Where a connection keeps the time at which its statement began.
+#: Where a connection stores the start time of its statement.
 _STARTED: Final = "lamella_started_s"
 
 
 class CatalogListener(Protocol):
-    """Is told of calls when they are over; called from any thread, and must not raise."""
+    """Receives calls to the database when they end. Called from any thread; must not raise."""
 
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
-        """A statement took so long, until its first rows were there; or a commit did."""
+        """A statement ran for ``took_s`` until its first rows arrived, or a commit did."""
 
     def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
-        """A connection of the pool was had after so long; ``in_vain``: none was, since all were in use."""
+        """A thread waited ``took_s`` for a pooled connection; ``in_vain``: it got none, because all were in use."""
 
 
 class NoListener:
-    """Nobody listens."""
+    """Ignores all calls."""
 
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
-        """Nothing."""
+        """Ignore it."""
 
 
 def observe_statements(engine: Engine, listener: CatalogListener) -> None:
-    """Tell of each statement that goes through an engine, also one with other options."""
+    """Report every statement of an engine to a listener, also through copies of the engine with other options."""
 
     def before(connection: Connection, *_: Any) -> None:
         connection.info[_STARTED] = perf_counter()
@@ -159,7 +165,7 @@ def observe_statements(engine: Engine, listener: CatalogListener) -> None:
             tell(context.connection, context.statement, outcome)
 
     def tell(connection: Connection, statement: str, outcome: CatalogOutcome) -> None:
-        # A connection that broke has lost what it kept.
+        # A broken connection loses its start time.
         started_s = None if connection.invalidated else connection.info.pop(_STARTED, None)
         if started_s is not None or outcome != "ok":
             took_s = 0.0 if started_s is None else perf_counter() - started_s

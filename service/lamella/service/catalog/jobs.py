@@ -1,9 +1,10 @@
-"""Jobs in the catalog's database: added, listed, cancelled, retried, removed; claimed, reported and ended by workers.
+"""Jobs in the catalog's database: added, listed, cancelled, retried and removed; claimed, reported and ended by
+workers.
 
-A job is claimed by a conditional update of a row that no other claim holds (``SKIP LOCKED``; SQLite has one writer at a
-time). That a table has one running job at most is a unique index, so a second claim for the table that did not see the
-first one fails and looks again. No transaction here waits for a second row while it holds one that another wants, so
-none of them is ever part of a deadlock.
+A worker claims a job by a conditional update of a row that no other claim has locked (``SKIP LOCKED``; SQLite has one
+writer at a time). A unique index allows one running job for each table, so a second claim that did not see the first
+one fails and looks again. No transaction waits for a second row while it holds one that another transaction needs, so
+none can be part of a deadlock.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from lamella.snapshot.wire import JobError, JobLine
 
 this_job: Final = jobs.c.job_id == bindparam("id")
 SELECT_JOB: Final = select(jobs).where(this_job)
-#: Holds a job's row until the transaction ends.
+#: Locks a job's row until the transaction ends.
 LOCK_JOB: Final = SELECT_JOB.with_for_update()
 _LONG: Final = ("result", "checkpoint")
 _SHORT: Final = select(*(column for column in jobs.c if column.name not in _LONG))
@@ -74,7 +75,7 @@ _AT_ONCE: Final = 500
 
 
 class SqlJobs(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows jobs."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for jobs."""
 
     def enqueue_job(self, job: JobRecord, *, unique: bool, remember: StoredAnswer | None = None) -> JobRecord | None:
         try:
@@ -92,7 +93,7 @@ class SqlJobs(SqlSession):
             if job.state == "cancelled":
                 return job
             if job.finished_ms is not None:
-                raise JobFinished(f"the job is over: it {job.state}", job_id=job_id, state=job.state)
+                raise JobFinished(f"the job has ended: it {job.state}", job_id=job_id, state=job.state)
             if job.state == "running" and job.lease_expires_ms is not None and job.lease_expires_ms > now_ms:
                 return changed(connection, job, cancel_requested=True)
             return changed(connection, job, state="cancelled", cancel_requested=True, finished_ms=now_ms, **NOBODY)
@@ -101,7 +102,7 @@ class SqlJobs(SqlSession):
         with self._transaction(None) as connection:
             job = locked_job(connection, job_id)
             if job.state == "running":
-                raise JobRunning("a worker is at the job", job_id=job_id)
+                raise JobRunning("the job is running", job_id=job_id)
             if job.state == "succeeded":
                 raise JobFinished("the job succeeded", job_id=job_id, state=job.state)
             if job.state == "queued":
@@ -117,7 +118,7 @@ class SqlJobs(SqlSession):
             try:
                 with connection.begin_nested():
                     return changed(connection, job, **again)
-            except IntegrityError:  # one like it is pending already; both will be done
+            except IntegrityError:  # an equal job is pending, which does the same work
                 return changed(connection, job, **again, twin=None)
 
     def job(self, job_id: str) -> JobRecord:
@@ -161,19 +162,19 @@ def _in_place(namespace: str, table: str | None) -> ColumnElement[bool]:
 
 
 class _Twin(Exception):
-    """Nothing is to be done: a job like that is pending."""
+    """Nothing to do: an equal job is pending."""
 
     def __init__(self, job: JobRecord) -> None:
         super().__init__(job.job_id)
         self.job = job
 
 
-#: What a job has that no worker is at.
+#: Columns of a job that no worker runs.
 NOBODY: Final[dict[str, Any]] = {"worker": None, "lease_token": None, "lease_expires_ms": None}
 
 
 def insert_job(connection: Connection, job: JobRecord, *, unique: bool) -> JobRecord | None:
-    """Add a job in a transaction; with ``unique``, the pending one like it instead, if there is one."""
+    """Add a job in a transaction. With ``unique``, return the pending equal job instead, if there is one."""
     while True:
         try:
             with connection.begin_nested():
@@ -190,7 +191,7 @@ def insert_job(connection: Connection, job: JobRecord, *, unique: bool) -> JobRe
 
 
 def locked_job(connection: Connection, job_id: str) -> JobRecord:
-    """A job that nobody else changes until the transaction ends; raises JobNotFound."""
+    """Lock a job's row until the transaction ends, and return it. Raises JobNotFound."""
     row = connection.execute(LOCK_JOB, {"id": job_id}).mappings().first()
     if row is None:
         raise no_job(job_id)
@@ -198,7 +199,7 @@ def locked_job(connection: Connection, job_id: str) -> JobRecord:
 
 
 def changed(connection: Connection, job: JobRecord, **values: Any) -> JobRecord:
-    """Change a job's row, which the caller holds; returns the job as it is then."""
+    """Update a job's row, which the caller has locked; return the job as it is then."""
     connection.execute(update(jobs).where(this_job), {"id": job.job_id, **values})
     return msgspec.structs.replace(job, **values)
 
@@ -230,7 +231,7 @@ _FORGET_LINES: Final = delete(job_log).where(
 
 
 class SqlJobClaims(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that workers ask."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that workers call."""
 
     def claim_job(
         self, *, worker: str, kinds: Sequence[str] | None, lease_token: str, lease_expires_ms: int, now_ms: int
@@ -263,7 +264,7 @@ class SqlJobClaims(SqlSession):
                     with connection.begin_nested():
                         job = changed(connection, job, attempts=job.attempts + 1, **claim)
                 except IntegrityError:
-                    # Another claim was faster: with another job of the table, or with the same token.
+                    # Another claim was faster, for another job of the table or with the same token.
                     if _claimed_by(connection, lease_token) is not None:
                         return ClaimResult(lost=lost, homeless=tuple(homeless))
                     continue
@@ -287,7 +288,7 @@ class SqlJobClaims(SqlSession):
             if job.lease_token != lease_token:
                 raise _not_yours(job)
             if job.state != "running":
-                return job, False  # this claim ended it before, and did not hear of it
+                return job, False  # this claim ended the job before, and its answer was lost
             told = _told(connection, job, report)
             return changed(connection, job, **told, **_ended(job, ending, now_ms)), True
 
@@ -298,7 +299,7 @@ def _claimed_by(connection: Connection, lease_token: str) -> JobRecord | None:
 
 
 def _held(connection: Connection, job: JobRecord) -> ClaimResult:
-    """The answer to a claim that was made before."""
+    """Return the result of a claim that was made before."""
     if job.state != "running":
         return ClaimResult()
     return ClaimResult(job=job, table=_table(connection, job))
@@ -313,7 +314,7 @@ def _next(connection: Connection, kinds: Sequence[str] | None, now_ms: int) -> J
 
 
 def _table(connection: Connection, job: JobRecord) -> tuple[str, str] | None:
-    """The name of a job's table now; None: it was dropped, or the job has none."""
+    """Return the current name of a job's table; None if it was dropped or the job has none."""
     if job.table_id is None:
         return None
     row = connection.execute(sql.SELECT_TABLE_BY_ID, {"id": job.table_id}).mappings().first()
@@ -321,8 +322,8 @@ def _table(connection: Connection, job: JobRecord) -> tuple[str, str] | None:
 
 
 def _lost(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
-    """A running job whose worker is not heard of any more."""
-    text = f"worker {job.worker} was not heard of any more, in attempt {job.attempts} of {job.max_attempts}"
+    """Handle a running job whose worker sends no heartbeats any more."""
+    text = f"worker {job.worker} sent no heartbeat any more, in attempt {job.attempts} of {job.max_attempts}"
     values: dict[str, Any] = {**NOBODY, "log_lines": _noted(connection, job, text, now_ms)}
     if job.cancel_requested:
         return changed(connection, job, **values, state="cancelled", finished_ms=now_ms)
@@ -333,13 +334,13 @@ def _lost(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
 
 
 def _homeless(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
-    """A queued job whose table was dropped."""
+    """Fail a queued job whose table was dropped."""
     error = json_text(JobError(code=TableNotFound.code, detail="the table was dropped"))
     return changed(connection, job, state="failed", finished_ms=now_ms, error=error)
 
 
 def _ended(job: JobRecord, ending: JobEnding, now_ms: int) -> dict[str, Any]:
-    """What changes with the end of an attempt. The token stays, so that the same end can be told again."""
+    """Return the columns that the end of an attempt changes. The token stays, so that the end can be reported again."""
     values: dict[str, Any] = {"lease_expires_ms": None, "heartbeat_ms": now_ms, "error": ending.error}
     if ending.result is not None:
         values["result"] = ending.result
@@ -357,7 +358,7 @@ def _ended(job: JobRecord, ending: JobEnding, now_ms: int) -> dict[str, Any]:
 
 
 def _told(connection: Connection, job: JobRecord, report: JobReport) -> dict[str, Any]:
-    """What changes in a job's row by what its worker told; the lines are added here."""
+    """Return the columns that a worker's report changes; adds the report's lines to the log."""
     told: dict[str, Any] = {}
     if report.progress is not None:
         told["progress"] = report.progress
@@ -370,14 +371,14 @@ def _told(connection: Connection, job: JobRecord, report: JobReport) -> dict[str
 
 
 def _noted(connection: Connection, job: JobRecord, text: str, now_ms: int) -> int:
-    """A line of the service itself in a job's log; its number."""
+    """Add a line of the service itself to a job's log; return its number."""
     line = JobLine(number=job.log_lines + 1, at_ms=now_ms, text=text, level="warning")
     connection.execute(_ADD_LINE, {"job_id": job.job_id, **msgspec.structs.asdict(line)})
     return line.number
 
 
 def _added(connection: Connection, job: JobRecord, lines: Sequence[JobLine], most: int) -> int:
-    """Add lines; those that are too many go, the oldest first. The number of the last one."""
+    """Add lines to a job's log, and delete the oldest above the limit. Returns the number of the last line."""
     kept = lines[-most:]
     connection.execute(_ADD_LINE, [{"job_id": job.job_id, **msgspec.structs.asdict(line)} for line in kept])
     last = kept[-1].number
@@ -386,4 +387,6 @@ def _added(connection: Connection, job: JobRecord, lines: Sequence[JobLine], mos
 
 
 def _not_yours(job: JobRecord) -> JobLeaseLost:
-    return JobLeaseLost("the job is not this worker's any more", job_id=job.job_id, state=job.state, worker=job.worker)
+    return JobLeaseLost(
+        "the job no longer belongs to this worker", job_id=job.job_id, state=job.state, worker=job.worker
+    )

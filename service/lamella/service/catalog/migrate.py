@@ -1,7 +1,7 @@
-"""Migration of the catalog's database to the schema of this release: at the start where allowed, or by command.
+"""Migrates the catalog's database to the schema of this release, at the start if allowed, or by command.
 
-Revisions only go forward. Each adds and takes nothing away, so that services of the release before go on with the
-schema of this one; ``docs/operations.md`` has the rule, and a test holds every revision to it.
+Revisions only go forward. Each one only adds, so that services of the previous release keep working with the new
+schema. ``docs/operations.md`` has the rule, and a test checks every revision.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from lamella.snapshot.errors import CatalogDamaged, CatalogOutdated, InvalidRequ
 
 SCRIPTS = "lamella.service:catalog/migrations"
 
-#: Key of the PostgreSQL advisory lock under which migrations run; any number that nothing else uses.
+#: Key of the PostgreSQL advisory lock for migrations; any number that nothing else uses.
 _LOCK = 0x4C414D454C4C41
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of the schema, and what it is for."""
+    """A step of the schema, and its purpose."""
 
     revision: str
     what: str
 
 
 class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
-    """The schema that a database has. ``revision``: None while there is nothing; ``pending``: what is missing.
+    """The schema of a database. ``revision``: None for an empty one. ``pending``: revisions that are missing.
 
-    ``is_known``: False when a newer release was here, or somebody who is no catalog of ours.
+    ``is_known``: False for the schema of a newer release, or of something that is not a Lamella catalog.
     """
 
     backend: str
@@ -51,24 +51,24 @@ class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_new(self) -> bool:
-        """True when there is nothing in the database yet."""
+        """Return True if the database is empty."""
         return self.is_known and self.revision is None
 
     @property
     def is_current(self) -> bool:
-        """True when this release can work with it."""
+        """Return True if this release can use the database."""
         return self.is_known and not self.pending
 
 
 def migration_config() -> Config:
-    """Alembic's configuration, without an ini file."""
+    """Return Alembic's configuration, which needs no ini file."""
     config = Config()
     config.set_main_option("script_location", SCRIPTS)
     return config
 
 
 def schema_state(connection: Connection) -> SchemaState:
-    """What is there, and what is missing; changes nothing."""
+    """Return which revision a database has and which are missing; changes nothing."""
     scripts = ScriptDirectory.from_config(migration_config())
     steps = [
         Revision(revision=script.revision, what=(script.doc or "").partition("\n")[0])
@@ -90,16 +90,16 @@ def schema_state(connection: Connection) -> SchemaState:
 
 
 def migrate(engine: Engine, *, to: str | None = None, may_upgrade: bool = True) -> str:
-    """Apply what is missing in one transaction; processes that start at once wait for each other.
+    """Apply the missing revisions in one transaction. Processes that start at once wait for each other.
 
-    ``to``: the revision to end at, the newest when not given. ``may_upgrade`` False: only a new database is set up.
+    ``to``: the last revision to apply, by default the newest. ``may_upgrade`` False: set up a new database only.
 
     Returns:
         The revision that the database has then.
 
     Raises:
         CatalogOutdated: revisions are missing, and ``may_upgrade`` is false. Nothing was changed.
-        InvalidRequest: there is no revision ``to``, or the database is beyond it. Nothing was changed.
+        InvalidRequest: there is no revision ``to``, or the database is newer. Nothing was changed.
         UnsupportedFormat: the database was migrated by a newer release. Nothing was changed.
     """
     with engine.execution_options(**{WRITES: True}).begin() as connection:
@@ -107,7 +107,7 @@ def migrate(engine: Engine, *, to: str | None = None, may_upgrade: bool = True) 
 
 
 def migrate_within(connection: Connection, *, to: str | None = None, may_upgrade: bool = True) -> str:
-    """As :func:`migrate`, in a transaction of the caller's."""
+    """Migrate as :func:`migrate`, in a transaction of the caller."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     state = schema_state(connection)
@@ -128,11 +128,11 @@ def migrate_within(connection: Connection, *, to: str | None = None, may_upgrade
 
 
 def steps_to(state: SchemaState, to: str | None) -> tuple[Revision, ...]:
-    """What is to be applied to get to a revision, the newest when None.
+    """Return the revisions to apply to reach ``to`` (None: the newest).
 
     Raises:
-        InvalidRequest: there is no such revision, or the database is beyond it.
-        UnsupportedFormat: the schema is not one that this release knows.
+        InvalidRequest: there is no such revision, or the database is newer.
+        UnsupportedFormat: this release does not know the schema.
     """
     if not state.is_known:
         raise UnsupportedFormat(_unknown(state), revision=state.revision, newest_known=state.newest)
@@ -144,15 +144,15 @@ def steps_to(state: SchemaState, to: str | None) -> tuple[Revision, ...]:
         if step.revision == to:
             return state.pending[:place]
     raise InvalidRequest(
-        f"no way from schema revision {state.revision or 'none'} to {to}: there is no such revision, or it is an "
-        "earlier one. There is no way back; restore a backup instead",
+        f"cannot migrate from schema revision {state.revision or 'none'} to {to}: it does not exist or is an "
+        "earlier one. Migrations only go forward; restore a backup instead",
         revision=state.revision,
         to=to,
     )
 
 
 def migration_sql(state: SchemaState, to: str | None) -> str:
-    """The statements of :func:`migrate`, for somebody else to run; raises as :func:`steps_to`."""
+    """Return the SQL of :func:`migrate`, for running it by hand. Raises as :func:`steps_to`."""
     steps = steps_to(state, to)
     if not steps:
         return ""
@@ -165,19 +165,19 @@ def migration_sql(state: SchemaState, to: str | None) -> str:
 
 def _unknown(state: SchemaState) -> str:
     if state.revision is None:
-        return "the database has tables of a catalog's names but no schema revision: it is no catalog of Lamella's"
+        return "the database has tables of a catalog's names but no schema revision: it is not a Lamella catalog"
     return (
         f"the catalog has schema revision {state.revision}, which this release does not know: it was written by a "
-        f"newer Lamella. This one knows revisions up to {state.newest}"
+        f"newer Lamella. This release knows revisions up to {state.newest}"
     )
 
 
 @contextmanager
 def administered(url: str, *, timeout_s: float, create: bool = False) -> Iterator[Engine]:
-    """The database by its address, whatever its schema is.
+    """Open a database of any schema by its address.
 
     Raises:
-        InvalidRequest: the address cannot be used; ``create`` is false, and there is no such SQLite file.
+        InvalidRequest: the address cannot be used; or ``create`` is false and the SQLite file does not exist.
         Unavailable: the database does not answer.
     """
     address = catalog_url(url)
@@ -196,7 +196,7 @@ def administered(url: str, *, timeout_s: float, create: bool = False) -> Iterato
 
 
 def look_at_schema(url: str, *, timeout_s: float) -> SchemaState:
-    """The schema that the database has; one that is not there is a new one. Nothing is made.
+    """Return the schema of a database; a missing database counts as a new one. Changes nothing.
 
     Raises as :func:`administered`.
     """
@@ -208,7 +208,7 @@ def look_at_schema(url: str, *, timeout_s: float) -> SchemaState:
 
 
 def migrate_catalog(url: str, *, to: str | None, timeout_s: float) -> str:
-    """Bring the schema to a revision, the newest when None; returns the one that it has then.
+    """Migrate the schema to a revision (None: the newest); return the revision that it has then.
 
     Raises as :func:`administered` and :func:`~lamella.service.catalog.migrate.migrate`.
     """

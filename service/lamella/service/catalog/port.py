@@ -1,12 +1,12 @@
-"""What the service asks of a catalog.
+"""The interface of a catalog.
 
-Times are Unix milliseconds of the caller's clock; nothing here reads one, so whether a key has expired is the caller's
-to say.
+Times are Unix milliseconds of the caller's clock. Nothing here reads a clock, so the caller decides whether a key has
+expired.
 
-Every mutation is one transaction. ``remember`` is stored inside it, so that an answer can be replayed exactly when
-the change is there. A mutation raises :class:`~lamella.snapshot.errors.Unavailable` when it certainly did not happen
-and :class:`~lamella.snapshot.errors.OutcomeUnknown` when the database failed in the commit itself. When ``remember``'s
-key is stored already, the mutation raises :class:`~lamella.snapshot.errors.IdempotencyMismatch` and changes nothing.
+Every mutation is one transaction. ``remember`` is stored inside it, so that an answer can be replayed exactly if the
+change was made. A mutation raises :class:`~lamella.snapshot.errors.Unavailable` if it certainly did not happen, and
+:class:`~lamella.snapshot.errors.OutcomeUnknown` if the database failed in the commit itself. If the key of ``remember``
+is stored already, the mutation raises :class:`~lamella.snapshot.errors.IdempotencyMismatch` and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,245 +45,250 @@ from lamella.snapshot.wire import AuditEntry, GrantInfo, JobLine, NamespaceInfo,
 
 
 class AccessCatalog(Protocol):
-    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
+    """Keys and grants. Each method is one transaction, whatever other services do meanwhile."""
 
     def add_key(self, key: KeyRecord, grants: Sequence[GrantInfo]) -> None:
-        """Add a key with these grants and no others. Raises AlreadyExists."""
+        """Add a key with exactly these grants. Raises AlreadyExists."""
 
     def api_keys(self) -> list[KeyRecord]:
-        """All of them, by name."""
+        """Return all keys, by name."""
 
     def key(self, name: str) -> KeyRecord:
-        """Raises KeyNotFound."""
+        """Return a key. Raises KeyNotFound."""
 
     def key_of(self, sha256: str) -> KeyRecord | None:
-        """The key whose text, or old text, has that hash."""
+        """Return the key whose current or old text has that hash."""
 
     def rotate_key(
         self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int, by: str
     ) -> KeyRecord:
-        """Give a key another text; the one before it becomes the old one, until then or its own end, whichever comes
-        first. It is theirs from then on who has the new one. Raises KeyNotFound."""
+        """Give a key another text and owner; the previous text stays valid until ``old_until_ms`` or its own expiry.
+
+        The key belongs to ``by`` from then on. Raises KeyNotFound.
+        """
 
     def drop_key(self, name: str) -> None:
-        """Forget a key and all that was granted to it. Keys that it made go to nobody, not even to another key that
-        gets its name. Raises KeyNotFound."""
+        """Delete a key and its grants. Keys that it created have no owner then, not even a new key of the same name.
+
+        Raises KeyNotFound.
+        """
 
     def note_key_use(self, name: str, at_ms: int) -> None:
-        """Note when a key was used; nothing for one that is gone."""
+        """Store when a key was used; does nothing for a deleted one."""
 
     def grants(self, principals: Sequence[str] | None = None) -> list[GrantInfo]:
-        """What these were granted, or all: by principal, namespace and table."""
+        """Return the grants of these principals, or all: by principal, namespace and table."""
 
     def put_grant(self, grant: GrantInfo) -> None:
-        """Give it, in place of another role on the same. Raises KeyNotFound for a key that is not there."""
+        """Add a grant; it replaces another role on the same resource. Raises KeyNotFound."""
 
     def drop_grant(self, principal: str, namespace: str | None, table: str | None) -> bool:
-        """Take a grant away; False: there was none."""
+        """Remove a grant; False if there was none."""
 
 
-# What the service asks of a catalog about how it is used: prune rates, the audit trail, the database itself.
-#
-# A part of the port. Times are Unix milliseconds of the caller's clock; nothing here reads one.
+# How the catalog is used: prune rates, the audit trail, the database itself.
 
 
 class UsageCatalog(Protocol):
-    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
+    """Usage data. Each method is one transaction, whatever other services do meanwhile."""
 
     @property
     def backend(self) -> str:
-        """The kind of database: ``sqlite`` or ``postgresql``."""
+        """Return the kind of database: ``sqlite`` or ``postgresql``."""
 
     def add_prune_rates(self, rows: Iterable[PruneRateRow]) -> None:
-        """Add to the sums that there are."""
+        """Add rows to the stored sums."""
 
     def prune_rates(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, PruneRate]:
-        """By table, all sums that began then or later together; without tables that have none."""
+        """Return, by table, the total of all sums that began at ``since_ms`` or later; tables without sums are left
+        out.
+        """
 
     def prune_rate_series(self, table_id: str, *, since_ms: int) -> list[PruneRate]:
-        """The sums of a table that began then or later, the oldest first."""
+        """Return the sums of a table that began at ``since_ms`` or later, the oldest first."""
 
     def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
-        """Forget up to ``limit`` sums that began before then, the oldest first; returns how many."""
+        """Delete up to ``limit`` sums that began before ``before_ms``, the oldest first; return how many."""
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Keep entries; those whose ``audit_id`` is there already stay as they are."""
+        """Store entries; an entry whose ``audit_id`` exists stays unchanged."""
 
     def audit(self, *, before_id: str | None, limit: int, target: str | None = None) -> list[AuditEntry]:
-        """Newest first, from behind ``before_id``; ``target``: only what was about it."""
+        """Return entries older than ``before_id``, newest first; ``target``: only those about it."""
 
     def forget_audit(self, *, before_ms: int, limit: int) -> int:
-        """Forget up to ``limit`` entries from before then, the oldest first; returns how many."""
+        """Delete up to ``limit`` entries that are older than that, the oldest first; return how many."""
 
     def schema_revision(self) -> str:
-        """Which migration the database is at."""
+        """Return the migration that the database is at."""
 
 
-# What the service asks of a catalog about jobs, schedules and policies. A part of the port.
-#
-# JSON members (``arguments``, ``progress``, ``checkpoint``, ``result``, ``error``, ``policy``, ``findings``) are text.
-# Times are Unix milliseconds of the caller's clock; nothing here reads one.
+# Jobs, schedules and policies. JSON members (``arguments``, ``progress``, ``checkpoint``, ``result``, ``error``,
+# ``policy``, ``findings``) are text.
 
 
 class JobCatalog(Protocol):
-    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
+    """Jobs, schedules and policies. Each method is one transaction, whatever other services do meanwhile."""
 
     def enqueue_job(self, job: JobRecord, *, unique: bool, remember: StoredAnswer | None = None) -> JobRecord | None:
-        """Add a queued job; None. With ``unique``: or the pending job with the same ``twin``, and nothing was done.
+        """Add a queued job and return None. With ``unique``, return the pending job with the same ``twin`` instead.
 
-        Without it the job is added in any case, and stands for others only if none does yet.
+        Without ``unique`` the job is always added; it takes the ``twin`` only if no pending job has it.
         """
 
     def claim_job(
         self, *, worker: str, kinds: Sequence[str] | None, lease_token: str, lease_expires_ms: int, now_ms: int
     ) -> ClaimResult:
-        """Take the oldest job of the highest priority that is due, of these kinds, whose table has no running job.
+        """Claim the oldest due job of the highest priority, of these kinds, whose table has no running job.
 
-        First, running jobs whose lease ran out are queued again, or fail when they have no attempt left, or are
-        cancelled when that was asked for. Jobs of tables that were dropped fail. With a ``lease_token`` that was used,
-        the job that it stands for, if it has that still, and else none.
+        First, running jobs whose lease ran out are queued again, or fail if they have no attempt left, or are cancelled
+        if that was requested. Jobs of dropped tables fail. A ``lease_token`` that was used before returns the job that
+        it still has, otherwise none.
         """
 
     def heartbeat_job(
         self, job_id: str, lease_token: str, report: JobReport, *, lease_expires_ms: int, now_ms: int
     ) -> JobRecord:
-        """Note what a worker tells, and let its lease run until then. Raises JobNotFound, JobLeaseLost."""
+        """Store a worker's report and extend its lease. Raises JobNotFound, JobLeaseLost."""
 
     def finish_job(
         self, job_id: str, lease_token: str, report: JobReport, ending: JobEnding, *, now_ms: int
     ) -> tuple[JobRecord, bool]:
-        """End an attempt; a job that was asked to be cancelled is, unless it succeeded.
+        """End an attempt. A job whose cancellation was requested becomes cancelled, unless it succeeded.
 
-        Returns the job as it is then, and False when this claim had ended it before. Raises JobNotFound, JobLeaseLost.
+        Returns the job as it is then, and False if this claim had ended it before. Raises JobNotFound, JobLeaseLost.
         """
 
     def cancel_job(self, job_id: str, *, now_ms: int) -> JobRecord:
-        """Cancel a queued job, and ask the worker of a running one to. Raises JobNotFound, JobFinished."""
+        """Cancel a queued job, or request the cancellation of a running one. Raises JobNotFound, JobFinished."""
 
     def retry_job(self, job_id: str, *, now_ms: int) -> JobRecord:
-        """Queue a job that failed or was cancelled again, with all of its attempts; a queued one is due at once.
+        """Queue a failed or cancelled job again, with all of its attempts; a queued job becomes due at once.
 
         Raises JobNotFound, JobRunning, JobFinished (it succeeded).
         """
 
     def job(self, job_id: str) -> JobRecord:
-        """Raises JobNotFound."""
+        """Return a job. Raises JobNotFound."""
 
     def jobs(self, which: JobFilter, *, before_id: str | None, limit: int) -> list[JobRecord]:
-        """Newest first, from behind ``before_id``; without ``result`` and ``checkpoint``."""
+        """Return jobs older than ``before_id``, newest first, without ``result`` and ``checkpoint``."""
 
     def job_lines(self, job_id: str, *, after: int, limit: int) -> list[JobLine]:
-        """Lines of a job's log above a number, ascending."""
+        """Return the lines of a job's log above a number, ascending."""
 
     def pending_jobs(self) -> dict[str, int]:
-        """How many jobs are queued and running."""
+        """Return how many jobs are queued and how many are running."""
 
     def prune_jobs(self, *, before_ms: int, limit: int = 1_000) -> int:
-        """Forget up to ``limit`` jobs that were over before then, with their logs, the oldest first."""
+        """Delete up to ``limit`` jobs that ended before ``before_ms``, with their logs, the oldest first."""
 
     def put_schedule(self, schedule: ScheduleRecord) -> ScheduleRecord:
-        """Make or replace a schedule; returns it with the times that it keeps. Raises TableNotFound."""
+        """Create or replace a schedule; return it with the times of creation and last run. Raises TableNotFound."""
 
     def schedules(self, table_id: str) -> list[ScheduleRecord]:
-        """The schedules of a table, by name."""
+        """Return the schedules of a table, by name."""
 
     def drop_schedule(self, table_id: str, name: str, *, remember: StoredAnswer | None = None) -> None:
-        """Raises ScheduleNotFound."""
+        """Delete a schedule. Raises ScheduleNotFound."""
 
     def due_schedules(self, *, now_ms: int, limit: int) -> list[DueSchedule]:
-        """Enabled schedules of live tables whose time has come, the longest due first."""
+        """Return enabled schedules of live tables that are due, the longest due first."""
 
     def fire_schedule(self, seen: ScheduleRecord, job: JobRecord, *, next_ms: int, now_ms: int) -> AddedJob | None:
-        """Enqueue the job of a due schedule (unique) and set its next time; None: another did, or it changed."""
+        """Enqueue the job of a due schedule (unique) and set its next time.
+
+        Returns None if another process did, or the schedule changed.
+        """
 
     def put_policy(self, policy: PolicyRecord) -> None:
-        """Make or replace a table's policy; it is due for a check. Raises TableNotFound."""
+        """Create or replace a table's policy; it is due for a check. Raises TableNotFound."""
 
     def policy(self, table_id: str) -> PolicyRecord:
-        """Raises PolicyNotFound."""
+        """Return a table's policy. Raises PolicyNotFound."""
 
     def drop_policy(self, table_id: str, *, remember: StoredAnswer | None = None) -> None:
-        """Raises PolicyNotFound."""
+        """Delete a table's policy. Raises PolicyNotFound."""
 
     def due_policies(self, *, checked_before_ms: int, limit: int) -> list[PolicyRecord]:
-        """Policies of live tables whose last check is that long ago, the longest first."""
+        """Return policies of live tables whose last check was before ``checked_before_ms``, the oldest check first."""
 
     def begin_check(self, seen: PolicyRecord, *, now_ms: int) -> bool:
-        """Take on the check of a policy; False: another did, or it changed."""
+        """Reserve the check of a policy; False if another process did, or the policy changed."""
 
     def end_check(
         self, table_id: str, *, began_ms: int, findings: str, jobs: Mapping[str, JobRecord]
     ) -> dict[str, AddedJob]:
-        """Enqueue the jobs (unique) that rules ask for, and note what was found.
+        """Enqueue the jobs (unique) that rules request, and store the findings.
 
-        Nothing is done, and nothing returned, when the policy changed since the check began.
+        Does nothing and returns nothing if the policy changed since the check began.
         """
 
 
 class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
-    """The port. All methods may be called from several threads at once.
+    """The catalog. All methods are thread-safe.
 
-    ``is_instant``: :meth:`current` waits for nothing and nobody, so that it may be called on an event loop.
+    ``is_instant``: :meth:`current` waits for no network and no lock, so that an event loop may call it.
     """
 
     is_instant: bool
 
     def listen_to(self, listener: CatalogListener) -> None:
-        """Tell somebody what the database takes; once, before the catalog is used."""
+        """Report database calls to a listener. Called once, before the catalog is used."""
 
     @property
     def connections(self) -> tuple[int, int]:
-        """Of the pool: those that are in use, and as many as may be."""
+        """Return how many connections of the pool are in use, and the limit."""
 
     def ping(self) -> None:
-        """Return when the database answers; else raise :class:`Unavailable`."""
+        """Return if the database answers; otherwise raise :class:`Unavailable`."""
 
     def check_write(self) -> None:
-        """Return when the database has taken a write, which changes nothing; else raise :class:`Unavailable`."""
+        """Return if the database accepts a write, which changes nothing; otherwise raise :class:`Unavailable`."""
 
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
-        """Raises AlreadyExists, QuotaExceeded."""
+        """Create a namespace. Raises AlreadyExists, QuotaExceeded."""
 
     def change_namespace(
         self, before: NamespaceInfo, after: NamespaceInfo, *, remember: StoredAnswer | None = None
     ) -> bool:
-        """Give a namespace other properties, if it still has those that it had ``before``; False: it has not."""
+        """Replace the properties of a namespace if they still equal ``before``; False if they do not."""
 
     def namespace_use(self, name: str) -> NamespaceUse:
-        """How much there is in a namespace, and may be. Raises NamespaceNotFound."""
+        """Return the usage and the quotas of a namespace. Raises NamespaceNotFound."""
 
     def check_room(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
-        """Raises QuotaExceeded when so much more of a table would be beyond a quota now; nothing is held."""
+        """Raise QuotaExceeded if so much growth of a table would exceed a quota now; reserves nothing."""
 
     def check_room_for_table(self, namespace: str) -> None:
-        """Raises NamespaceNotFound, and QuotaExceeded when one more table would be beyond a quota now."""
+        """Raise NamespaceNotFound, or QuotaExceeded if one more table would exceed a quota now."""
 
     def namespaces(self) -> list[NamespaceInfo]:
-        """All of them, by name."""
+        """Return all namespaces, by name."""
 
     def namespace(self, name: str) -> NamespaceInfo:
-        """Raises NamespaceNotFound."""
+        """Return a namespace. Raises NamespaceNotFound."""
 
     def drop_namespace(self, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
-        """Raises NamespaceNotFound, NamespaceNotEmpty."""
+        """Drop a namespace. Raises NamespaceNotFound, NamespaceNotEmpty."""
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
-        """Raises NamespaceNotFound, AlreadyExists, QuotaExceeded."""
+        """Create a table. Raises NamespaceNotFound, AlreadyExists, QuotaExceeded."""
 
     def tables(self, namespace: str) -> list[str]:
-        """Names of the live tables, sorted. Raises NamespaceNotFound."""
+        """Return the names of the live tables, sorted. Raises NamespaceNotFound."""
 
     def table(self, namespace: str, name: str) -> TableRecord:
-        """Raises NamespaceNotFound, TableNotFound."""
+        """Return a table. Raises NamespaceNotFound, TableNotFound."""
 
     def current(self, namespace: str, name: str) -> TableRecord | None:
-        """As :meth:`table`, by a shorter way and as fresh: every commit that was acknowledged before is seen.
+        """Return a table as :meth:`table` does, faster and equally fresh: it sees every commit acknowledged before.
 
-        None: it is not there, or cannot be told this way now; :meth:`table` knows.
+        Returns None if the table does not exist or cannot be read this way now; then call :meth:`table`.
         """
 
     def table_by_id(self, table_id: str) -> TableRecord:
-        """Raises TableNotFound, also when the table was dropped."""
+        """Return a live table. Raises TableNotFound, also for a dropped one."""
 
     def drop_table(
         self,
@@ -295,14 +300,15 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         base_snapshot_id: str | None = None,
         remember: StoredAnswer | None = None,
     ) -> None:
-        """The table leaves the listing and its name is free again; nothing in storage is touched.
+        """Drop a table: it leaves the listing and frees its name. Nothing in storage changes.
 
-        ``purge``: it is doomed at once. ``base_snapshot_id``: only if that is its current snapshot. Raises
+        ``purge``: it cannot be undropped. ``base_snapshot_id``: drop it only if that is its current snapshot. Raises
         NamespaceNotFound, TableNotFound, CommitConflict.
         """
 
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
-        """Those that can be undropped, newest drop first; with ``earlier``, also of earlier namespaces of that name.
+        """Return the tables that can be undropped, latest drop first; ``earlier``: also of dropped namespaces of that
+        name.
 
         Raises NamespaceNotFound.
         """
@@ -315,16 +321,16 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         """
 
     def dropped_before(self, before_ms: int) -> list[DroppedTable]:
-        """The tables of the whole catalog that were dropped before then, and all doomed ones; oldest drop first."""
+        """Return all tables that were dropped before that, and all doomed ones; oldest drop first."""
 
     def doom_table(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
-        """From now on the table cannot be undropped, so its files may be deleted.
+        """Mark a dropped table so that it cannot be undropped and its files may be deleted.
 
-        False: it is not dropped (any more), or was dropped later than that.
+        Returns False if it is not dropped (any more) or was dropped later than that.
         """
 
     def forget_table(self, table_id: str) -> bool:
-        """Delete all that the catalog knows of a doomed table, once its files are gone; False: it is not doomed."""
+        """Delete all rows of a doomed table, once its files are deleted; False if it is not doomed."""
 
     def advance(
         self,
@@ -335,131 +341,130 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
     ) -> bool:
-        """Make ``entry`` current if the table still is at version ``entry.seq - 1``; False: another commit won,
-        or the table was dropped.
+        """Make ``entry`` current if the table is still at version ``entry.seq - 1``.
 
-        ``while_kept``: only if the snapshot with this ``seq`` is still in the history; else raises SnapshotExpired.
-        ``guard``: only if no clean-up deleted meanwhile what the commit relies on; else raises Unavailable.
-        Raises QuotaExceeded when the table would grow beyond a quota, whatever others commit at the same time.
+        Returns False if another commit came first or the table was dropped. ``while_kept``: only if the snapshot with
+        this ``seq`` is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
+        meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
+        quota, whatever others commit at the same time.
         """
 
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
-        """Newest first, from below ``before_seq``."""
+        """Return snapshots below ``before_seq``, newest first."""
 
     def snapshot(self, table_id: str, snapshot_id: str) -> HistoryEntry:
-        """Raises SnapshotNotFound, or SnapshotExpired when it must have been one that expired."""
+        """Return a snapshot. Raises SnapshotNotFound, or SnapshotExpired if it must have expired."""
 
     def snapshot_at(self, table_id: str, timestamp_ms: int) -> HistoryEntry:
-        """The snapshot that was current at that instant.
+        """Return the snapshot that was current at that time.
 
-        Raises SnapshotNotFound when it is before the first, SnapshotExpired when that snapshot is no longer there.
+        Raises SnapshotNotFound for a time before the first one, SnapshotExpired if that snapshot has expired.
         """
 
     def tags(self, table_id: str, *, now_ms: int) -> list[TagRecord]:
-        """The tags of a table that are alive, by name."""
+        """Return the tags of a table that have not expired, by name."""
 
     def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
-        """Raises TagNotFound, also for a tag that expired."""
+        """Return a tag. Raises TagNotFound, also for an expired tag."""
 
     def tagged(self, table_id: str, name: str, *, now_ms: int) -> HistoryEntry:
-        """The snapshot that a tag names. Raises TagNotFound."""
+        """Return the snapshot of a tag. Raises TagNotFound."""
 
     def put_tag(self, tag: TagRecord, *, move: bool, now_ms: int, remember: StoredAnswer | None = None) -> None:
-        """Make a tag, or ``move`` the one of that name.
+        """Create a tag, or ``move`` the one of that name.
 
-        Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), AlreadyExists; TagNotFound when
-        there is none to move.
+        Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), AlreadyExists; TagNotFound if there
+        is none to move.
         """
 
     def drop_tag(self, table_id: str, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
-        """Raises TagNotFound."""
+        """Delete a tag. Raises TagNotFound."""
 
     def expire_snapshots(self, table_id: str, seqs: Sequence[int], *, now_ms: int) -> list[int]:
-        """Take snapshots out of a table's history; returns the ``seq`` of those that were taken out now, ascending.
+        """Remove snapshots from a table's history; return the ``seq`` of those that were removed, ascending.
 
-        The current snapshot stays, and so does one that a living tag names or a lease holds: nobody can tag, lease
-        or roll back to a snapshot once it is out. Tags and leases that are not alive are forgotten. Works for dropped
-        tables too.
+        The current snapshot stays, and so does one that a valid tag names or a lease protects. A removed snapshot
+        cannot be tagged, leased or rolled back to. Expired tags and leases are deleted. Works for dropped tables too.
         """
 
     def add_lease(self, lease: LeaseRecord) -> None:
-        """Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), QuotaExceeded."""
+        """Add a lease. Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), QuotaExceeded."""
 
     def renew_lease(self, table_id: str, lease_id: str, *, expires_at_ms: int, now_ms: int) -> None:
-        """Raises LeaseNotFound, also when the lease ran out already."""
+        """Extend a lease. Raises LeaseNotFound, also for an expired lease."""
 
     def release_lease(self, table_id: str, lease_id: str) -> None:
-        """End a lease; one that is not there is no error."""
+        """Delete a lease; a missing one is no error."""
 
     def leases(self, table_id: str, *, now_ms: int) -> list[LeaseRecord]:
-        """The leases of a table that have not run out, oldest first."""
+        """Return the leases of a table that have not expired, oldest first."""
 
     def kept(self, table_id: str) -> list[HistoryEntry]:
-        """The whole history as it is, newest first; also of a dropped table. Empty when there is no such table."""
+        """Return the whole history, newest first, also of a dropped table. Empty if there is no such table."""
 
     def tables_with_files(self) -> list[str]:
-        """The ids of all tables that are there or can be undropped."""
+        """Return the ids of all tables that are live or can be undropped."""
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
-        """What a commit carries into :meth:`advance`; to be asked before its files are looked at.
+        """Return the guard that a commit passes to :meth:`advance`. Call this before looking at the commit's files.
 
-        Raises Unavailable when a clean-up is about to delete one of the files.
+        Raises Unavailable if a clean-up is about to delete one of the files.
         """
 
     def condemn(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
-        """Note what is about to be deleted, so that no commit takes it up from now on.
+        """Mark objects for deletion, so that no commit uses them from now on.
 
-        ``watermark_ms``: the newest name time among the objects that are not blocks. Raises TableNotFound.
+        ``watermark_ms``: the latest time in the names of those objects that are not blocks. Raises TableNotFound.
         """
 
     def condemned(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
-        """What was condemned and not acquitted, by location as the database orders them, from behind ``after``."""
+        """Return marked objects after that location, in the database's order of locations."""
 
     def acquit(self, table_id: str, locations: Iterable[str]) -> None:
-        """Take objects off that list: they are gone, or turned out to be needed."""
+        """Remove the marks of objects that are deleted or turned out to be in use."""
 
     def feedback(self, table_id: str) -> list[FeedbackRecord]:
-        """What readers reported of a table, by question."""
+        """Return what readers reported about a table, by question."""
 
     def add_feedback(self, record: FeedbackRecord, bounds: FeedbackBounds) -> int:
-        """Remember blocks beside those that are known for the same question; returns how many were not.
+        """Add blocks to those known for the same question; return how many were new.
 
-        Beyond the bounds the questions that were not used for longest go, and of one that is too large by itself the
+        Above the limits the questions unused for longest are deleted, and from a question that alone is too large the
         blocks that were reported first. Raises TableNotFound.
         """
 
     def touch_feedback(self, table_id: str, questions: Iterable[str], *, now_ms: int) -> None:
-        """These questions were used."""
+        """Store that these questions were used."""
 
     def drop_feedback(self, table_id: str, question: str, blocks: Iterable[bytes]) -> int:
-        """Forget some blocks of a question; returns how many were known. Raises TableNotFound."""
+        """Delete some blocks of a question; return how many were known. Raises TableNotFound."""
 
     def clear_feedback(self, table_id: str) -> int:
-        """Forget all that was reported of a table; returns how many facts."""
+        """Delete all that was reported about a table; return how many facts."""
 
     def add_recorded(self, table_id: str, filters: Sequence[RecordedFilter], bounds: RecordedBounds) -> None:
-        """Count filters that were asked; beyond the bounds those that were not asked for longest go."""
+        """Count filters of queries. Above the limits those unused for longest are deleted."""
 
     def recorded(self, table_id: str, *, limit: int) -> list[RecordedFilter]:
-        """The filters that were asked of a table, the latest first."""
+        """Return the recorded filters of a table, the latest first."""
 
     def clear_recorded(self, table_id: str) -> int:
-        """Forget them; returns how many there were."""
+        """Delete the recorded filters of a table; return how many there were."""
 
     def answer(self, key: str, scope: str) -> StoredAnswer | None:
-        """What was stored under the key, if anything."""
+        """Return the answer stored under the key; None without one."""
 
     def keep_answer(self, answer: StoredAnswer) -> None:
         """Store the answer of a request that changed nothing.
 
-        Raises IdempotencyMismatch when there is one under the key already.
+        Raises IdempotencyMismatch if the key is taken.
         """
 
     def forget_answers(self, *, before_ms: int, limit: int = 1000) -> int:
-        """Delete up to ``limit`` answers that were stored before then, the oldest first; returns how many."""
+        """Delete up to ``limit`` answers that were stored before that, the oldest first; return how many."""
 
     def secret(self, name: str, fresh: bytes) -> bytes:
-        """The secret of that name; the first to ask gives it its value, ``fresh``. All replicas get the same."""
+        """Return the secret of that name; the first caller sets it to ``fresh``. All replicas get the same one."""
 
     def close(self) -> None:
         """Release connections."""

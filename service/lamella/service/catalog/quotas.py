@@ -1,4 +1,4 @@
-"""Quotas: how much there may be, by the settings, and for a namespace by its properties."""
+"""Quotas: limits on what may be stored, from the settings, and for a namespace from its properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
 
-#: Properties of a namespace that only an admin of everything sets begin so.
+#: Prefix of the namespace properties that only server admins may set.
 PREFIX: Final = "lamella.quota."
 _MEMBERS: Final = ("tables", "blocks", "bytes")
 _MOST: Final = (1 << 63) - 1
@@ -18,8 +18,9 @@ Member = Literal["namespaces", "tables", "blocks", "bytes", "table_blocks", "tab
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """None: any number. ``namespaces``: in all. ``tables``, ``blocks``, ``bytes``: of one namespace, over the current
-    snapshots of its tables. ``table_blocks``, ``table_leases``: of one table."""
+    """Limits; None: no limit. ``namespaces``: of the server. ``tables``, ``blocks``, ``bytes``: of one namespace, over
+    the current snapshots of its tables. ``table_blocks``, ``table_leases``: of one table.
+    """
 
     namespaces: int | None = None
     tables: int | None = None
@@ -29,21 +30,21 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     table_leases: int | None = None
 
     def within(self, properties: Mapping[str, str]) -> Quotas:
-        """Those of a namespace with these properties."""
+        """Return the quotas of a namespace with these properties."""
         own = {name: int(properties[PREFIX + name]) for name in _MEMBERS if PREFIX + name in properties}
         return msgspec.structs.replace(self, **own) if own else self
 
     @property
     def bounds_commits(self) -> bool:
-        """True when a commit may be refused because of them."""
+        """Return True if a commit can exceed them."""
         return (self.blocks, self.bytes, self.table_blocks) != (None, None, None)
 
     def check(self, member: Member, used: int, *, before: int = -1) -> None:
-        """Raise QuotaExceeded when there would be ``used``, which is too much and more than there was ``before``."""
+        """Raise QuotaExceeded if ``used`` is above the limit and above what was used ``before``."""
         most: int | None = getattr(self, member)
         if most is not None and used > max(most, before):
             raise QuotaExceeded(
-                f"{_TEXTS[member]}: {most} at most, and there would be {used}",
+                f"{_TEXTS[member]}: the limit is {most}, and there would be {used}",
                 limit=f"quota_{member}",
                 most=most,
                 used=used,
@@ -63,12 +64,12 @@ _TEXTS: Final[dict[Member, str]] = {
 
 
 def sets_quotas(names: Iterable[str]) -> bool:
-    """True when one of these properties is a quota."""
+    """Return True if one of these properties is a quota."""
     return any(name.startswith(PREFIX) for name in names)
 
 
 def check_quotas(properties: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a quota that there is none, or that is no number."""
+    """Raise InvalidRequest for an unknown quota, or one that is not a number."""
     for name, text in properties.items():
         if not name.startswith(PREFIX):
             continue
@@ -76,4 +77,4 @@ def check_quotas(properties: Mapping[str, str]) -> None:
             known = ", ".join(PREFIX + member for member in _MEMBERS)
             raise InvalidRequest(f"there is no property {name}; quotas of a namespace are {known}", property=name)
         if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MOST):
-            raise InvalidRequest(f"{name} is a number from 0 on, not {text[:100]!r}", property=name)
+            raise InvalidRequest(f"{name} must be a number from 0 on, not {text[:100]!r}", property=name)

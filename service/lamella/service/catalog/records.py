@@ -1,4 +1,4 @@
-"""The values that travel through the catalog's port, and what is said of what is not there.
+"""The values that the catalog's methods take and return, and its "not found" errors.
 
 Times are Unix milliseconds. JSON members of jobs (``arguments``, ``progress``, ``checkpoint``, ``result``, ``error``,
 ``policy``, ``findings``) are text.
@@ -20,24 +20,24 @@ from lamella.snapshot.wire import (
 
 
 def no_namespace(name: str) -> NamespaceNotFound:
-    """There is no such namespace."""
+    """Return the error of a missing namespace."""
     return NamespaceNotFound(f"there is no namespace {name!r}", namespace=name)
 
 
 def no_table(namespace: str, name: str) -> TableNotFound:
-    """There is a namespace, but no such table in it."""
+    """Return the error of a missing table in an existing namespace."""
     return TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
 
 
 def no_job(job_id: str) -> JobNotFound:
-    """There is no such job."""
+    """Return the error of a missing job."""
     return JobNotFound(f"there is no job {job_id!r}", job_id=job_id)
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key; its members mean what they mean in :class:`~lamella.snapshot.wire.KeyInfo`.
+    """An API key; the fields mean the same as in :class:`~lamella.snapshot.wire.KeyInfo`.
 
-    ``sha256``, ``old_sha256``: of its text, and of that from before the last rotation, hexadecimal.
+    ``sha256``, ``old_sha256``: hashes of its text and of the text before the last rotation, hexadecimal.
     """
 
     name: str
@@ -53,13 +53,14 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> str:
-        """Who a request with this key is from."""
+        """Return the principal of requests with this key."""
         return f"key:{self.name}"
 
 
 class PruneRateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is added to a table's sums of the time that began at ``bucket_ms``; see
-    :class:`~lamella.snapshot.wire.PruneRate`."""
+    """What is added to a table's sums of the period that began at ``bucket_ms``; see
+    :class:`~lamella.snapshot.wire.PruneRate`.
+    """
 
     table_id: str
     bucket_ms: int
@@ -74,7 +75,7 @@ class PruneRateRow(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot of a table. ``seq`` counts from 1 and is the table's ``version`` at that snapshot.
 
-    Expired snapshots are gaps. ``until_ms``: the time of the snapshot that followed, when that is in a gap.
+    Expired snapshots leave gaps. ``until_ms``: the time of the next snapshot, if that one is in a gap.
     """
 
     seq: int
@@ -89,7 +90,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A name for a snapshot of a table. From ``expires_at_ms`` on (None: for ever) there is no such tag any more."""
+    """A name for a snapshot of a table. It expires at ``expires_at_ms`` (None: never)."""
 
     table_id: str
     name: str
@@ -113,7 +114,7 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that was dropped. ``doomed``: it cannot be undropped any more, and its files may be gone."""
+    """A dropped table. ``doomed``: it cannot be undropped any more, and its files may be deleted."""
 
     record: TableRecord
     dropped_at_ms: int
@@ -121,7 +122,7 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads a snapshot of a table. It holds the snapshot until ``expires_at_ms``, and then ends by itself."""
+    """A reader's lease on a snapshot of a table. It protects the snapshot until ``expires_at_ms``."""
 
     lease_id: str
     table_id: str
@@ -145,7 +146,7 @@ class SweepMark(msgspec.Struct, frozen=True, kw_only=True):
 class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit knew of clean-ups before it looked at its files or wrote anything.
 
-    ``since_ms``: every object that it writes has a later name time. ``epochs``: see ``sweeps`` in the catalog.
+    ``since_ms``: every object that it writes has a later time in its name. ``epochs``: see ``sweeps`` in the catalog.
     ``adds_files``: it adds blocks, which a clean-up may have been deleting.
     """
 
@@ -155,7 +156,7 @@ class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks that readers found empty for one filter of a table.
+    """The blocks in which readers found no row for one filter of a table.
 
     ``question``: the filter's digest, hexadecimal. ``asked``: the filter as it was last reported, JSON, in terms of the
     schema ``schema_id``. ``blocks``: block keys, 16 bytes each, those reported last at the end.
@@ -172,17 +173,18 @@ class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedbackBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is remembered for a table: pairs of a filter and a block, and their bytes."""
+    """Limits of feedback for a table: pairs of a filter and a block, and their bytes."""
 
     max_facts: int
     max_bytes: int
 
 
 class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter that was asked of a table, all times together.
+    """A filter that queries of a table used, with the sums over all its uses.
 
-    ``tree``: JSON, by ``mode`` ("shape", "hashed", "full") without its constants, with keyed hashes of them, or whole;
-    ``digest`` names it, ``text`` spells it. ``considered``, ``kept``: blocks; ``kept_bytes``: of these.
+    ``tree``: JSON, depending on ``mode``: without constants ("shape"), with keyed hashes of them ("hashed"), or
+    complete ("full"). ``digest`` identifies it, ``text`` is readable. ``considered``, ``kept``: blocks; ``kept_bytes``:
+    their bytes.
     """
 
     table_id: str
@@ -201,14 +203,14 @@ class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How many filters of a table are kept, and how many bytes of them."""
+    """How many filters of a table are stored, and how many bytes of them."""
 
     max_filters: int
     max_bytes: int
 
 
 class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the current snapshots of a namespace's tables have, and what they may have."""
+    """What the current snapshots of a namespace's tables use, and the limits."""
 
     quotas: Quotas
     tables: int
@@ -217,7 +219,7 @@ class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer kept under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
+    """An answer stored under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
 
     key: str
     scope: str
@@ -228,11 +230,11 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A job; its members mean what they mean in :class:`~lamella.snapshot.wire.JobInfo`.
+    """A job; the fields mean the same as in :class:`~lamella.snapshot.wire.JobInfo`.
 
-    ``namespace``, ``table_name``: as it was asked for. ``lease_token``: of the claim that has it, or ended its last
-    attempt. ``twin``: what it shares with jobs that would be the same, None where it may not stand for others.
-    ``log_lines``: the number of its log's last line.
+    ``namespace``, ``table_name``: as requested. ``lease_token``: of the claim that has the job, or ended its last
+    attempt. ``twin``: equal for jobs that do the same work; None if the job stands for no other. ``log_lines``: the
+    number of the last line in its log.
     """
 
     job_id: str
@@ -266,8 +268,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are listed. None: any. ``table``: namespace and name, as they were asked for. ``within``: only jobs
-    of tables in one of these places, a namespace with a table's name, or with None for all of its tables."""
+    """Which jobs are listed. None: any. ``table``: namespace and name, as requested. ``within``: only jobs of tables in
+    one of these places: a namespace with a table's name, or with None for all of its tables.
+    """
 
     states: tuple[JobState, ...] | None = None
     kinds: tuple[str, ...] | None = None
@@ -276,8 +279,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a claim: the job (None: there is none), its table's name now, and what was found on the way: jobs
-    whose lease had run out, and jobs whose table is gone, as they are then."""
+    """The result of a claim: the job (None: there is none), its table's current name, and jobs changed on the way:
+    those whose lease had run out, and those whose table was dropped.
+    """
 
     job: JobRecord | None = None
     table: tuple[str, str] | None = None
@@ -286,7 +290,7 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of its job. None leaves what there is. ``max_lines``: the log keeps so many."""
+    """What a worker reports about its job. None keeps the stored value. ``max_lines``: limit of the log's lines."""
 
     progress: str | None = None
     checkpoint: str | None = None
@@ -295,7 +299,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobEnding(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended. ``retry_at_ms``: a failed job is queued again for then, if an attempt is left."""
+    """How an attempt ended. ``retry_at_ms``: when a failed job runs again, if an attempt is left."""
 
     outcome: JobOutcome
     result: str | None = None
@@ -324,7 +328,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule whose time has come, and the name of its table."""
+    """A schedule that is due, and the name of its table."""
 
     schedule: ScheduleRecord
     namespace: str
@@ -332,7 +336,7 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleFired(msgspec.Struct, frozen=True, kw_only=True):
-    """When a rule of a policy last asked for a job, and which one that was."""
+    """When a rule of a policy last requested a job, and which one."""
 
     at_ms: int
     job_id: str
@@ -350,7 +354,7 @@ class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job that stands for what was asked; ``is_new`` False: a twin that was pending."""
+    """The job that does the requested work; ``is_new`` False: an equal job that was pending."""
 
     job_id: str
     is_new: bool

@@ -1,4 +1,4 @@
-"""Schedules and policies in the catalog's database: each adds its jobs once."""
+"""Schedules and policies in the catalog's database: each adds its jobs exactly once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _DUE: Final = (
     .order_by(schedules.c.next_ms, schedules.c.table_id, schedules.c.name)
     .limit(bindparam("rows"))
 )
-#: Whoever finds the time that was seen sets the next one, and nobody else does. What else was seen must hold as well.
+#: Sets the next time only if the schedule still has the time that was read, so that one process wins. The other columns
+#: that were read must be unchanged too.
 _FIRE: Final = (
     update(schedules)
     .where(
@@ -72,7 +73,7 @@ _END: Final = update(policies).where(_this_policy).values(findings=bindparam("fo
 
 
 class SqlSchedules(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows schedules and policies."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for schedules and policies."""
 
     def put_schedule(self, schedule: ScheduleRecord) -> ScheduleRecord:
         which = {"id": schedule.table_id, "which": schedule.name}
@@ -88,7 +89,7 @@ class SqlSchedules(SqlSession):
 
     def schedules(self, table_id: str) -> list[ScheduleRecord]:
         found = [ScheduleRecord(**row) for row in self._rows(_SELECT_ALL, {"id": table_id})]
-        return sorted(found, key=lambda schedule: schedule.name)  # databases differ in how they collate
+        return sorted(found, key=lambda schedule: schedule.name)  # databases differ in their collation
 
     def drop_schedule(self, table_id: str, name: str, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
@@ -125,7 +126,7 @@ class SqlSchedules(SqlSession):
         with self._transaction(None) as connection:
             _require_table(connection, policy.table_id)
             before = connection.execute(_SELECT_POLICY, which).mappings().first()
-            if before is not None:  # what rules asked for still counts for their cool-downs
+            if before is not None:  # the last runs of rules still count for their cool-downs
                 policy = msgspec.structs.replace(policy, fired=_FIRED.decode(before["fired"]))
                 connection.execute(_DELETE_POLICY, which)
             row = {**msgspec.structs.asdict(policy), "fired": json_text(policy.fired)}
@@ -166,7 +167,7 @@ class SqlSchedules(SqlSession):
 
 
 def _require_table(connection: Connection, table_id: str) -> None:
-    """Raise TableNotFound for a table that was dropped; holds its row, so that it is not forgotten meanwhile."""
+    """Lock a table's row, so that it is not deleted meanwhile. Raises TableNotFound for a dropped table."""
     held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
     if held is None or held["dropped_at_ms"] is not None:
         raise TableNotFound("the table was dropped", table_id=table_id)

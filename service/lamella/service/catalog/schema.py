@@ -1,7 +1,7 @@
-"""The catalog's tables as SQLAlchemy Core sees them, and every statement that runs on them, built once.
+"""The catalog's tables in SQLAlchemy Core, and every statement on them, built once.
 
-Dropping a namespace or a table sets ``dropped_at_ms``, and names are unique among the rows where it is null. With
-``doomed_at_ms`` a table cannot be undropped any more, since files may be missing; once they are gone, so is its row.
+Dropping a namespace or a table sets ``dropped_at_ms``; names are unique among the rows where it is null. A table with
+``doomed_at_ms`` cannot be undropped any more, since files may be missing. Once its files are deleted, so is its row.
 Times are Unix milliseconds. Pointers, properties and answers are JSON text.
 """
 
@@ -41,17 +41,17 @@ metadata = MetaData(
 
 
 def _table_id() -> Column[str]:
-    """The id of a table, as part of a row's key."""
+    """A column with the id of a table, part of the primary key."""
     return Column("table_id", String(36), primary_key=True)
 
 
 def _number(name: str) -> Column[int]:
-    """A number that every row has."""
+    """A number column that is never null."""
     return Column(name, BigInteger, nullable=False)
 
 
 def _text(name: str) -> Column[str]:
-    """A text of any length that every row has."""
+    """A text column of any length that is never null."""
     return Column(name, Text, nullable=False)
 
 
@@ -144,7 +144,7 @@ secrets = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-#: A lease names a snapshot; the key keeps the snapshot's row from going while the lease's row is there.
+#: A lease names a snapshot; the foreign key keeps the snapshot's row while the lease's row exists.
 leases = Table(
     "leases",
     metadata,
@@ -158,7 +158,7 @@ leases = Table(
     Index("ix_leases_table_id_seq", "table_id", "seq"),
 )
 
-#: Objects that a clean-up has decided to delete and may not have deleted yet. No commit may add a file among them.
+#: Objects that a clean-up decided to delete and may not have deleted yet. No commit may add one of these files.
 condemned = Table(
     "condemned",
     metadata,
@@ -170,8 +170,8 @@ condemned = Table(
     Index("ix_condemned_table_id", "table_id"),
 )
 
-#: How far deletions have gone, by table, and for files outside of tables ("*"). ``epoch`` grows when blocks are
-#: condemned; ``watermark_ms`` is the newest name time of what else was.
+#: Progress of deletions, by table, and for files outside of tables ("*"). ``epoch`` grows when blocks are condemned;
+#: ``watermark_ms`` is the latest time in the names of the other condemned objects.
 sweeps = Table(
     "sweeps",
     metadata,
@@ -180,7 +180,7 @@ sweeps = Table(
     _number("watermark_ms"),
 )
 
-#: Filters that were asked, each once.
+#: Filters that queries used, each stored once.
 recorded = Table(
     "recorded",
     metadata,
@@ -199,7 +199,7 @@ recorded = Table(
     _number("last_ms"),
 )
 
-#: What readers reported: blocks (their keys, 16 bytes each) that held no row for a filter.
+#: What readers reported: blocks (their keys, 16 bytes each) without a row for a filter.
 feedback = Table(
     "feedback",
     metadata,
@@ -213,8 +213,8 @@ feedback = Table(
     _number("used_at_ms"),
 )
 
-#: Jobs of upkeep. A job is pending while ``finished_ms`` is null. The database itself sees to it that a table has one
-#: running job at most, that no two jobs are claimed by one token, and that no two pending jobs have the same ``twin``.
+#: Maintenance jobs. A job is pending while ``finished_ms`` is null. Constraints ensure that a table has at most one
+#: running job, that no two jobs are claimed by one token, and that no two pending jobs have the same ``twin``.
 jobs = Table(
     "jobs",
     metadata,
@@ -266,7 +266,7 @@ jobs = Table(
     ),
 )
 
-#: Lines that jobs wrote; only the last ones of each are kept.
+#: Log lines of jobs; only the last ones of each job are stored.
 job_log = Table(
     "job_log",
     metadata,
@@ -277,7 +277,7 @@ job_log = Table(
     Column("text", Text, nullable=False),
 )
 
-#: What asks for jobs at set times. ``next_ms`` is null for one that is not enabled.
+#: Schedules, which add jobs at set times. ``next_ms`` is null for a disabled one.
 schedules = Table(
     "schedules",
     metadata,
@@ -299,8 +299,8 @@ schedules = Table(
     Index("ix_schedules_next_ms", "next_ms"),
 )
 
-#: What asks for jobs as a table needs them. ``checked_ms``: the last check, 0 before the first; ``fired``: by rule,
-#: when it last asked for a job.
+#: Policies, which add jobs when a table needs them. ``checked_ms``: the last check, 0 before the first; ``fired``: by
+#: rule, when it last requested a job.
 policies = Table(
     "policies",
     metadata,
@@ -313,8 +313,8 @@ policies = Table(
     Index("ix_policies_checked_ms", "checked_ms"),
 )
 
-#: What prunes considered and kept, by table, summed up over five minutes each. Bytes are floating point: the sums of
-#: many prunes of a large table do not fit into whole numbers of 64 bits.
+#: What prunes considered and kept, by table, summed over five minutes each. Bytes are floating point: the sums of many
+#: prunes of a large table do not fit into 64-bit integers.
 prune_rates = Table(
     "prune_rates",
     metadata,
@@ -329,7 +329,7 @@ prune_rates = Table(
     Index("ix_prune_rates_bucket_ms", "bucket_ms"),
 )
 
-#: Changes that were asked for. Ids are made from the time, so that they are in its order.
+#: Requested changes. Ids are made from the time, so they sort by time.
 audit = Table(
     "audit",
     metadata,
@@ -346,7 +346,7 @@ audit = Table(
     Index("ix_audit_target_audit_id", "target", "audit_id"),
 )
 
-#: API keys by name. Only hashes of their texts are kept; the old one holds for a while after a rotation.
+#: API keys by name. Only hashes of their texts are stored; the old one stays valid for a while after a rotation.
 api_keys = Table(
     "api_keys",
     metadata,
@@ -364,7 +364,7 @@ api_keys = Table(
     Index("ix_api_keys_old_sha256", "old_sha256", unique=True),
 )
 
-#: Who may do what. An empty namespace, or table name, stands for all of them.
+#: Grants. An empty namespace or table name stands for all of them.
 grants = Table(
     "grants",
     metadata,
@@ -396,10 +396,10 @@ SELECT_NAMESPACE = select(namespaces.c.namespace_id, namespaces.c.name, namespac
     _live_namespace, namespaces.c.name == bindparam("namespace")
 )
 
-#: Keeps the namespace from being dropped while a table is put into it.
+#: Keeps the namespace from being dropped while a table is added to it.
 SHARE_NAMESPACE = SELECT_NAMESPACE.with_for_update(read=True)
 
-#: Keeps tables out of the namespace while it is dropped.
+#: Keeps tables from being added to the namespace while it is dropped.
 LOCK_NAMESPACE = SELECT_NAMESPACE.with_for_update()
 
 COUNT_TABLES = (
@@ -449,17 +449,17 @@ SELECT_TABLE = table_row.where(
 
 SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
 
-#: ``doomed``: None, or the time as well, when nobody is to undrop it.
+#: ``doomed``: the time if the table must not be undropped, otherwise None.
 DROP_TABLE = (
     update(tables)
     .where(_live_table, tables.c.table_id == bindparam("id"))
     .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
 )
 
-#: Only if nothing was committed since.
+#: Only if there was no commit since.
 DROP_TABLE_AT = DROP_TABLE.where(tables.c.version == bindparam("at_version"))
 
-#: The swap that makes a commit visible: no row is changed when another commit came first.
+#: The swap that makes a commit visible: it changes no row if another commit came first.
 SWAP_POINTER = (
     update(tables)
     .where(_live_table, tables.c.table_id == bindparam("id"), tables.c.version == bindparam("expected_version"))
@@ -492,12 +492,12 @@ SELECT_SNAPSHOT_AT = (
     history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
 )
 
-#: Whether a snapshot is in the history still, asked by a transaction that holds the table's row.
+#: Whether a snapshot is still in the history. The transaction holds the lock on the table's row.
 SELECT_KEPT = select(snapshots.c.seq).where(
     snapshots.c.table_id == bindparam("id"), snapshots.c.seq == bindparam("wanted_seq")
 )
 
-#: How long a table's history has been, and how much of it is there.
+#: The length of a table's history, and how much of it is left.
 SELECT_EXTENT = (
     select(
         tables.c.created_at_ms,

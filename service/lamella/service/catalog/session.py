@@ -1,4 +1,4 @@
-"""Statements and transactions on the catalog's database, and its rows as values; the repositories are built on this."""
+"""Statements and transactions on the catalog's database, and its rows as values. The repositories are built on this."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _T = TypeVar("_T")
 
 
 class StoredJson(Generic[_T]):
-    """Reads the JSON text of a column as a value; ``what`` names it in errors."""
+    """Decodes the JSON text of a column; ``what`` names it in errors."""
 
     def __init__(self, kind: type[_T], what: str) -> None:
         self._decoder = msgspec.json.Decoder(kind)
         self._what = what
 
     def decode(self, text: str | bytes) -> _T:
-        """The value; raises CatalogDamaged for a text that nobody can have written there."""
+        """Return the value. Raises CatalogDamaged for text that the service cannot have written."""
         try:
             return self._decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError) as error:
@@ -42,22 +42,22 @@ _POINTER = StoredJson(SnapshotPointer, "the pointer of a snapshot")
 
 
 def json_text(value: object) -> str:
-    """A value as the JSON text that a column holds."""
+    """Encode a value as the JSON text of a column."""
     return msgspec.json.encode(value).decode()
 
 
 def table_record(row: Mapping[Any, Any]) -> TableRecord:
-    """A table from its row, joined with its namespace's name."""
+    """Make a table from its row, joined with its namespace's name."""
     return TableRecord(**{**row, "pointer": _POINTER.decode(row["pointer"])})
 
 
 def entry_record(row: Mapping[Any, Any]) -> HistoryEntry:
-    """A snapshot of a table's history from its row."""
+    """Make a snapshot of a table's history from its row."""
     return HistoryEntry(**{**row, "pointer": _POINTER.decode(row["pointer"])})
 
 
 def snapshot_row(table_id: str, entry: HistoryEntry) -> dict[str, Any]:
-    """The row of a snapshot."""
+    """Return the row of a snapshot."""
     return {
         **msgspec.structs.asdict(entry),
         "table_id": table_id,
@@ -68,33 +68,33 @@ def snapshot_row(table_id: str, entry: HistoryEntry) -> dict[str, Any]:
 
 
 class SqlSession:
-    """An engine whose schema is up to date, for reading single statements and for writing in transactions."""
+    """Runs single reads, and writes in transactions, on an engine whose schema is up to date."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = engine.execution_options(**{WRITES: True})
-        # One statement needs no transaction around it: on PostgreSQL that saves two round trips.
+        # A single statement needs no transaction: on PostgreSQL that saves two round trips.
         self._reader = engine if _is_sqlite(engine) else engine.execution_options(isolation_level="AUTOCOMMIT")
         self._listener: CatalogListener = NoListener()
 
     def listen_to(self, listener: CatalogListener) -> None:
-        """Tell somebody what the database takes; once, before the catalog is used."""
+        """Report database calls to a listener. Called once, before the catalog is used."""
         self._listener = listener
         observe_statements(self._engine, listener)
 
     @property
     def connections(self) -> tuple[int, int]:
-        """Of the pool: those that are in use, and as many as may be."""
+        """Return how many connections of the pool are in use, and the limit."""
         pool = self._engine.pool
         return (pool.checkedout(), pool.size()) if isinstance(pool, QueuePool) else (0, 0)
 
     @property
     def backend(self) -> str:
-        """The kind of database: ``sqlite`` or ``postgresql``."""
+        """Return the kind of database: ``sqlite`` or ``postgresql``."""
         return self._engine.dialect.name
 
     def _insert(self, table: Table) -> Any:
-        """An INSERT that can say what becomes of rows that are there; both databases write it alike."""
+        """Return an INSERT with ``ON CONFLICT``, which both databases write the same way."""
         made: Insert = sqlite.insert(table) if self.backend == "sqlite" else postgresql.insert(table)
         return made
 
@@ -110,14 +110,16 @@ class SqlSession:
         with database_errors(), self._connected(self._writer) as connection:
             transaction = connection.begin()
             if answers:
-                # First, so that a second request with this key waits here for the first one's outcome; and all
-                # transactions in the same order, so that two of them do not wait for each other.
+                # First, so that a second request with this key waits here for the outcome of the first. All
+                # transactions use the same order, so that two of them cannot deadlock.
                 rows = sorted((msgspec.structs.asdict(answer) for answer in answers), key=_key_and_scope)
                 try:
                     connection.execute(sql.INSERT_ANSWER, rows)
                 except IntegrityError as error:
                     key = rows[0]["key"] if len(rows) == 1 else None
-                    raise IdempotencyMismatch("the idempotency key was used meanwhile", key=key) from error
+                    raise IdempotencyMismatch(
+                        "the idempotency key was used by another request meanwhile", key=key
+                    ) from error
             yield connection
             started_s = perf_counter()
             try:
@@ -125,12 +127,12 @@ class SqlSession:
             except DBAPIError as error:
                 self._listener.catalog_called("commit", "failed", perf_counter() - started_s)
                 raise OutcomeUnknown(
-                    "the catalog database failed while committing; ask again with the same idempotency key"
+                    "the catalog database failed while committing; send the request again with the same idempotency key"
                 ) from error
             self._listener.catalog_called("commit", "ok", perf_counter() - started_s)
 
     def _connected(self, engine: Engine) -> Connection:
-        """A connection of the pool, to be given back."""
+        """Take a connection from the pool; the caller closes it."""
         started_s = perf_counter()
         try:
             connection = engine.connect()
@@ -147,23 +149,23 @@ def _key_and_scope(row: Mapping[str, Any]) -> tuple[str, str]:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Failures of the database, as opposed to our own mistakes, mean: nothing was done, try again later.
+    """Turn database failures, as opposed to programming errors, into Unavailable: nothing was done, try again later.
 
-    InternalError: a PostgreSQL that takes no writes (a standby, or after ``default_transaction_read_only``).
+    InternalError: a PostgreSQL that accepts no writes (a standby, or after ``default_transaction_read_only``).
     """
     try:
         yield
     except (OperationalError, InterfaceError, InternalError, PoolTimeout) as error:
         raise Unavailable("the catalog database does not answer", retry_after_s=1) from error
     except DatabaseError as error:
-        if type(error) is not DatabaseError:  # a mistake of ours, or one that the caller looks at
+        if type(error) is not DatabaseError:  # a programming error, or one that the caller handles
             raise
-        # What SQLite raises for a file that is damaged, or is no database at all.
+        # SQLite raises this for a damaged file, or one that is not a database.
         raise CatalogDamaged(f"the catalog database is damaged: {error.orig}", what="the database") from error
 
 
 def never_stored(parameters: Mapping[str, Any]) -> bool:
-    """True for text with a NUL: PostgreSQL cannot even look for it, and nothing that is stored has one."""
+    """Return True for text with a NUL: PostgreSQL cannot search for it, and no stored value has one."""
     return any(isinstance(value, str) and "\0" in value for value in parameters.values())
 
 

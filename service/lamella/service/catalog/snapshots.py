@@ -1,4 +1,4 @@
-"""Histories of tables in the catalog's database: tags and leases keep snapshots; the others expire."""
+"""Histories of tables in the catalog's database: tags and leases protect snapshots; the others expire."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.ids import is_uuid7
 
-#: A lease is believed for so much longer than it says, since the clocks of replicas differ.
+#: Leases are honored for this much longer than they say, since the clocks of replicas differ.
 LEASE_GRACE_MS: Final = 60_000
 
 _DELETE_DEAD_LEASES = delete(leases).where(
@@ -33,15 +33,15 @@ _LEASED = select(leases.c.seq).where(leases.c.table_id == bindparam("id")).disti
 
 
 def leased_snapshots(connection: Connection, table_id: str, *, now_ms: int) -> set[int]:
-    """The snapshots (``seq``) that leases hold; forgets the dead leases. The caller holds the table's row."""
+    """Return the ``seq`` that leases protect, and delete expired leases. The caller holds the table's row."""
     connection.execute(_DELETE_DEAD_LEASES, {"id": table_id, "dead_ms": now_ms - LEASE_GRACE_MS})
     return set(connection.execute(_LEASED, {"id": table_id}).scalars())
 
 
-#: Clocks of replicas differ by less than this; only the choice between two kinds of "not there" depends on it.
+#: Clocks of replicas differ by less than this. Only the choice between two "not found" errors depends on it.
 _CLOCKS_MS = 60_000
 
-#: Holds a table's row, dropped or not, until the transaction ends.
+#: Locks a table's row, dropped or not, until the transaction ends.
 LOCK_TABLE = (
     select(tables.c.version, tables.c.dropped_at_ms).where(tables.c.table_id == bindparam("id")).with_for_update()
 )
@@ -63,13 +63,13 @@ _AT_ONCE = 500
 
 
 def require_kept(connection: Connection, table_id: str, seq: int) -> None:
-    """Raise SnapshotExpired unless the snapshot is in the history; the caller holds the table's row."""
+    """Raise SnapshotExpired unless the snapshot is in the history. The caller holds the table's row."""
     if connection.execute(sql.SELECT_KEPT, {"id": table_id, "wanted_seq": seq}).first() is None:
         raise SnapshotExpired("the snapshot expired meanwhile", table_id=table_id)
 
 
 class SqlExpiry(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that forgets snapshots."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that expires snapshots."""
 
     def expire_snapshots(self, table_id: str, seqs: Sequence[int], *, now_ms: int) -> list[int]:
         with self._transaction(None) as connection:
@@ -86,7 +86,8 @@ class SqlExpiry(SqlSession):
                 times.update((row.seq, row.timestamp_ms) for row in connection.execute(_TIMES, some))
             if not times:
                 return []
-            # What stands before a gap says when it ceased to be current: a time in the gap must not find it.
+            # The snapshot before a gap stores when it ceased to be current, so that it is not returned for a time in
+            # the gap.
             gaps = [{"id": table_id, "before": seq - 1, "gap_ms": at_ms} for seq, at_ms in times.items()]
             connection.execute(_NOTE_GAP, gaps)
             removed = sorted(times)
@@ -106,8 +107,9 @@ class SqlExpiry(SqlSession):
         return SnapshotNotFound("the table did not exist at that time", timestamp_ms=timestamp_ms)
 
     def _missing_snapshot(self, table_id: str, snapshot_id: str) -> SnapshotNotFound:
-        """Expired ids are not kept. One that was made while the table lived, where the history has gaps, is taken
-        for an expired one."""
+        """Return the error for a missing snapshot. Expired ids are not stored: an id that was made while the table
+        existed and where the history has gaps counts as expired.
+        """
         for row in self._rows(sql.SELECT_EXTENT, {"id": table_id}):
             has_gaps = row["kept"] < row["version"]
             if has_gaps and is_uuid7(snapshot_id):
@@ -146,11 +148,11 @@ _DELETE_DEAD_TAG = delete(tags).where(_named, tags.c.expires_at_ms <= bindparam(
 
 
 class SqlTags(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows tags."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for tags."""
 
     def tags(self, table_id: str, *, now_ms: int) -> list[TagRecord]:
         found = [_tag(row) for row in self._rows(_SELECT_ALL, {"id": table_id, "now_ms": now_ms})]
-        return sorted(found, key=lambda tag: tag.name)  # databases differ in how they collate
+        return sorted(found, key=lambda tag: tag.name)  # databases differ in their collation
 
     def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
         for row in self._rows(_SELECT_ONE, {"id": table_id, "tag": name, "now_ms": now_ms}):
@@ -165,7 +167,7 @@ class SqlTags(SqlSession):
     def put_tag(self, tag: TagRecord, *, move: bool, now_ms: int, remember: StoredAnswer | None = None) -> None:
         which = {"id": tag.table_id, "tag": tag.name, "now_ms": now_ms}
         with self._transaction(remember) as connection:
-            # Whoever expires snapshots holds the same row: what is found here stays until the tag protects it.
+            # Expiring snapshots locks the same row: a snapshot that is found here stays until the tag protects it.
             held = connection.execute(LOCK_TABLE, {"id": tag.table_id}).mappings().first()
             if held is None or held["dropped_at_ms"] is not None:
                 raise TableNotFound("the table was dropped", table_id=tag.table_id)
@@ -177,7 +179,7 @@ class SqlTags(SqlSession):
                 return
             connection.execute(_DELETE_DEAD_TAG, which)
             if connection.execute(_SELECT_ONE, which).first() is not None:
-                raise AlreadyExists(f"there is a tag {tag.name!r} already; say so to move it", tag=tag.name)
+                raise AlreadyExists(f"tag {tag.name!r} exists; set `move` to move it", tag=tag.name)
             row = {
                 "table_id": tag.table_id,
                 "name": tag.name,
@@ -229,13 +231,13 @@ _RELEASE = delete(leases).where(_this_lease)
 
 
 class SqlLeases(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows leases."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for leases."""
 
     quotas: Quotas = NO_QUOTAS
 
     def add_lease(self, lease: LeaseRecord) -> None:
         with self._transaction(None) as connection:
-            # Whoever expires snapshots holds the same row: what is found here stays until the lease protects it.
+            # Expiring snapshots locks the same row: a snapshot that is found here stays until the lease protects it.
             held = connection.execute(LOCK_TABLE, {"id": lease.table_id}).mappings().first()
             if held is None or held["dropped_at_ms"] is not None:
                 raise TableNotFound("the table was dropped", table_id=lease.table_id)
@@ -257,7 +259,7 @@ class SqlLeases(SqlSession):
         which = {"id": table_id, "lease": lease_id, "now_ms": now_ms, "until_ms": expires_at_ms}
         with self._transaction(None) as connection:
             if connection.execute(_RENEW, which).rowcount != 1:
-                raise LeaseNotFound(f"the table has no lease {lease_id}, or it ran out", lease_id=lease_id)
+                raise LeaseNotFound(f"the table has no lease {lease_id}, or it has expired", lease_id=lease_id)
 
     def release_lease(self, table_id: str, lease_id: str) -> None:
         with self._transaction(None) as connection:

@@ -1,4 +1,4 @@
-"""The catalog on a SQL database, SQLite or PostgreSQL, through SQLAlchemy Core."""
+"""The catalog on a SQL database, SQLite or PostgreSQL, with SQLAlchemy Core."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _DELETE_OLDEST: Final = delete(idempotency).where(tuple_(idempotency.c.key, idem
 
 
 class SqlAnswers(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that keeps answers."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for stored answers."""
 
     def answer(self, key: str, scope: str) -> StoredAnswer | None:
         for row in self._rows(sql.SELECT_ANSWER, {"wanted_key": key, "wanted_scope": scope}):
@@ -59,7 +59,7 @@ class SqlAnswers(SqlSession):
 
     def keep_answer(self, answer: StoredAnswer) -> None:
         with self._transaction(answer):
-            pass  # the answer is all there is to store
+            pass  # the transaction has nothing else to store
 
     def forget_answers(self, *, before_ms: int, limit: int = 1000) -> int:
         with self._transaction(None) as connection:
@@ -78,12 +78,13 @@ def open_catalog(
     auto_migrate: bool | None = None,
     quotas: Quotas = NO_QUOTAS,
 ) -> SqlCatalog:
-    """Connect, see to the schema, and return the catalog.
+    """Connect, migrate the schema if needed, and return the catalog.
 
-    A new database is set up. An older schema is migrated where ``auto_migrate`` is true, or None and it is SQLite.
+    A new database is set up. An older schema is migrated if ``auto_migrate`` is true, or if it is None and this is
+    SQLite.
 
     Raises:
-        CatalogOutdated: an older schema, and it may not be migrated.
+        CatalogOutdated: the schema is older and may not be migrated.
         InvalidRequest: the address cannot be used.
         UnsupportedFormat: the database belongs to a newer release.
         Unavailable: the database does not answer.
@@ -118,7 +119,7 @@ class SqlCatalog(
     SqlQuotas,
     SqlSession,
 ):
-    """:class:`~lamella.service.catalog.port.Catalog` over an engine whose schema is up to date."""
+    """:class:`~lamella.service.catalog.port.Catalog` on an engine whose schema is up to date."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -136,7 +137,7 @@ class SqlCatalog(
             with self._transaction(None) as connection:
                 connection.execute(sql.INSERT_SECRET, {"name": name, "value": fresh})
         except IntegrityError:
-            return self.secret(name, fresh)  # another process was faster; its secret is there now
+            return self.secret(name, fresh)  # another process was faster; its secret is stored now
         return fresh
 
     def ping(self) -> None:
@@ -148,8 +149,8 @@ class SqlCatalog(
         try:
             with self._transaction(None) as connection:
                 connection.execute(upsert.on_conflict_do_update(index_elements=["name"], set_=row))
-        except OutcomeUnknown as error:  # what was to be written is of no use to anybody
-            raise Unavailable("the catalog database takes no writes", retry_after_s=1) from error
+        except OutcomeUnknown as error:  # nothing needs the test write
+            raise Unavailable("the catalog database accepts no writes", retry_after_s=1) from error
 
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         row = {"name": info.name, "properties": json_text(info.properties), "created_at_ms": now_ms}
@@ -162,7 +163,7 @@ class SqlCatalog(
 
     def namespaces(self) -> list[NamespaceInfo]:
         found = [_namespace(row) for row in self._rows(sql.SELECT_NAMESPACES, {})]
-        return sorted(found, key=lambda info: info.name)  # databases differ in how they collate
+        return sorted(found, key=lambda info: info.name)  # databases differ in their collation
 
     def namespace(self, name: str) -> NamespaceInfo:
         for row in self._rows(sql.SELECT_NAMESPACE, {"namespace": name}):
@@ -304,7 +305,7 @@ class SqlCatalog(
 
 
 class _LostRace(Exception):
-    """Another commit swapped the pointer first, or somebody changed the properties."""
+    """Another commit swapped the pointer first, or the properties changed."""
 
 
 def _require_current(record: TableRecord, base_snapshot_id: str) -> None:

@@ -1,12 +1,12 @@
 """Tables in the catalog's database: the current pointer, quotas of namespaces, dropped tables.
 
-Nothing is cached, so nothing can be stale: the database itself says which snapshot is current, each time. A statement
-through SQLAlchemy takes fifteen times as long as the same one on SQLite's own connection; on PostgreSQL a round trip
-for the pool's check of the connection is saved.
+Nothing is cached, so nothing can be stale: every lookup asks the database which snapshot is current. A statement
+through SQLAlchemy takes fifteen times as long as on SQLite's own connection; on PostgreSQL this saves the round trip in
+which the pool checks the connection.
 
-Whoever adds blocks to a namespace that has a quota, or a table, holds the namespace's row until its transaction ends,
-and looks at what there is after that. So two that would be too much together come one after the other. Without a quota
-nothing is held, and commits to different tables do not wait for each other.
+A transaction that adds a table, or adds blocks under a quota, locks the namespace's row until it ends, and reads the
+usage after that. So two transactions that together would exceed the quota run one after the other. Without a quota
+nothing is locked, and commits to different tables do not wait for each other.
 """
 
 from __future__ import annotations
@@ -51,29 +51,30 @@ _RECORDS: Final = 4_096
 
 
 class CurrentTables:
-    """Looks up live tables by name. Safe to share between threads; up to four lookups run at once.
+    """Looks up live tables by name. Thread-safe; up to four lookups run at once.
 
-    ``is_instant``: a lookup waits for no network and no lock, so that it may be made on an event loop.
+    ``is_instant``: a lookup waits for no network and no lock, so that an event loop may make it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: Who is told of lookups that the database was asked for.
+        #: Receives the lookups that reached the database.
         self.listener: CatalogListener = NoListener()
         self.is_instant = engine.dialect.name == "sqlite"
         compiled = sql.SELECT_TABLE.compile(dialect=engine.dialect)
         self._text = str(compiled)
         self._names: list[str] | None = None if compiled.positiontup is None else list(compiled.positiontup)
         self._options: dict[str, Any] = {} if self.is_instant else {"prepare": True}
-        self._free: deque[Any] = deque()  # cursors, one a connection
+        self._free: deque[Any] = deque()  # cursors, each on its own connection
         self._unopened: deque[None] = deque([None] * _CONNECTIONS)
-        # So that a pointer is read out of its JSON once; it holds for the very row that the database gives.
+        # A pointer is decoded from its JSON once; the cached one is valid for exactly the row that the database
+        # returned.
         self._records: dict[tuple[str, str], tuple[Any, TableRecord]] = {}
 
     def find(self, namespace: str, name: str) -> TableRecord | None:
-        """The table as of a moment after the call began.
+        """Return the table as of a moment after the call began.
 
-        None: there is no such table, or it cannot be told this way now; who needs to know asks
+        Returns None if there is no such table, or it cannot be read this way now; then call
         :meth:`~lamella.service.catalog.port.Catalog.table`.
         """
         if "\0" in namespace or "\0" in name:
@@ -85,7 +86,7 @@ class CurrentTables:
         parameters = given if self._names is None else [given[key] for key in self._names]
         started_s = perf_counter()
         try:
-            # All rows, although there is one at most: SQLite ends its reading with the last.
+            # Fetch all rows, although there is at most one: SQLite ends its read with the last.
             rows = cursor.execute(self._text, parameters, **self._options).fetchall()
         except self._engine.dialect.loaded_dbapi.Error:
             self._drop(cursor)
@@ -99,7 +100,7 @@ class CurrentTables:
         return self._record(namespace, name, rows[0]) if rows else None
 
     def close(self) -> None:
-        """Close the connections that are not in use; a lookup from now on finds nothing."""
+        """Close the idle connections; later lookups return None."""
         self._unopened = deque()
         while self._free:
             self._free.pop().connection.close()
@@ -115,7 +116,7 @@ class CurrentTables:
         return record
 
     def _take(self) -> Any:
-        """A cursor that nobody uses; None when all are in use, or the database does not answer."""
+        """Return a free cursor; None if all are in use, or the database does not answer."""
         try:
             return self._free.pop()  # the one used last
         except IndexError:
@@ -136,7 +137,7 @@ class CurrentTables:
     def _open(self) -> Any:
         pooled = self._engine.raw_connection()
         connection: Any = pooled.driver_connection
-        pooled.detach()  # the pool opens another one in its place
+        pooled.detach()  # the pool opens a new connection in its place
         if self.is_instant:
             connection.execute("PRAGMA busy_timeout=0")
         else:
@@ -152,7 +153,7 @@ _COLUMNS: Final = tuple(column.name for column in sql.SELECT_TABLE.selected_colu
 
 
 _PROPERTIES: Final = StoredJson(dict[str, str], "the properties of a namespace")
-#: Key of the PostgreSQL advisory lock that whoever makes a namespace holds; any number that nothing else uses.
+#: Key of the PostgreSQL advisory lock for creating namespaces; any number that nothing else uses.
 _NAMESPACES: Final = 0x4C414D454C4C42
 
 _live_table = tables.c.dropped_at_ms.is_(None)
@@ -163,7 +164,7 @@ _OF_TABLE: Final = (
     .join_from(tables, namespaces)
     .where(tables.c.table_id == bindparam("id"))
 )
-#: What is locked is no key, so that others may still refer to the row.
+#: Not a key column, so that other rows may still refer to the locked row.
 _HOLD: Final = (
     select(namespaces.c.namespace_id)
     .where(namespaces.c.namespace_id == bindparam("in_namespace_id"))
@@ -187,9 +188,9 @@ _OWN: Final = (
 
 
 class SqlQuotas(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows how much there is, and may be."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for quotas."""
 
-    #: Those that hold where a namespace has none of its own.
+    #: Quotas of namespaces that set none of their own.
     quotas: Quotas = NO_QUOTAS
 
     def namespace_use(self, name: str) -> NamespaceUse:
@@ -220,7 +221,7 @@ class SqlQuotas(SqlSession):
         raise no_namespace(namespace)
 
     def _hold_namespaces(self, connection: Connection, name: str) -> None:
-        """Before a namespace is made; raises QuotaExceeded. Where there is one of that name, that is the answer."""
+        """Lock before creating a namespace. Raises QuotaExceeded, unless the name exists, which is the error then."""
         if self.quotas.namespaces is None:
             return
         if self.backend == "postgresql":
@@ -230,10 +231,10 @@ class SqlQuotas(SqlSession):
         self.quotas.check("namespaces", connection.execute(_COUNT_NAMESPACES).scalar_one() + 1)
 
     def _hold_for_table(self, connection: Connection, namespace: str, name: str, undropped: str | None = None) -> int:
-        """The id of a namespace that is not dropped until the transaction ends, before a table is put into it.
+        """Lock a live namespace until the transaction ends, before a table is added to it; return its id.
 
-        ``undropped``: the id of one that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded. Where there is
-        a table of that name, that is the answer, whatever the quota.
+        ``undropped``: the id of a table that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded. If the
+        table's name is taken, that is the error, whatever the quota.
         """
         row = namespace_row(connection, sql.SELECT_NAMESPACE, namespace)
         quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
@@ -251,7 +252,7 @@ class SqlQuotas(SqlSession):
         return namespace_id
 
     def _hold_for_commit(self, connection: Connection, table_id: str, entry: HistoryEntry) -> None:
-        """Before a snapshot becomes current; raises QuotaExceeded when its table would grow beyond a quota."""
+        """Lock before a snapshot becomes current. Raises QuotaExceeded if its table would exceed a quota."""
         row = connection.execute(_OF_TABLE, {"id": table_id}).mappings().first()
         if row is None:
             return
@@ -268,7 +269,7 @@ class SqlQuotas(SqlSession):
 
 
 def _check(quotas: Quotas, others: RowMapping, before: tuple[int, int], after: tuple[int, int]) -> None:
-    """``before`` and ``after``: blocks and bytes of the table that changes."""
+    """Check the quotas of a namespace; ``before`` and ``after``: blocks and bytes of the changed table."""
     blocks, size_bytes = int(others["blocks"]), int(others["bytes"])
     quotas.check("table_blocks", after[0], before=before[0])
     quotas.check("blocks", blocks + after[0], before=blocks + before[0])
@@ -276,7 +277,7 @@ def _check(quotas: Quotas, others: RowMapping, before: tuple[int, int], after: t
 
 
 def namespace_row(connection: Connection, statement: Executable, name: str) -> RowMapping:
-    """A namespace that is not dropped, by a statement for that; raises NamespaceNotFound."""
+    """Return a live namespace by that statement. Raises NamespaceNotFound."""
     which = {"namespace": name}
     row = None if never_stored(which) else connection.execute(statement, which).mappings().first()
     if row is None:
@@ -323,7 +324,7 @@ _FORGET = (
 
 
 class SqlDropped(SqlQuotas):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows dropped tables."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for dropped tables."""
 
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
         if not self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):

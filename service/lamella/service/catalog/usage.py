@@ -16,7 +16,7 @@ from lamella.snapshot.errors import TableNotFound
 from lamella.snapshot.manifest.block_key import KEY_BYTES
 from lamella.snapshot.wire import AuditEntry, PruneRate
 
-#: What a row takes beside what it holds, roughly.
+#: Rough overhead of a row.
 _ROW_BYTES: Final = 128
 
 _feedback_of_table = feedback.c.table_id == bindparam("id")
@@ -40,7 +40,7 @@ _TOUCH = (
 
 
 class SqlFeedback(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows what readers reported."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for readers' reports."""
 
     def feedback(self, table_id: str) -> list[FeedbackRecord]:
         return [FeedbackRecord(**row) for row in self._rows(_SELECT_FEEDBACK, {"id": table_id})]
@@ -103,14 +103,14 @@ class SqlFeedback(SqlSession):
 
 
 def _lock(connection: Connection, table_id: str) -> None:
-    """Two who change the same table's reports at once wait for each other."""
+    """Lock a table's row: two changes to the same table's reports run one after the other."""
     held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
     if held is None or held["dropped_at_ms"] is not None:
         raise TableNotFound("the table was dropped", table_id=table_id)
 
 
 def _shrink(connection: Connection, table_id: str, newest: str, bounds: FeedbackBounds) -> None:
-    """Let go of the filters that were not used for longest, until the rest is within bounds."""
+    """Delete the filters unused for longest until the rest is within the limits."""
     facts = size_bytes = 0
     rows = connection.execute(_AGES_FEEDBACK, {"id": table_id}).mappings().all()
     for row in sorted(rows, key=lambda row: row["question"] != newest):
@@ -155,11 +155,11 @@ _COUNT_FILTER: Final = select(func.count()).select_from(recorded).where(_recorde
 
 
 class SqlRecordedFilters(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows what was asked."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for recorded filters."""
 
     def add_recorded(self, table_id: str, filters: Sequence[RecordedFilter], bounds: RecordedBounds) -> None:
         with self._transaction(None) as connection:
-            # Whoever records of the same table waits here, so that nobody counts beside another.
+            # Writers for the same table wait here, so that no count is lost.
             if connection.execute(LOCK_TABLE, {"id": table_id}).first() is None:
                 return
             for each in sorted(filters, key=lambda each: each.digest):
@@ -229,10 +229,10 @@ _REVISION: Final = text("SELECT version_num FROM alembic_version")
 
 
 class SqlUsage(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows how the service is used."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for usage data."""
 
     def add_prune_rates(self, rows: Iterable[PruneRateRow]) -> None:
-        # In one order everywhere, so that two who add at once do not wait for each other.
+        # One order everywhere, so that two writers do not deadlock.
         added = sorted((msgspec.structs.asdict(row) for row in rows), key=_key)
         if not added:
             return
@@ -292,6 +292,6 @@ def _key(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _rate(row: Mapping[Any, Any]) -> PruneRate:
-    """Sums come as decimals from one database and as floats where bytes are kept as such."""
+    """Make a prune rate from a row; sums are decimals on one database, and floats where bytes are stored as floats."""
     values = {name: int(row[name]) for name in _SUMMED if name != "ms"}
     return PruneRate(**values, ms=float(row["ms"]))
