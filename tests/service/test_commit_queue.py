@@ -246,7 +246,7 @@ def test_a_leader_that_cannot_start_leaves_nobody_waiting(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)
         (refused,) = send(queue, "refused")
-    with pytest.raises(Unavailable, match="could not begin"):
+    with pytest.raises(Unavailable, match="could not start"):
         refused.answered.result(WAIT_S)
     assert answers(*send(queue, "later")) == ["answer to later"]
     assert leader.groups == [("t", ["later"])]

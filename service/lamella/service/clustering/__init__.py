@@ -1,1 +1,1 @@
-"""The layout of tables: cluster keys, how well blocks lie on them, and what jobs rewrite."""
+"""Clustering of tables: cluster keys, clustering metrics, and the plans of rewrites."""

@@ -1,4 +1,4 @@
-"""The layout of tables: which cluster key they have, how well blocks lie on it, and which of them share a segment."""
+"""Clustering of tables: the cluster key, how well blocks follow it, and which blocks share a segment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lamella.snapshot.wire.operations.clustering import RECORDED
 
 
 class Clustering:
-    """Answers about the layout of tables, and changes it without touching a block; ``timer`` gives seconds."""
+    """Reports the clustering of tables and changes it without rewriting blocks; ``timer`` returns seconds."""
 
     def __init__(
         self,
@@ -44,22 +44,21 @@ class Clustering:
         self._timer = timer
 
     def key(self, record: TableRecord) -> ClusterKeyInfo:
-        """The cluster key in force."""
+        """Return the current cluster key."""
         with trusted_manifests():
             return cluster_key_info(self._warehouse.head(record.pointer))
 
     def set_key(
         self, record: TableRecord, request: ClusterKeyRequest, claim: IdempotencyKey
     ) -> StoredResponse | Pending:
-        """Give a table another cluster key, or none, in one snapshot; nothing is written when it has that key.
+        """Set or remove a table's cluster key, in one snapshot. Writes nothing if the table has that key.
 
-        Raises, at once or when it is waited for:
-            UnknownColumn, InvalidRequest: the columns; or a kind without columns.
-            SnapshotNotFound: ``base_snapshot_id``.
-            CommitConflict: the key is not that of ``base_snapshot_id``; ``snapshot_id`` is the current snapshot.
+        Raises, at once or when awaited: UnknownColumn, InvalidRequest: the columns; or a kind without columns.
+        SnapshotNotFound: ``base_snapshot_id``. CommitConflict: the key is not that of ``base_snapshot_id``;
+        ``snapshot_id`` is the current snapshot.
         """
         if request.kind != "linear" and not request.columns:
-            raise InvalidRequest("a kind is of a cluster key: name its columns")
+            raise InvalidRequest("a kind without columns: name the columns of the cluster key")
         expected = None
         if request.base_snapshot_id is not None:
             expected = self._history.pointer(record, snapshot_id=request.base_snapshot_id)
@@ -70,7 +69,7 @@ class Clustering:
             then, now = (_key_id(self._warehouse.head(pointer).cluster_key) for pointer in (expected, base))
             if then != now:
                 raise CommitConflict(
-                    "the table's cluster key is another one by now",
+                    "the table's cluster key has changed since base_snapshot_id",
                     blocks=[],
                     snapshot_id=base.snapshot_id,
                     snapshot_is="current",
@@ -99,7 +98,7 @@ class Clustering:
         where: Where | None = None,
         recorded: int = RECORDED,
     ) -> ClusteringAnswer:
-        """How a snapshot is laid out for its key, or for another one.
+        """Return the clustering metrics of a snapshot for its key, or for another one.
 
         Raises as :meth:`lamella.snapshot.warehouse.layouts.Layouts.clustering`, and SnapshotNotFound.
         """
@@ -109,20 +108,19 @@ class Clustering:
             return self._warehouse.layouts.clustering(pointer, columns, kind, where=where, recorded=filters)
 
     def average_depth(self, record: TableRecord) -> float | None:
-        """The average depth of a table's blocks on its cluster key; None: it has none."""
+        """Return the average depth of a table's blocks on its cluster key; None without a key."""
         with trusted_manifests():
             return self._warehouse.layouts.average_depth(record.pointer)
 
     def regroup(self, record: TableRecord, request: RegroupRequest, claim: IdempotencyKey) -> StoredResponse | Pending:
-        """Put blocks into other segments, part of those for which it is worth it.
+        """Move blocks into other segments, for a part of the groups where that is worth it.
 
-        Segments are written first, and then a snapshot has them in the place of the old ones. Groups of which others
-        wrote a segment anew meanwhile are given up.
+        Segments are written first; then one snapshot replaces the old ones with them. A group is skipped if somebody
+        else rewrote one of its segments meanwhile.
 
-        Raises, at once or when it is waited for:
-            InvalidRequest, UnknownColumn: bounds that cannot be, no key that there can be, or the table has none.
-            StoreError: storage failed; nothing was committed.
-            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
+        Raises, at once or when awaited: InvalidRequest, UnknownColumn: limits that make no sense, an invalid key, or
+        the table has none. StoreError: storage failed; nothing was committed. Unavailable: its turn did not come in
+        time, or a clean-up was running; nothing was committed.
         """
         until = time_is_up(request.max_ms, self._timer)
         guard = self._catalog.guard(record.table_id, (), since_ms=self._clock())
@@ -151,7 +149,7 @@ class Clustering:
 
 
 def _regrouped(snapshot_id: str, made: Regrouped, done: Sequence[Written], *, is_dry: bool = False) -> RegroupAnswer:
-    """What came of a part: of all that was written ``done`` is in the snapshot."""
+    """Return the answer for a part; ``done`` are the written groups that the snapshot contains."""
     groups = made.plan.groups
     chosen = [number for number, each in enumerate(made.written) if any(each is one for one in done)]
     if is_dry:

@@ -1,4 +1,4 @@
-"""Routes of cluster keys and of the plans of rewrites."""
+"""Routes for cluster keys and the plans of rewrites."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from lamella.snapshot.wire.operations import clustering as operations
 
 _SET: Final = msgspec.json.Decoder(ClusterKeyRequest)
 _REGROUP: Final = msgspec.json.Decoder(RegroupRequest)
-#: Questions, and regroupings, at work at once in a process, and those that wait for their turn; one more is refused.
+#: Concurrent layout queries and regroupings in a process, and how many wait; one more is refused.
 _AT_ONCE: Final = 2
 _WAITING: Final = 16
 
 
 class ClusteringRoutes:
-    """Look at and change a table's cluster key."""
+    """Routes that read and change a table's cluster key."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, clustering: Clustering) -> None:
         self._catalog = catalog
@@ -107,7 +107,7 @@ def _kind(request: Request) -> ClusterKind:
     if kind not in get_args(ClusterKind):
         raise InvalidRequest(f"kind is one of {', '.join(get_args(ClusterKind))}, not {kind!r}", parameter="kind")
     if "kind" in request.query_params and "key" not in request.query_params:
-        raise InvalidRequest("a kind is of a key: name its columns", parameter="kind")
+        raise InvalidRequest("a kind without columns: name the columns of the key", parameter="kind")
     return cast("ClusterKind", kind)
 
 
@@ -126,7 +126,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RewriteRoutes:
-    """Plan a job; look blocks up."""
+    """Routes that plan rewrites and look up blocks."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, block_urls: BlockUrls, history: History, warehouse: Warehouse

@@ -1,1 +1,1 @@
-"""Registrations and commits: blocks, the queue of a table, group commit."""
+"""Registrations and commits: checks of blocks, the commit queue of a table, group commit."""

@@ -1,11 +1,11 @@
-"""The blocks of a commit: the request, the files that it names, and the blocks as they will stand in manifests.
+"""The blocks of a commit: checks of the request, of the files that it names, and of the blocks' statistics.
 
-Statistics that contradict themselves or the schema would make pruning skip rows, so such a block is refused; what is
-merely missing is fine and keeps the block in every answer.
+Statistics that contradict themselves or the schema would make pruning skip rows, so such a block is refused. Missing
+statistics are fine: the block is then never skipped by them.
 
-Those of a request's body wait in the queue with it, so that small appends can share a segment. Those of lists may be
-more than memory holds: they are taken a segment at a time, and each segment is written before the next one is looked
-at. What was written of a commit that is refused later belongs to no snapshot, and a clean-up removes it.
+Blocks in a request's body wait in the queue with it, so that small appends can share a segment. Blocks in lists may
+exceed memory: they are read a segment at a time, and each segment is written before the next one is read. What was
+written for a commit that is refused later belongs to no snapshot; a clean-up removes it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LOCAL_RUN: Final = 64
 
 
 class Intake:
-    """Looks at files in the store, ``threads`` at a time for one request."""
+    """Checks files in the store, ``threads`` at a time for one request."""
 
     def __init__(self, store: Store, metrics: Metrics, threads: int) -> None:
         self._store = store
@@ -71,9 +71,9 @@ class Intake:
         self._threads = threads
 
     def expand(self, paths: Sequence[str], *, plain: bool) -> tuple[list[str], list[RefusedFile]]:
-        """Every location that the paths name, once each, in their order.
+        """Return every location that the paths name, without duplicates, in their order.
 
-        ``plain``: no folder that is another format's table.
+        ``plain``: refuse directories that are tables of another format.
         """
         found: dict[str, None] = {}
         refused = []
@@ -85,13 +85,13 @@ class Intake:
                 continue
             for location in locations:
                 if location in found:
-                    reason = "the file is named twice in the request"
+                    reason = "the request names the file twice"
                     refused.append(RefusedFile(path=location, code=DuplicateBlock.code, reason=reason))
                 found[location] = None
         return list(found), refused
 
     def unchanged(self, blocks: Sequence[Block]) -> tuple[list[Block], list[RefusedFile]]:
-        """The blocks whose files still are what their statistics came from."""
+        """Return the blocks whose files have not changed since their statistics were read."""
 
         def checked(block: Block) -> Block:
             stat = self._store.stat(block.location)
@@ -104,14 +104,16 @@ class Intake:
     def each_at_once(
         self, blocks: Sequence[Block], check: Callable[[Block], Block]
     ) -> tuple[list[Block], list[RefusedFile]]:
-        """:meth:`each` for a check that waits for nothing, in the caller's thread."""
+        """Run :meth:`each` in the caller's thread, for a check that does no I/O."""
         return _sorted([_attempt(check, block) for block in blocks])
 
     def each(self, blocks: Sequence[Block], check: Callable[[Block], Block]) -> tuple[list[Block], list[RefusedFile]]:
-        """What ``check`` makes of the blocks, several at a time, and what it raised for the others; in their order."""
+        """Return what ``check`` returns for the blocks, several at a time, and the errors of the others, in their
+        order.
+        """
         if len(blocks) < 2:
             return self.each_at_once(blocks, check)
-        # Local files answer faster than threads hand over, so a thread takes several of a long list.
+        # Local files answer faster than threads switch, so a thread checks several files of a long list.
         run = _LOCAL_RUN if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks) else 1
         parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
         with ContextThreadPool(min(self._threads, len(parts))) as pool:
@@ -119,7 +121,7 @@ class Intake:
             return _sorted([each for part in done for each in part])
 
     def refuse(self, refused: Sequence[RefusedFile], *, all_or_nothing: bool) -> None:
-        """Raise the error that says best why nothing was done: DuplicateBlock, StoreError or BlocksRefused."""
+        """Raise the error that describes the refused files best: DuplicateBlock, StoreError or BlocksRefused."""
         if not refused or not all_or_nothing:
             return
         self.count(refused)
@@ -135,7 +137,7 @@ class Intake:
         raise BlocksRefused(text, refused=listed)
 
     def count(self, refused: Sequence[RefusedFile]) -> None:
-        """Add files that were not taken to the metrics."""
+        """Count refused files in the metrics."""
         for entry in refused:
             self._metrics.files_refused.labels(entry.code).inc()
 
@@ -152,17 +154,17 @@ def _sorted(done: Sequence[Block | RefusedFile]) -> tuple[list[Block], list[Refu
 
 
 def once(refused: Sequence[RefusedFile]) -> list[RefusedFile]:
-    """One entry for each file: the last one, since that a file is named twice is found before anything else."""
+    """Return the last entry of each file: a duplicate is reported first, and other errors are more specific."""
     return list({entry.path: entry for entry in refused}.values())
 
 
 def duplicate(location: str) -> RefusedFile:
-    """What is said of a file that is in the table."""
+    """Return the refusal of a file that is in the table."""
     return RefusedFile(path=location, code=DuplicateBlock.code, reason="the file is in the table already")
 
 
 def replaced(location: str) -> RefusedFile:
-    """What is said of a file that was in the table before."""
+    """Return the refusal of a file that was in the table before."""
     reason = (
         "the file was in the table before, or lies in the folder of its blocks, and its rows may have been rewritten "
         "or removed since; to register it all the same, set take_replaced (--take-replaced)"
@@ -171,13 +173,13 @@ def replaced(location: str) -> RefusedFile:
 
 
 def refuse_doubled(member: str, locations: Sequence[str], kind: type[LamellaError]) -> None:
-    """Raise ``kind`` when a location is named twice."""
+    """Raise ``kind`` if a location is named twice."""
     doubled = sorted(place for place, count in Counter(locations).items() if count > 1)
     if doubled:
         raise kind(f"{member} names {doubled[0]!r} twice", blocks=doubled[:_NAMED_BLOCKS])
 
 
-#: Of one block as JSON: statistics of some ten thousand columns.
+#: Size of one block as JSON: enough for statistics of about ten thousand columns.
 MAX_BYTES: Final = 8 << 20
 
 _DECODER = msgspec.json.Decoder(Block)
@@ -187,28 +189,28 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
     """Decode ``added`` of a commit request.
 
     Raises:
-        InvalidRequest, LimitExceeded: one of them is no block; ``details.path`` says which and where.
+        InvalidRequest, LimitExceeded: an entry is not a block; ``details.path`` says which and where.
     """
     blocks = []
     for position, raw in enumerate(added):
         path = f"$.added[{position}]"
         if len(raw) > MAX_BYTES:
-            text = f"the block at {path} has {len(raw)} bytes; one may have {MAX_BYTES}"
+            text = f"the block at {path} has {len(raw)} bytes; the limit is {MAX_BYTES}"
             raise LimitExceeded(text, limit="block_bytes", most=MAX_BYTES, path=path)
         blocks.append(read_json(_DECODER, raw, root=path))
     return blocks
 
 
 def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int = -1) -> Block:
-    """The block with its location in the one spelling that manifests hold.
+    """Return the block with its location normalized as in manifests.
 
-    ``columns``: the table's leaves by id. ``last_key_id``: the greatest id that a cluster key of the table ever had
-    (-1: it never had one).
+    ``columns``: the table's leaves by id. ``last_key_id``: the largest id that a cluster key of the table ever had (-1:
+    it never had one).
 
     Raises:
-        InvalidRequest: a location, format or count that cannot be.
+        InvalidRequest: an invalid location, format or count.
         UnknownColumn: statistics of a column that the table does not have.
-        SchemaMismatch: statistics that do not fit the column, or each other.
+        SchemaMismatch: statistics that do not match the column, or each other.
     """
     location = normal(block.location)
     if block.format != "parquet":
@@ -217,14 +219,14 @@ def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int =
         if getattr(block, name) < 0:
             raise InvalidRequest(f"{name} is {getattr(block, name)}")
     if any(rows < 0 for rows in block.row_group_row_counts):
-        raise InvalidRequest("a row group has fewer than no rows")
+        raise InvalidRequest("a row group has a negative number of rows")
     if block.row_group_row_counts and sum(block.row_group_row_counts) != block.row_count:
         raise InvalidRequest(f"the row groups have {sum(block.row_group_row_counts)} rows, not {block.row_count}")
     clustered = block.cluster_stats
     if clustered is not None and not 0 <= clustered.key_id <= last_key_id:
-        raise InvalidRequest(f"the table never had a cluster key with the id {clustered.key_id}")
+        raise InvalidRequest(f"the table never had a cluster key with id {clustered.key_id}")
     if clustered is not None and not 0 <= clustered.level <= MAX_LEVEL:
-        raise InvalidRequest(f"a level of clustering is from 0 to {MAX_LEVEL}, not {clustered.level}")
+        raise InvalidRequest(f"a clustering level must be from 0 to {MAX_LEVEL}, not {clustered.level}")
     for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
@@ -242,7 +244,7 @@ def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int =
 
 
 def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
-    """What is wrong with one column's statistics, None when nothing is."""
+    """Return what is wrong with one column's statistics; None if they are consistent."""
     nulls = stats.null_count
     if nulls is not None and not 0 <= nulls <= row_count:
         return f"null_count is {nulls} in {row_count} rows"
@@ -254,13 +256,13 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
     if not bounds:
-        return "there are ranges, but no bounds" if stats.ranges else None
+        return "there are ranges but no bounds" if stats.ranges else None
     if leaf.dtype.order is None:
-        return f"values of type {leaf.dtype} have no order, so no bounds"
+        return f"values of type {leaf.dtype} have no order, so they cannot have bounds"
     if leaf.repeated:
-        return "a list or map holds several values in a row, so no bounds"
+        return "a list or map has several values in a row, so it cannot have bounds"
     if stats.nan == "all" or nulls == row_count:
-        return "there are bounds, but no value that they could bound"
+        return "there are bounds, but every value is null or NaN"
     values = {}
     for name, bound in bounds.items():
         if _tags(bound) != 1:
@@ -288,7 +290,7 @@ _OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 class CheckedRequest(msgspec.Struct, frozen=True):
-    """What a commit request asks for beside blocks: locations in the one spelling, members that are there or None."""
+    """The checked members of a commit request other than blocks: normalized locations; missing members are None."""
 
     removed: tuple[str, ...]
     lists: tuple[BlockListSent, ...]
@@ -298,33 +300,33 @@ class CheckedRequest(msgspec.Struct, frozen=True):
 
 
 def check_request(request: CommitRequest) -> CheckedRequest:
-    """Raises InvalidRequest: nothing to do, a member that cannot be, or two that do not go together."""
+    """Check a commit request. Raises InvalidRequest: nothing to do, or members invalid or exclusive."""
     lists = () if request.added_from is msgspec.UNSET else request.added_from
     if not (request.added or lists or request.removed or request.properties):
-        raise InvalidRequest("the commit adds, removes and sets nothing")
+        raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
     check_retention(request.properties)
     refuse_properties(request.properties)
     check_feedback(request.properties)
     check_recording(request.properties)
     block_target_of(request.properties)
     if _OPERATION.fullmatch(request.operation) is None:
-        raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
+        raise InvalidRequest(f"{request.operation!r} is not an operation: use a word such as 'append' or 'compact'")
     removed = [normal(location) for location in request.removed]
     refuse_doubled("removed", removed, InvalidRequest)
     parts = () if request.index_parts is msgspec.UNSET else request.index_parts
     locations: list[str] = []
     if parts:
         if not (request.added or lists):
-            raise InvalidRequest("index_parts are about added blocks, and there are none")
+            raise InvalidRequest("index_parts describe added blocks, and there are none")
         locations = require_distinct([part for of_index in parts for part in of_index.parts], MAX_COMMIT_PARTS)
     unwanted = None if request.no_new_matches is msgspec.UNSET else request.no_new_matches
     if unwanted is not None and request.base_snapshot_id is None:
-        raise InvalidRequest("no_new_matches is about what came since base_snapshot_id: give it")
+        raise InvalidRequest("no_new_matches needs base_snapshot_id")
     return CheckedRequest(tuple(removed), lists, parts, tuple(locations), unwanted)
 
 
 def spelled(blocks: Sequence[Block]) -> list[str]:
-    """The locations of blocks in the one spelling; those that have none are refused where blocks are checked."""
+    """Return the normalized locations of blocks; invalid ones are refused where blocks are checked."""
     found = []
     for block in blocks:
         with suppress(InvalidRequest):
@@ -332,14 +334,14 @@ def spelled(blocks: Sequence[Block]) -> list[str]:
     return found
 
 
-#: Where a block of the request's body says that it stands: nowhere that must be told.
+#: The origin of a block of the request's body, which errors need not name.
 _BODY: Final = ""
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What a commit adds: ``blocks`` or, when some came in lists, ``segments``.
+    """What a commit adds: ``blocks`` or, if some came in lists, ``segments``.
 
-    ``keys``: of all of them in their order, if something comes with them that needs these.
+    ``keys``: of all blocks in their order, if index parts need them.
     """
 
     blocks: Sequence[Block] = ()
@@ -349,7 +351,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class AddedBlocks:
-    """Takes in what requests add."""
+    """Checks and writes what requests add."""
 
     def __init__(
         self, *, catalog: Catalog, warehouse: Warehouse, store: Store, intake: Intake, settings: Settings
@@ -362,7 +364,7 @@ class AddedBlocks:
         self._max_bytes = settings.max_body_bytes
 
     def lists(self, table_id: str, sent: Sequence[BlockListSent]) -> tuple[BlockListSent, ...]:
-        """The lists of a request, of which nothing was read yet; raises InvalidRequest, LimitExceeded."""
+        """Check the lists of a request before they are read. Raises InvalidRequest, LimitExceeded."""
         folder = self._warehouse.table_location(table_id)
         return checked_lists(folder, sent, max_blocks=self._max_blocks, max_bytes=self._max_bytes)
 
@@ -378,16 +380,18 @@ class AddedBlocks:
         unsaid: Snapshot,
         since_ms: int,
     ) -> Added:
-        """All that is added. ``parts``: locations of what comes with it; ``unsaid``: has the schema that blocks were
-        written with which do not say it; ``since_ms``: now.
+        """Check and return everything that is added.
+
+        ``parts``: locations of the index parts. ``unsaid``: the schema of blocks that do not name theirs. ``since_ms``:
+        now.
 
         Raises:
-            InvalidRequest, LimitExceeded, ObjectNotFound: no block, or a list that cannot be read.
-            LocationRefused: a block that may not be where it is.
+            InvalidRequest, LimitExceeded, ObjectNotFound: an entry is not a block, or a list cannot be read.
+            LocationRefused: the location of a block is not allowed.
             BlocksRefused: a block's file or statistics.
-            DuplicateBlock: a block that is twice in the body.
+            DuplicateBlock: a block appears twice in the body.
             StoreError: storage failed.
-            Unavailable: a clean-up is at work.
+            Unavailable: a clean-up is running.
         """
         check = _Check(self._warehouse, self._store, table_id, versions, unsaid)
         sent = read_blocks(request.added)
@@ -407,7 +411,7 @@ class AddedBlocks:
             require_places(places, [each.block for each in some])
             now = self._catalog.guard(table_id, spelled([each.block for each in some]), since_ms=since_ms)
             if now.epochs != guard.epochs:
-                raise Unavailable("a clean-up deleted files while this commit was made; send it again", retry_after_s=0)
+                raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
             blocks, refused = self._intake.each([each.block for each in some], check)
             self._intake.refuse(_placed(refused, some), all_or_nothing=True)
             with trusted_manifests():
@@ -418,7 +422,7 @@ class AddedBlocks:
         return Added(segments=tuple(segments), keys=keys_of(b"".join(keys)), guard=guard)
 
     def _batches(self, sent: Sequence[Block], lists: Sequence[BlockListSent]) -> Iterator[list[Listed]]:
-        """As many blocks at a time as a segment has."""
+        """Yield as many blocks at a time as a segment has."""
 
         def every() -> Iterator[Listed]:
             yield from (Listed(block, _BODY, place) for place, block in enumerate(sent))
@@ -430,7 +434,7 @@ class AddedBlocks:
 
 
 class _Check:
-    """What must hold of a block, and what the store says of its file."""
+    """Checks a block, and its file in the store."""
 
     def __init__(self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, unsaid: Snapshot) -> None:
         self._warehouse = warehouse
@@ -451,7 +455,7 @@ class _Check:
 
 
 def _placed(refused: Sequence[RefusedFile], some: Sequence[Listed]) -> list[RefusedFile]:
-    """Refused files with the places of the lists that they came in."""
+    """Add to refused files the list and position that they came from."""
     if not refused:
         return []
     places = {each.block.location: each for each in reversed(some) if each.location != _BODY}

@@ -1,10 +1,10 @@
 """Registrations and commits: from a request to a new current snapshot.
 
-Files are looked at first, in the request's own thread. Then the change waits in its table's queue, where a leader
-folds it with others into one snapshot; one transaction of the catalog makes that current, puts it into the history
-and stores every caller's answer under its idempotency key. When another process comes first, the same segments are
-committed on its snapshot, so appends never conflict. A process that dies on the way leaves the table as it was, and
-objects that nothing refers to.
+The request's own thread checks the files first. Then the change waits in its table's queue, where a leader merges it
+with others into one snapshot. One transaction of the catalog makes the snapshot current, adds it to the history and
+stores every caller's answer under its idempotency key. If another process commits first, the same segments are
+committed on its snapshot, so appends never conflict. A process that dies before the transaction leaves the table
+unchanged, and objects that nothing refers to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, Re
 
 
 class Committer:
-    """The one place where tables change. What it returns is still to be waited for."""
+    """All changes of tables go through here. The methods return answers that are still pending."""
 
     def __init__(
         self,
@@ -78,13 +78,11 @@ class Committer:
     def register(self, table: TableRecord, request: Register, claim: IdempotencyKey) -> Pending:
         """Append the Parquet files that ``paths`` name.
 
-        Raises, here or when it is waited for:
-            InvalidRequest: no path at all.
-            LocationRefused: a path that leads out of the places that the table may use; nothing was looked at.
-            BlocksRefused: nothing was registered, or (``strict``) not everything could be.
-            DuplicateBlock: the same, and the only reason is that the files are in the table already.
-            StoreError: nothing was registered, and storage failed for some of the files.
-            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was registered.
+        Raises, here or when awaited: InvalidRequest: ``paths`` is empty. LocationRefused: a path outside of the
+        locations that the table may use; no file was read. BlocksRefused: nothing was registered, or (``strict``) some
+        files were refused. DuplicateBlock: the same, and the only reason is that the files are in the table already.
+        StoreError: nothing was registered, and storage failed for some of the files. Unavailable: its turn did not come
+        in time, or a clean-up was running; nothing was registered.
         """
         if not request.paths:
             raise InvalidRequest("paths is empty")
@@ -101,14 +99,14 @@ class Committer:
             refuse_added(head.properties)
             schema = head.schema
             present = self._warehouse.has_blocks(table.pointer, found)
-            # Those of which any version counts; the others' footers have to be read first.
+            # Files that may not be registered whatever their version; for the others the footers have to be read first.
             gone = set() if takes_replaced else self._warehouse.replaced(table.pointer, dict.fromkeys(found))
         refused += [duplicate(location) for location in found if location in present]
         refused += [replaced(location) for location in found if location in gone - present]
         fresh = [location for location in found if location not in present | gone]
 
         def gone_from(pointer: SnapshotPointer, blocks: Sequence[Block]) -> set[str]:
-            """Those of the blocks whose files were in the table before and may not come back."""
+            """Return the locations of blocks whose files were in the table before and may not return."""
             if takes_replaced:
                 return set()
             return self._warehouse.replaced(pointer, {block.location: block.footer_sha256 for block in blocks})
@@ -117,7 +115,7 @@ class Committer:
             require_own(self._warehouse, table.table_id, block.location)
             return block if request.path_columns == "ignore" else require_path_columns(block, schema)
 
-        # Footers wait for the store, values keep a core busy each.
+        # Footers wait for the store; indexed values keep a core busy.
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
             blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
@@ -145,7 +143,7 @@ class Committer:
             def again(error: LamellaError) -> Pending:
                 if not isinstance(error, DuplicateBlock):
                     raise error
-                # Another request registered some of these files meanwhile; the others still can be.
+                # Another request registered some of these files meanwhile; the others can still be registered.
                 with trusted_manifests():
                     current = self._catalog.table_by_id(table.table_id).pointer
                     taken = self._warehouse.has_blocks(current, [block.location for block in blocks])
@@ -164,23 +162,19 @@ class Committer:
         return enrol(blocks, refused)
 
     def commit(self, table: TableRecord, request: CommitRequest, claim: IdempotencyKey) -> Pending:
-        """Add and remove blocks in one snapshot; all of it or nothing.
+        """Add and remove blocks in one snapshot, all or nothing.
 
-        Raises, here or when it is waited for:
-            InvalidRequest: nothing to do, a member that cannot be, or a list of blocks that is not what it should be.
-            LocationRefused: an added block lies where the table may have none; it was not looked at.
-            BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
-            DuplicateBlock: an added block is in the table already, or twice in the request; or its file was in the
-                table before and left it, and ``take_replaced`` is not set.
-            CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
-            SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
-            NewMatches: blocks came since then that may match ``no_new_matches``.
-            SchemaConflict: with ``no_new_matches``, the columns changed since then; or a rollback took the columns
-                away that the added blocks were written with.
-            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: its filter.
-            LimitExceeded: more blocks in lists than one commit may bring.
-            ObjectNotFound, StoreError: a list of blocks, or a part of an index.
-            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
+        Raises, here or when awaited: InvalidRequest: nothing to do, an invalid member, or a list of blocks that does
+        not match its description. LocationRefused: the location of an added block is not allowed; it was not read.
+        BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason. DuplicateBlock: an
+        added block is in the table already, or twice in the request; or its file was in the table before and left it,
+        and ``take_replaced`` is not set. CommitConflict: a removed block is no longer in the table, or no longer the
+        file that was read at the base. SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
+        NewMatches: blocks were added since then that may match ``no_new_matches``. SchemaConflict: with
+        ``no_new_matches``, the columns changed since then; or a rollback removed the columns that the added blocks were
+        written with. InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter ``no_new_matches``.
+        LimitExceeded: more blocks in lists than one commit may add. ObjectNotFound, StoreError: a list of blocks, or a
+        part of an index. Unavailable: its turn did not come in time, or a clean-up was running; nothing was committed.
         """
         asked = check_request(request)
         read_at = None
@@ -193,7 +187,7 @@ class Committer:
                 refuse_added(versions.properties)
             unsaid = versions if read_at is None else self._warehouse.head(read_at)
             if asked.no_new_matches is not None and read_at is not None:
-                # Again where it counts; here so that a filter that cannot be asked is refused before files are read.
+                # The check that counts comes later; this one refuses an invalid filter before files are read.
                 self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
         added = self._added.taken(
             table.table_id,
@@ -235,15 +229,14 @@ class Committer:
         return Pending(self._submit(table, change, change.added + len(asked.removed)))
 
     def evolve(self, table: TableRecord, request: EvolveRequest, claim: IdempotencyKey) -> Pending:
-        """Change the table's schema in one snapshot; no block and no segment is written again.
+        """Change the table's schema in one snapshot, without rewriting blocks or segments.
 
-        When another commit comes first, the changes are made to the schema that it left, unless ``base_schema_id``
-        insists on one.
+        If another commit comes first, the changes are applied to its schema, unless ``base_schema_id`` requires another
+        one.
 
-        Raises, when it is waited for:
-            InvalidRequest: no change, or nothing that would change.
-            UnknownColumn, InvalidSchema: a change that cannot be made; the message names the column.
-            SchemaConflict: the schema in force is not ``base_schema_id``.
+        Raises, when awaited: InvalidRequest: no change, or changes without effect. UnknownColumn, InvalidSchema: a
+        change that cannot be made; the message names the column. SchemaConflict: the current schema is not
+        ``base_schema_id``.
         """
 
         def step(base: SnapshotPointer) -> CommitResult:
@@ -264,17 +257,17 @@ class Committer:
         while_kept: int | None = None,
         guard: CommitGuard | None = None,
     ) -> Pending:
-        """A commit that shares its snapshot with no other, in its turn: a change of the schema, a rollback, ...
+        """Queue a commit that has a snapshot of its own, such as a schema change or a rollback.
 
-        ``step`` writes the snapshot that follows a base, and is called again with a newer one when another process
-        came first; what it raises is the answer. ``while_kept``: only while the snapshot with this ``seq`` is in the
-        history. ``guard``: made before the objects were written that the step takes up, if it takes up any.
+        ``step`` writes the snapshot that follows a base. It is called again with a newer base if another process
+        commits first; its errors are the answer. ``while_kept``: only while the snapshot with this ``seq`` is in the
+        history. ``guard``: made before the objects that the step uses were written, if it uses any.
         """
         change = Step(claim=claim, answer=answer, step=step, while_kept=while_kept, guard=guard)
         return Pending(self._submit(table, change, 0))
 
     def close(self) -> None:
-        """Finish what is waiting and take nothing more."""
+        """Finish what is waiting, and accept nothing more."""
         self._queue.close()
 
     def _submit(self, table: TableRecord, change: BlockChange | Step, blocks: int) -> Future[StoredResponse]:

@@ -1,8 +1,8 @@
-"""Group commit: changes to a table that are merged into one snapshot, made current by one swap, answered one by one.
+"""Group commit: changes of a table are merged into one snapshot, made current by one swap, and answered one by one.
 
-Appends of a group share their segments, since a segment for every small append would cost more than the rest of the
-commit. A change that cannot be made is refused alone. When another process swapped the pointer first, the group is
-folded again on the winner's snapshot with the segments that were written already.
+The appends of a group share segments, since a segment for every small append would cost more than the rest of the
+commit. A change that cannot be made is refused alone. If another process swapped the pointer first, the group is merged
+again on the winner's snapshot, with the segments that were written already.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Waiting = Entry[BlockChange | Step, StoredResponse]
 
 
 class SharedLeaves:
-    """Writes what the changes of one group add."""
+    """Writes the segments that the changes of a group share."""
 
     def __init__(self, warehouse: Warehouse, table_id: str) -> None:
         self._warehouse = warehouse
@@ -47,10 +47,10 @@ class SharedLeaves:
     def change_sets(
         self, base: SnapshotPointer, group: Sequence[Waiting]
     ) -> tuple[list[ChangeSet], list[list[Waiting]]]:
-        """The changes as change sets to be made on ``base``, and beside each the entries whose changes it has.
+        """Return the change sets to apply to ``base``, and for each the entries that it contains.
 
-        Appends that cannot fail on ``base`` are one change set. Any other change is one of its own, so that it can be
-        refused alone; those come behind.
+        Appends that cannot fail on ``base`` share the first change set. Any other change has its own, so that it can be
+        refused alone.
         """
         shared, own = self._sorted(base, group)
         members = [shared] if shared else []
@@ -98,18 +98,18 @@ class SharedLeaves:
 
 
 def _change(entry: Waiting) -> BlockChange:
-    return cast(BlockChange, entry.change)  # steps come alone
+    return cast(BlockChange, entry.change)  # a step is always alone in its group
 
 
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.25
-#: How long, and for how many tables, a quota that was reached is asked about before anything is written.
+#: How long, and for how many tables, a reached quota is checked before anything is written.
 _FULL_S: Final = 5.0
 _FULL_KEPT: Final = 1_024
 
 
 class GroupCommit:
-    """Leads groups: :meth:`lead` answers every entry that it is given."""
+    """Commits groups: :meth:`lead` answers every entry that it gets."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class GroupCommit:
         self._traces = traces
         self._clock = clock
         self._random = random.SystemRandom()
-        #: Until when a table is one that reached a quota a moment ago.
+        #: By table: until when its quota is checked before writing.
         self._full: dict[str, float] = {}
 
     def lead(self, table_id: str, group: Sequence[Waiting]) -> None:
-        """Commit what can be committed of a group, in one snapshot if possible, and answer all."""
+        """Commit what can be committed of a group, in one snapshot if possible, and answer every entry."""
         now_s = time.monotonic()
         self._metrics.group_size.observe(len(group))
         for entry in group:
@@ -191,7 +191,7 @@ class GroupCommit:
                 return
             else:
                 self._metrics.commit_retries.inc()
-            # Some of it by chance, or two processes with the same rhythm would let the same one win every time.
+            # Partly random: with fixed delays, one of two processes could win every time.
             time.sleep(self._random.uniform(0, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -208,7 +208,7 @@ class GroupCommit:
             for entry in entries:
                 if isinstance(outcome, LamellaError):
                     if len(entries) > 1:
-                        raise outcome  # not the fault of each of them; they are tried one by one
+                        raise outcome  # the entries are tried one by one, since not all of them are to blame
                     attempt.refused.append((entry, outcome))
                 else:
                     assert done.result is not None and isinstance(entry.change, BlockChange)  # noqa: S101, PT018  # landed
@@ -219,11 +219,11 @@ class GroupCommit:
         return attempt
 
     def _swap(self, record: TableRecord, result: CommitResult, attempt: _Attempt, guard: CommitGuard) -> bool:
-        """Make the attempt's snapshot current, with all answers; False: another commit came first."""
+        """Make the attempt's snapshot current, with all answers; False if another commit came first."""
         attempt.sealed = [entry.change.claim.seal(200, entry.change.answer(own)) for entry, own in attempt.landed]
         rows = [sealed.stored for sealed in attempt.sealed if sealed.stored is not None]
         after = history_entry(record.version + 1, result.pointer, result.snapshot)
-        # Of objects that were written before this group was led, a clean-up may have come by since then.
+        # A clean-up may have run since objects were written that are older than this attempt.
         since_ms = min([guard.since_ms, *attempt.wrote_since_ms])
         try:
             return self._catalog.advance(
@@ -234,7 +234,7 @@ class GroupCommit:
                 remember=rows,
             )
         except OutcomeUnknown:
-            # What is in the history was committed, answers and all; what is not may still come.
+            # An entry in the history was committed, with its answer; the others may still be committed.
             if self._is_in_history(record.table_id, result.pointer.snapshot_id):
                 return True
             raise
@@ -247,24 +247,24 @@ class GroupCommit:
         return True
 
     def _in_time(self, group: Sequence[Waiting]) -> Sequence[Waiting]:
-        """Those that still wait for an answer, without those whose time is over: they get one here."""
+        """Return the entries whose deadline has not passed; refuse the others."""
         now_s = time.monotonic()
         for entry in group:
             if now_s > entry.deadline_s:
-                self._refuse(entry, Unavailable("the table is being committed to by too many at once", retry_after_s=1))
+                self._refuse(entry, Unavailable("too many concurrent commits to the table", retry_after_s=1))
         return [entry for entry in group if not entry.answered.done()]
 
     def _unswept(self, group: Sequence[Waiting], now: CommitGuard) -> Sequence[Waiting]:
-        """Those whose files no clean-up can have deleted since they were looked at; the others are refused."""
+        """Return the entries whose files no clean-up can have deleted since they were checked; refuse the others."""
         for entry in group:
             then = entry.change.guard
             if then is not None and then.epochs != now.epochs:
-                text = "a clean-up deleted files while this commit was made; send it again"
+                text = "a clean-up deleted files during this commit; send it again"
                 self._refuse(entry, Unavailable(text, retry_after_s=0))
         return [entry for entry in group if not entry.answered.done()]
 
     def _without_replays(self, group: Sequence[Waiting]) -> Sequence[Waiting]:
-        """Those whose key nobody used; the others get the answer that is stored."""
+        """Return the entries whose key is new; the others get the stored answer."""
         for entry in group:
             try:
                 earlier = replay_of(self._catalog, entry.change.claim)
@@ -276,9 +276,9 @@ class GroupCommit:
         return [entry for entry in group if not entry.answered.done()]
 
     def _with_room(self, table_id: str, group: Sequence[Waiting]) -> Sequence[Waiting]:
-        """Those that a quota which was reached a moment ago has room for; others are refused before they are written.
+        """Return the entries that fit into a quota that was reached a moment ago; refuse the others before writing.
 
-        Only appends are looked at: what removes blocks as well is decided by the swap alone.
+        Only appends are checked here: a change that also removes blocks is checked in the swap.
         """
         until_s = self._full.get(table_id)
         if until_s is None:
@@ -297,10 +297,10 @@ class GroupCommit:
         return [entry for entry in group if not entry.answered.done()]
 
     def _isolate(self, table_id: str, group: Sequence[Waiting], error: Exception) -> None:
-        """Try the parts of a group that failed as a whole, so that only those fail whose fault it is.
+        """Retry the parts of a group that failed as a whole, so that only the failing ones are refused.
 
-        What fails to be written for all appends together is nobody's fault in particular, and a store that is down
-        is not asked once for each.
+        A write failure of the shared appends is reported to all of them, so that a store that is down is not called
+        once for each entry.
         """
         shared = [entry for entry in group if isinstance(entry.change, BlockChange) and entry.change.is_plain_append]
         own = [entry for entry in group if entry not in shared]
@@ -326,7 +326,7 @@ class GroupCommit:
 
 
 class _Attempt:
-    """A snapshot that was written for some entries, and what they get if it becomes current."""
+    """A snapshot that was written for some entries, and the answers that they get if it becomes current."""
 
     def __init__(
         self,
@@ -343,17 +343,17 @@ class _Attempt:
 
     @property
     def adds_files(self) -> bool:
-        """Whether blocks, or other objects, are added that a clean-up might have deleted."""
+        """Return whether it adds blocks or other objects that a clean-up might have deleted."""
         return any(entry.change.adds_files for entry, _ in self.landed)
 
     @property
     def wrote_since_ms(self) -> list[int]:
-        """The times since which objects were written that it takes up, of entries that wrote some themselves."""
+        """Return, for entries that wrote objects themselves, the times since which they wrote."""
         times = (entry.change.wrote_since_ms for entry, _ in self.landed)
         return [since_ms for since_ms in times if since_ms is not None]
 
     def answer(self, metrics: Metrics) -> None:
-        """Give every entry what it gets."""
+        """Answer every entry."""
         if self.result is not None:
             metrics.committed(added=self.result.added, removed=self.result.removed)
         for (entry, _), sealed in zip(self.landed, self.sealed, strict=True):
@@ -364,7 +364,7 @@ class _Attempt:
 
 
 def _without_twins(group: Sequence[Waiting]) -> list[list[Waiting]]:
-    """The group in parts, of which none has a key twice: the second finds the answer of the first."""
+    """Split the group so that no part has a key twice: the second entry gets the stored answer of the first."""
     parts: list[list[Waiting]] = [[]]
     keys: list[set[tuple[str, str]]] = [set()]
     for entry in group:

@@ -1,7 +1,7 @@
-"""Queues of commits, one a table: in the order of arrival, several at a time, by one leader.
+"""Commit queues, one for each table: changes run in the order of arrival, several at a time, with one leader.
 
-The leader is no caller but a thread that works for one group and then lets the next table have its turn, so that a
-busy table does not keep others waiting. A leader that fails, in whatever way, answers everybody it took.
+The leader is a pool thread, not a caller. It commits one group and then lets the next table run, so that a busy table
+does not delay others. A leader that fails, in whatever way, answers every entry that it took.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from lamella.snapshot.wire import NoNewMatches
 
 _APPEND: Final = "append"
 
-#: Makes the body of a caller's answer; ``added`` and ``removed`` of the result are the caller's own.
+#: Makes the body of a caller's answer; ``added`` and ``removed`` of the result are those of the caller.
 MakeAnswer = Callable[[CommitResult], msgspec.Struct]
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks to be added, whose ``schema_id`` says what they were checked against, and locations to be removed.
+    """Blocks to add, whose ``schema_id`` says what they were checked against, and locations to remove.
 
-    ``segments``: in the place of ``blocks``, when they were written before the change was put into the queue.
+    ``segments``: used instead of ``blocks`` if they were written before the change was queued.
 
-    ``index_parts``: what skip indexes know of the blocks. ``no_new_matches``: see
-    :class:`~lamella.snapshot.commit.ChangeSet`; such a change shares its snapshot with nobody. ``guard``: what was
-    known of clean-ups before the files of the blocks were looked at. ``only_new``: it is refused when one of its files
-    was in the table before.
+    ``index_parts``: entries of skip indexes for the blocks. ``no_new_matches``: see
+    :class:`~lamella.snapshot.commit.ChangeSet`; such a change has a snapshot of its own. ``guard``: the state of
+    clean-ups before the files of the blocks were checked. ``only_new``: refuse it if one of its files was in the table
+    before.
     """
 
     claim: IdempotencyKey
@@ -58,32 +58,32 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def added(self) -> int:
-        """How many blocks are added."""
+        """Return how many blocks are added."""
         return len(self.blocks) + sum(ref.summary.block_count for ref in self.segments)
 
     @property
     def adds_files(self) -> bool:
-        """Whether blocks are added that a clean-up might have deleted."""
+        """Return whether blocks are added that a clean-up might have deleted."""
         return bool(self.blocks or self.segments)
 
     @property
     def wrote_since_ms(self) -> int | None:
-        """When the first of its objects may have been written, if that was before it was led."""
+        """Return when its first object may have been written, if that was before the leader took it."""
         return self.guard.since_ms if self.segments and self.guard is not None else None
 
     @property
     def is_plain_append(self) -> bool:
-        """Whether it may share its segments with others."""
+        """Return whether it may share segments with other appends."""
         is_append = bool(self.blocks) and not self.removed and self.operation == _APPEND
         return is_append and not (self.properties or self.index_parts or self.no_new_matches is not None)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit of another kind, which shares its snapshot with nobody.
+    """A commit of another kind, which has a snapshot of its own.
 
-    ``step`` writes the snapshot that follows a base, and is called again when the swap was lost. ``while_kept``: only
-    if the snapshot with this ``seq`` is still in the history. ``guard``: what was known of clean-ups before the objects
-    were looked at, or written, that the step takes up.
+    ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``while_kept``: only if
+    the snapshot with this ``seq`` is still in the history. ``guard``: the state of clean-ups before the objects that
+    the step uses were checked or written.
     """
 
     claim: IdempotencyKey
@@ -94,12 +94,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def adds_files(self) -> bool:
-        """Whether objects are taken up that a clean-up might have deleted."""
+        """Return whether objects are used that a clean-up might have deleted."""
         return self.guard is not None
 
     @property
     def wrote_since_ms(self) -> int | None:
-        """When the first of its objects may have been written, if that was before it was led."""
+        """Return when its first object may have been written, if that was before the leader took it."""
         return None if self.guard is None else self.guard.since_ms
 
 
@@ -107,14 +107,14 @@ Change = TypeVar("Change")
 Answer = TypeVar("Answer")
 
 _LOG: Final = logging.getLogger("lamella.commits")
-#: Tables whose last group's size is remembered.
+#: Tables whose last group size is remembered.
 _SIZES_KEPT: Final = 1024
 
 
 class Entry(Generic[Change, Answer]):
-    """A change that waits for its answer. ``blocks``: how much of a group it takes; ``alone``: it shares none.
+    """A change that waits for its answer. ``blocks``: its share of a group; ``alone``: it has a group of its own.
 
-    ``place``: in which trace it came.
+    ``place``: the trace that it belongs to.
     """
 
     __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "place", "queued_s")
@@ -138,14 +138,14 @@ class Entry(Generic[Change, Answer]):
         self.answered: Future[Answer] = Future()
 
     def answer(self, value: Answer) -> None:
-        """Let the caller have its answer; the first one counts."""
+        """Set the answer; the first one counts."""
         try:
             self.answered.set_result(value)
         except InvalidStateError:
             return
 
     def refuse(self, error: BaseException) -> None:
-        """Let the caller have an error, unless it was answered."""
+        """Set an error as the answer, unless it was answered."""
         try:
             self.answered.set_exception(error)
         except InvalidStateError:
@@ -153,7 +153,7 @@ class Entry(Generic[Change, Answer]):
 
 
 class _Line(Generic[Change, Answer]):
-    """The entries of one table, and whether a leader is at work or on its way."""
+    """The entries of one table, and whether a leader is running or scheduled."""
 
     def __init__(self) -> None:
         self.waiting: deque[Entry[Change, Answer]] = deque()
@@ -161,11 +161,11 @@ class _Line(Generic[Change, Answer]):
 
 
 class CommitQueue(Generic[Change, Answer]):
-    """Takes changes and has ``lead(table_id, group)`` answer them in groups, ``threads`` tables at a time.
+    """Accepts changes and calls ``lead(table_id, group)`` to answer them in groups, ``threads`` tables at a time.
 
-    A group holds at most ``max_changes`` entries and, unless its first one alone has more, ``max_blocks`` blocks.
-    Where the last group had company, the leader waits ``linger_s`` for more before it takes the next: those who were
-    answered together are about to come back together.
+    A group has at most ``max_changes`` entries and, unless its first one alone has more, ``max_blocks`` blocks. If the
+    last group had several entries, the leader waits ``linger_s`` for more before it takes the next: clients that were
+    answered together tend to send their next commits together.
     """
 
     def __init__(
@@ -199,9 +199,9 @@ class CommitQueue(Generic[Change, Answer]):
         deadline_s: float,
         place: SpanContext | None = None,
     ) -> Entry[Change, Answer]:
-        """Put a change at the end of its table's queue; it is not begun after ``deadline_s`` of the queue's timer.
+        """Append a change to its table's queue; it is not started after ``deadline_s`` of the queue's timer.
 
-        The answer is Unavailable, with nothing done, where the service is ending or cannot begin the change.
+        The answer is Unavailable, with nothing done, if the service is stopping or cannot start the change.
         """
         entry: Entry[Change, Answer] = Entry(
             change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, place=place
@@ -217,25 +217,25 @@ class CommitQueue(Generic[Change, Answer]):
         return entry
 
     def waiting(self) -> int:
-        """How many changes no leader has taken yet, over all tables."""
+        """Return how many changes are waiting for a leader, over all tables."""
         with self._lock:
             return sum(len(line.waiting) for line in self._lines.values())
 
     def close(self) -> None:
-        """Finish the groups that are at work or next in line, refuse what waits behind, and take nothing more."""
+        """Finish the groups that run or are next, refuse the entries behind them, and accept nothing more."""
         self._is_closed = True
         self._leaders.shutdown()
 
     def _send_leader(self, table_id: str, line: _Line[Change, Answer]) -> None:
         try:
             self._leaders.submit(self._serve, table_id, line)
-        except BaseException as error:  # the executor was shut down, or the system starts no thread
+        except BaseException as error:  # the executor was shut down, or no thread could be started
             self._refuse_line(table_id, line, error)
             if not isinstance(error, Exception):
                 raise
 
     def _refuse_line(self, table_id: str, line: _Line[Change, Answer], error: BaseException) -> None:
-        """Refuse all that no leader has taken, since none comes for them; the next change begins a new line."""
+        """Refuse all waiting entries, since no leader will take them; the next change starts a new line."""
         with self._lock:
             if self._lines.get(table_id) is line:
                 del self._lines[table_id]
@@ -245,7 +245,7 @@ class CommitQueue(Generic[Change, Answer]):
             entry.refuse(self._not_begun(error))
 
     def _not_begun(self, error: BaseException) -> Unavailable:
-        text = "the service is ending" if self._is_closed else "the service could not begin the commit; send it again"
+        text = "the service is stopping" if self._is_closed else "the service could not start the commit; send it again"
         refusal = Unavailable(text, retry_after_s=1)
         refusal.__cause__ = error
         return refusal
@@ -255,11 +255,11 @@ class CommitQueue(Generic[Change, Answer]):
         try:
             self._take_group(table_id, line, group)
         except BaseException as error:
-            # Nothing was begun, and the next leader would most likely fail in the same way.
+            # Nothing was started, and the next leader would most likely fail in the same way.
             self._refuse_line(table_id, line, error)
             for entry in group:
                 entry.refuse(self._not_begun(error))
-            _LOG.warning("a group of commits could not be begun", exc_info=error)
+            _LOG.warning("cannot start a group of commits", exc_info=error)
             return
         try:
             if group:
@@ -268,7 +268,7 @@ class CommitQueue(Generic[Change, Answer]):
             for entry in group:
                 entry.refuse(error)
         except BaseException as error:
-            unknown = OutcomeUnknown("the service failed in a commit; ask again with the same idempotency key")
+            unknown = OutcomeUnknown("the service failed during a commit; send it again with the same idempotency key")
             unknown.__cause__ = error
             for entry in group:
                 entry.refuse(unknown)
@@ -278,7 +278,7 @@ class CommitQueue(Generic[Change, Answer]):
             self._hand_on(table_id, line, len(group))
 
     def _hand_on(self, table_id: str, line: _Line[Change, Answer], size: int) -> None:
-        """Have another leader come for those that came meanwhile."""
+        """Schedule another leader for the entries that arrived meanwhile."""
         with self._lock:
             if self._lines.get(table_id) is not line:
                 return

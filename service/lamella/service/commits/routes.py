@@ -1,4 +1,4 @@
-"""``.../register`` and ``.../commits``: how blocks come into a table and leave it."""
+"""Routes of ``.../register`` and ``.../commits``, which add blocks to a table and remove them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMMIT = msgspec.json.Decoder(CommitRequest)
 
 
 class CommitRoutes:
-    """Register Parquet files; commit blocks that a writer made, or that a job replaced."""
+    """Routes that register Parquet files, and commit blocks that a writer made or a job replaced."""
 
     def __init__(self, *, catalog: Catalog, mutations: Mutations, committer: Committer, lists_at_once: int) -> None:
         self._catalog = catalog
@@ -49,7 +49,7 @@ class CommitRoutes:
             asked = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
             return self._committer.commit(self._catalog.table(namespace, name), asked, claim)
 
-        # Only a guess, made before the body is read as JSON: it decides whose turn the request waits for.
+        # An estimate from the unparsed body: it decides which queue the request waits in.
         threads = self._with_lists if b'"added_from"' in body else None
         return await self._mutations.run(request, work, body, threads=threads)
 
