@@ -135,11 +135,11 @@ def test_the_name_of_a_setting_is_no_file_of_another(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("warehouse = '/w'\nprot = 1", "prot in {path} is no setting; did you mean port?"),
-        ("warehouse = '/w'\nquite_another_thing = 1", "quite_another_thing in {path} is no setting"),
+        ("warehouse = '/w'\nprot = 1", "prot in {path} is not a setting; did you mean port?"),
+        ("warehouse = '/w'\nquite_another_thing = 1", "quite_another_thing in {path} is not a setting"),
         ("warehouse = '/w'\nport = 0", "port in {path}: must be at least 1"),
         ("warehouse = '/w'\n[store_options]\ns3 = 1", "store_options.s3 in {path}: "),
-        ("port = ", "{path}: not TOML: "),
+        ("port = ", "{path}: not valid TOML: "),
     ],
 )
 def test_a_configuration_file_with_a_mistake_is_refused(write: Callable[[str, str], str], text: str, told: str) -> None:
@@ -278,7 +278,7 @@ def told(report: ConfigReport, severity: str) -> dict[str, str]:
     [
         ({"host": "192.0.2.1"}, "access", "refusing to listen"),
         ({"warehouse": "s3://b/w"}, "catalog", "needs a catalog of its own"),
-        ({"catalog": "mysql://h/d"}, "catalog", "no catalog on mysql"),
+        ({"catalog": "mysql://h/d"}, "catalog", "mysql is not supported for the catalog"),
         ({"warehouse": "bad:place"}, "warehouse", ""),
         ({"warehouse": "/dev/null/w"}, "warehouse", "cannot be written to"),
         ({"cache_dir": "/dev/null/x"}, "cache_dir", "cannot be written to"),
@@ -309,9 +309,9 @@ def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pyte
     given: dict[str, Any] = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
     errors = told(checked(**given), "error")
     assert {about: text.partition(";")[2] for about, text in errors.items()} == {
-        "warehouse": " pip install 'lamella[s3]' brings it",
-        "catalog": " pip install 'lamella[postgres]' brings it",
-        "traces": " pip install 'lamella[telemetry]' brings it",
+        "warehouse": " run: pip install 'lamella[s3]'",
+        "catalog": " run: pip install 'lamella[postgres]'",
+        "traces": " run: pip install 'lamella[telemetry]'",
     }
     assert checked().is_usable
 

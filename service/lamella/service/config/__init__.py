@@ -1,1 +1,1 @@
-"""Settings: what they are, where they come from, and whether a service would start with them."""
+"""Settings: their definitions, their sources, and checks of a configuration before the start."""

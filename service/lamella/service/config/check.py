@@ -1,4 +1,4 @@
-"""Whether a service would start with a configuration, and whether that would open it to people whom nobody meant."""
+"""Checks whether a service would start with a configuration, and whether that would expose it unintentionally."""
 
 from __future__ import annotations
 
@@ -27,33 +27,32 @@ _FILES: Final = ("tls_cert_file", "tls_key_file")
 
 
 def refuse_unsafe(settings: Settings) -> None:
-    """Raises InvalidRequest: an address that others can reach without ``auth``, or half of what access needs."""
+    """Raise InvalidRequest for an address that others can reach without ``auth``, or an incomplete access setup."""
     if not (settings.is_loopback or settings.insecure or settings.auth):
         raise InvalidRequest(
-            f"refusing to listen on {settings.host}: without authentication, whoever reaches that address could read "
-            f"and change every table. Set {ENV_PREFIX}AUTH=true, listen on 127.0.0.1, or say --insecure "
-            f"({ENV_PREFIX}INSECURE=true) if the network is closed to others",
+            f"refusing to listen on {settings.host}: without authentication, everyone who reaches that "
+            f"address could read "
+            f"and change every table. Set {ENV_PREFIX}AUTH=true, listen on 127.0.0.1, or pass --insecure "
+            f"({ENV_PREFIX}INSECURE=true) if the network is private",
             host=settings.host,
         )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        raise InvalidRequest("tls_cert_file and tls_key_file belong together: set both, or none")
+        raise InvalidRequest("tls_cert_file and tls_key_file belong together: set both or neither")
     if settings.oidc_client_id is not None and (settings.oidc_issuer is None or settings.public_url is None):
-        raise InvalidRequest("oidc_client_id needs oidc_issuer, and public_url for the way back from there")
+        raise InvalidRequest("oidc_client_id needs oidc_issuer, and public_url for the redirect after the log-in")
     if not settings.auth and (settings.oidc_issuer is not None or settings.root_key_sha256 is not None):
-        raise InvalidRequest(
-            f"keys and tokens are set up, but requests are not asked for them: set {ENV_PREFIX}AUTH=true"
-        )
+        raise InvalidRequest(f"keys or tokens are configured, but requests do not need them: set {ENV_PREFIX}AUTH=true")
 
 
 def refuse_certificate(settings: Settings) -> None:
-    """Raises InvalidSettings: HTTPS cannot be served with the files of TLS."""
+    """Raise InvalidSettings if HTTPS cannot be served with the TLS files."""
     problems = [f"{name}: {message}" for name, message in certificate_problems(settings)]
     if problems:
         raise InvalidSettings("; ".join(problems), problems=problems)
 
 
 def certificate_problems(settings: Settings) -> list[tuple[str, str]]:
-    """What is wrong with the files of TLS, by setting: they must be there, be PEM, and belong together."""
+    """Return problems of the TLS files, by setting: they must exist, be PEM, and belong together."""
     given = {name: path for name in _FILES if (path := getattr(settings, name)) is not None}
     found = [(name, f"{path} cannot be read") for name, path in given.items() if not os.access(path, os.R_OK)]
     if settings.tls_cert_file is None or found:
@@ -62,27 +61,27 @@ def certificate_problems(settings: Settings) -> list[tuple[str, str]]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             settings.tls_cert_file,
             settings.tls_key_file,
-            password=lambda: "",  # or it would be asked for on the terminal
+            password=lambda: "",  # otherwise OpenSSL would prompt on the terminal
         )
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # includes ssl.SSLError
         why = getattr(error, "reason", None) or error
         return [("tls_cert_file", f"the certificate and its key cannot be used: {why}")]
     return []
 
 
 def unsafe_warnings(settings: Settings) -> tuple[str, ...]:
-    """What an operator should know, and may have reasons for."""
+    """Return what an operator should know, but may have reasons for."""
     found = []
     if settings.auth and not settings.is_loopback and settings.tls_cert_file is None and not settings.trusted_proxies:
         found.append("keys and tokens travel without encryption: set tls_cert_file, or trusted_proxies behind a proxy")
     if settings.trusted_proxies.strip() == "*":
-        found.append("trusted_proxies is *: whoever reaches this service can say from which address a request comes")
+        found.append("trusted_proxies is *: every client can claim any address")
     if settings.insecure and not settings.is_loopback and not settings.auth:
-        found.append("whoever reaches this service can read and change every table (insecure)")
+        found.append("everyone who reaches this service can read and change every table (insecure)")
     return tuple(found)
 
 
-#: Which library something needs, and the extra that brings it.
+#: Libraries by their modules, and the extras that install them.
 _LIBRARIES: Final = {
     "s3": ("s3fs", "s3"),
     "postgresql": ("psycopg", "postgres"),
@@ -91,8 +90,9 @@ _LIBRARIES: Final = {
 
 
 class ConfigFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """``error``: the service would not start, or not serve; ``warning``: it would, and somebody should know;
-    ``info``: what was seen."""
+    """A finding. ``error``: the service would not start, or not serve; ``warning``: it would, but look at this;
+    ``info``: a fact.
+    """
 
     severity: Literal["error", "warning", "info"]
     about: str
@@ -100,7 +100,7 @@ class ConfigFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectiveSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting, its value as people may see it, and where it comes from."""
+    """A setting, its printable value, and where it comes from."""
 
     name: str
     value: str
@@ -109,7 +109,7 @@ class EffectiveSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings in force, and what was found of them."""
+    """All settings in effect, and the findings about them."""
 
     is_usable: bool
     config: str | None
@@ -118,7 +118,7 @@ class ConfigReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_settings(configuration: Configuration) -> tuple[EffectiveSetting, ...]:
-    """Every setting, secrets hidden, in the order of docs/settings.md."""
+    """Return every setting, with secrets hidden, in the order of docs/settings.md."""
     origins = configuration.origins
     return tuple(
         EffectiveSetting(
@@ -134,9 +134,9 @@ def effective_settings(configuration: Configuration) -> tuple[EffectiveSetting, 
 def check_configuration(
     configuration: Configuration, *, connect: bool, open_store: Callable[[Settings], Store] | None = None
 ) -> ConfigReport:
-    """Look at everything that a start would refuse. ``connect``: at the catalog and the warehouse as well.
+    """Check everything that a start would refuse. ``connect``: also connect to the catalog and the warehouse.
 
-    Nothing is written, neither there nor here.
+    Writes nothing anywhere.
     """
     settings = configuration.settings
     findings = [ConfigFinding(severity="warning", about="settings", message=text) for text in configuration.warnings]
@@ -185,11 +185,11 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
     for about, kind in wanted.items():
         library, extra = _LIBRARIES.get(kind or "", (None, None))
         if library is not None and find_spec(library) is None:
-            yield _error(about, f"{library} is not installed; pip install 'lamella[{extra}]' brings it")
+            yield _error(about, f"{library} is not installed; run: pip install 'lamella[{extra}]'")
 
 
 def _issuer(settings: Settings) -> None:
-    """Raises InvalidRequest for an issuer whose tokens would not be taken."""
+    """Raise InvalidRequest for an issuer whose tokens would be refused."""
     if settings.oidc_issuer is not None:
         Issuer(
             url=settings.oidc_issuer,
@@ -200,7 +200,7 @@ def _issuer(settings: Settings) -> None:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be made there, once the folder itself is."""
+    """Return whether files can be created in the folder, once it exists."""
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
@@ -212,7 +212,7 @@ def _catalog(settings: Settings) -> ConfigFinding:
         cause = "" if error.__cause__ is None else f": {error.__cause__}"
         return _error("catalog", without_secrets(" ".join(f"{error.message}{cause}".split())))
     if not state.is_known:
-        return _error("catalog", f"schema revision {state.revision or 'none'} is none that this release knows")
+        return _error("catalog", f"this release does not know schema revision {state.revision or 'none'}")
     if state.is_new:
         return _info("catalog", f"{state.backend}, empty: it is set up at the start")
     if state.is_current:

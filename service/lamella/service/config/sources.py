@@ -1,9 +1,9 @@
-"""Where settings come from: options, environment variables, files that those name, a configuration file, defaults; and
-how they are shown without secrets.
+"""Sources of settings: options, environment variables, files named by variables, a configuration file, defaults. Also
+prints settings without their secrets.
 
-The first that has a setting wins, in that order. ``LAMELLA_<NAME>_FILE`` names a file with the value of a setting, as
-containers get their secrets; ``LAMELLA_CONFIG`` names a configuration file in TOML. A name that nobody knows is refused
-in the file; in the environment, which others use too, only one that looks like a mistyped setting.
+The first source that has a setting wins, in that order. ``LAMELLA_<NAME>_FILE`` names a file with the value of a
+setting, which is how containers get secrets; ``LAMELLA_CONFIG`` names a configuration file in TOML. An unknown name is
+refused in the file. In the environment, which others use too, it is refused only if it looks like a mistyped setting.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _FILE: Final = "_FILE"
 _OTHERS: Final = frozenset(
     ENV_PREFIX + name for name in ("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "JOB_CHECKPOINT", "COMPLETE")
 )
-#: How like a setting's name a variable must be to be taken for a mistyped one.
+#: Similarity to a setting's name from which a variable counts as a mistyped setting.
 _MISTYPED: Final = 0.85
 _NEAR: Final = 0.6
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a setting's value comes from; ``name``: the variable, or the path of the file."""
+    """The source of a setting's value; ``name``: the variable, or the path of the file."""
 
     place: Literal["option", "environment", "secret file", "file", "default"]
     name: str | None = None
@@ -48,7 +48,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings, and where each comes from. ``warnings``: what may be a mistake and hinders nothing."""
+    """Settings, and the source of each. ``warnings``: possible mistakes that do not prevent a start."""
 
     settings: Settings
     origins: dict[str, Origin]
@@ -57,13 +57,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None = None) -> Configuration:
-    """The settings in force. ``given``: options by name; ``config``: the configuration file, if an option names it.
+    """Return the settings in effect. ``given``: options by name; ``config``: the configuration file of an option.
 
-    An option that is None was not given; its name says that there is such an option.
+    An option that is None was not given; its name tells that there is such an option.
 
     Raises:
-        InvalidSettings: they cannot be used; ``problems`` lists all that is wrong, where each setting stands or how to
-            give it, and no values.
+        InvalidSettings: they cannot be used; ``problems`` lists all errors with the source of each setting or how to
+            set it, without values.
     """
     problems: list[str] = []
     config = config if config is not None else os.environ.get(CONFIG) or None
@@ -80,7 +80,7 @@ def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None 
             try:
                 values[name] = _read(name, text)
             except SettingsError:
-                problems.append(f"{source}: not the JSON that {name} is written in")
+                problems.append(f"{source}: the value of {name} is not JSON")
             origins[name] = Origin(place="environment" if place == "environment" else "secret file", name=source)
     options = {name: value for name, value in (given or {}).items() if value is not None}
     values |= options
@@ -127,11 +127,11 @@ def _told(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[str],
 
 
 def _missing(name: str, options: Set[str]) -> str:
-    """That a setting is needed, what it is, and every way to give it."""
+    """Return the message for a missing setting: its name, its purpose, and every way to set it."""
     variable = ENV_PREFIX + name.upper()
     ways = [f"give {_option(name)}"] if name in options else []
     ways.append(f"set {variable}, or {variable}{_FILE} to the path of a file that holds it")
-    ways.append(f"or write {name} into the configuration file that {'--config or ' if options else ''}{CONFIG} names")
+    ways.append(f"or add {name} to the configuration file that {'--config or ' if options else ''}{CONFIG} names")
     text = (Settings.model_fields[name].description or "").rstrip(".")
     return f"{variable}: the setting {name} is missing ({text}): {', '.join(ways)}"
 
@@ -141,7 +141,7 @@ def _option(name: str) -> str:
 
 
 def _wrong(found: ErrorDetails) -> str:
-    """What is wrong with a value, without the value, which may be a secret."""
+    """Return what is wrong with a value, without the value, which may be a secret."""
     of = found.get("ctx", {})
     match found["type"]:
         case "int_parsing" | "int_type" | "int_from_float":
@@ -167,7 +167,7 @@ def _wrong(found: ErrorDetails) -> str:
 
 
 def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a configuration file, and what is to be said of it."""
+    """Return the settings of a configuration file, and warnings about it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -176,16 +176,16 @@ def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[st
         problems.append(f"{path}: {error.strerror}")
         return {}, []
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"{path}: not TOML: {error}")
+        problems.append(f"{path}: not valid TOML: {error}")
         return {}, []
     for name in found:
         if name not in Settings.model_fields:
             near = get_close_matches(name, Settings.model_fields, 1, _NEAR)
-            problems.append(f"{name} in {path} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+            problems.append(f"{name} in {path} is not a setting" + (f"; did you mean {near[0]}?" if near else ""))
     secrets = [name for name in found if name in Settings.model_fields and not Settings.model_fields[name].repr]
     warnings = []
     if secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
-        warnings.append(f"{path} holds {', '.join(secrets)}, and others than its owner may read it")
+        warnings.append(f"{path} contains {', '.join(secrets)}, and is readable for others than its owner")
     return {name: value for name, value in found.items() if name in Settings.model_fields}, warnings
 
 
@@ -193,7 +193,7 @@ _Texts = dict[str, tuple[str, str]]
 
 
 def _variables(problems: list[str], warnings: list[str]) -> tuple[_Texts, _Texts]:
-    """The texts of settings, with where they stand: those in files that variables name, and those of variables."""
+    """Return the texts of settings with their sources: from files that variables name, and from variables."""
     by_variable = {ENV_PREFIX + name.upper(): name for name in Settings.model_fields}
     files: _Texts = {}
     variables: _Texts = {}
@@ -210,34 +210,34 @@ def _variables(problems: list[str], warnings: list[str]) -> tuple[_Texts, _Texts
             except (OSError, UnicodeDecodeError) as error:
                 problems.append(f"{variable}: {getattr(error, 'strerror', None) or 'not UTF-8'}: {text}")
         elif near := get_close_matches(upper.removeprefix(ENV_PREFIX).lower(), Settings.model_fields, 1, _MISTYPED):
-            problems.append(f"{variable} is no setting; did you mean {ENV_PREFIX}{near[0].upper()}?")
+            problems.append(f"{variable} is not a setting; did you mean {ENV_PREFIX}{near[0].upper()}?")
         else:
-            warnings.append(f"{variable} is no setting, and is ignored")
+            warnings.append(f"{variable} is not a setting, and is ignored")
     problems += [
-        f"{variables[name][0]} and {files[name][0]} are both set; one of them must go"
+        f"{variables[name][0]} and {files[name][0]} are both set; remove one of them"
         for name in sorted(files.keys() & variables.keys())
     ]
     return files, variables
 
 
 def _read(name: str, text: str) -> Any:
-    """A variable's text as pydantic reads it: JSON where the setting is not a plain value."""
+    """Parse a variable's text as pydantic does: as JSON unless the setting is a plain value."""
     source = EnvSettingsSource(Settings)
     source.env_vars = {(ENV_PREFIX + name).lower(): text}
-    return source().get(name)  # it leaves out what is null
+    return source().get(name)  # pydantic leaves out null
 
 
 SET: Final = "(set, not shown)"
 NOT_SET: Final = "(not set)"
 _HIDDEN: Final = "***"
-#: The user and password of an address; a password may have slashes, although it should not.
+#: The user and password in an address; a password may contain slashes, although it should not.
 _USER: Final = re.compile(r"(?<=://)(?:[^/\s?#]*|[^\s@]*:\S*)@")
-#: Values in an address's query, and of a connection string's words. What may be shown there is not worth the risk.
+#: Values in an address's query, and in the words of a connection string. They are all hidden, to be safe.
 _QUERY: Final = re.compile(r"(?<=[?&;])([^=&;\s]+)=[^&;\s'\"]*")
 
 
 class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting. ``value``: its text; of a secret one only whether it is set."""
+    """One setting. ``value``: its text; for a secret only whether it is set."""
 
     name: str
     value: str
@@ -247,12 +247,12 @@ class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_settings(settings: Settings) -> tuple[ShownSetting, ...]:
-    """All settings, in the order of docs/settings.md."""
+    """Return all settings, in the order of docs/settings.md."""
     return tuple(_shown(name, field, getattr(settings, name)) for name, field in Settings.model_fields.items())
 
 
 def without_secrets(text: str) -> str:
-    """A text without the credentials that stand in its addresses."""
+    """Remove the credentials from addresses in a text."""
     return _QUERY.sub(rf"\1={_HIDDEN}", _USER.sub(_HIDDEN + "@", text))
 
 
