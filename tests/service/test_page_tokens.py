@@ -129,5 +129,5 @@ def test_tokens_hold_over_a_restart_and_with_another_secret_do_not() -> None:
         (PageTokens(b"s" * 32), "another", "t"),
         (PageTokens(b"s" * 32), "a list", "u"),
     ):
-        with pytest.raises(InvalidPageToken, match="is not one of"):
+        with pytest.raises(InvalidPageToken, match="is not a page token of"):
             tokens.read(token, of, scope)

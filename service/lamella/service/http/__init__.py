@@ -1,1 +1,1 @@
-"""HTTP without features: routing, middleware, errors, negotiation, responses, limits, idempotency."""
+"""The HTTP layer, without features: routing, middleware, errors, negotiation, responses, limits, idempotency."""

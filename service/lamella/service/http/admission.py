@@ -1,7 +1,7 @@
-"""What stands between a permitted request and its handler: its body within limits, a turn, and its deadline.
+"""Admits requests to their handlers: limits the body, waits for a slot, sets the deadline.
 
-It comes after access control, since places are shared among those who ask. Health probes and metrics do not come
-through here, so that a busy process is still seen to be alive.
+It runs after access control, since slots are shared among principals. Health probes and metrics skip it, so that a busy
+process still answers them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lamella.snapshot.errors import BodyTooLarge, InvalidRequest, LimitExceeded,
 
 
 class BodyReader:
-    """Holds ``max_bytes`` of bodies that come in parts, and half of that for one ``whose`` if it is ``shared``.
+    """Limits the memory of bodies that arrive in parts: ``max_bytes``, and half of that for one ``whose`` if
+    ``shared``.
 
-    Belongs to one event loop. A body that comes alone may have more. Those that are there as a whole when they are
-    asked for are not counted: of each connection the server holds no more than 64 KiB and what it read last, which is
-    up to 256 KiB.
+    Belongs to one event loop. A single body may be larger. Bodies that are complete when they are read are not counted:
+    the server holds at most 64 KiB of each connection and its last read, which is up to 256 KiB.
     """
 
     def __init__(self, *, max_bytes: int, shared: bool, metrics: Metrics) -> None:
@@ -41,15 +41,15 @@ class BodyReader:
         self._metrics = metrics.limits
 
     async def read(self, request: Request, whose: str, limit_bytes: int) -> int:
-        """Read a body, which ``request.body()`` gives from now on.
+        """Read a body; ``request.body()`` returns it from then on.
 
         Returns:
-            The bytes that are held for it until :meth:`forget` is told of them.
+            The bytes that count for it until :meth:`forget`.
 
         Raises:
             BodyTooLarge: more than ``limit_bytes``.
-            ClientDisconnect: the client went away before its end.
-            Overloaded: too much is held already.
+            ClientDisconnect: the client disconnected before the end.
+            Overloaded: other bodies take too much memory.
         """
         message = await request.receive()
         body = message.get("body", b"")
@@ -58,7 +58,7 @@ class BodyReader:
         if message["type"] != "http.request":
             raise ClientDisconnect
         if not message.get("more_body", False):
-            request._body = bytes(body)  # where Starlette itself looks for it
+            request._body = bytes(body)  # Starlette reads it from there
             return 0
         parts = [body]
         size_bytes = len(body)
@@ -83,7 +83,7 @@ class BodyReader:
         return size_bytes
 
     def forget(self, whose: str, size_bytes: int) -> None:
-        """A body is not held any more."""
+        """Release the memory of a body."""
         if size_bytes:
             self._hold(whose, -size_bytes)
             if not self._held_by[whose]:
@@ -100,20 +100,22 @@ class BodyReader:
         is_over = self._held_bytes + more_bytes > self._max_bytes
         if is_over or (self._held_by[whose] > mine_bytes and self._held_by[whose] + more_bytes > self._own_bytes):
             self._metrics.refused.labels("body", "bytes").inc()
-            raise Overloaded("the requests that are under way are too large together", retry_after_s=1, limit="bytes")
+            raise Overloaded(
+                "the bodies of the current requests are too large together", retry_after_s=1, limit="bytes"
+            )
 
 
 def too_large(limit_bytes: int) -> BodyTooLarge:
-    """What is said of a body that is larger than it may be."""
+    """Return the error for a body above the limit."""
     return BodyTooLarge(f"the body is larger than {limit_bytes} bytes", limit_bytes=limit_bytes, limit="body_bytes")
 
 
 class BodyLimitMiddleware:
     """Answers 413 to a body of more than ``limit_bytes``.
 
-    A request that announces its size is answered before it reaches a route. One in chunks is stopped where it passes
-    the limit: reading it raises :class:`BodyTooLarge` in the route. No more than the limit is ever held in memory.
-    ``refuse`` makes the answer.
+    A request with ``Content-Length`` is answered before it reaches a route. A chunked one is stopped at the limit:
+    reading it raises :class:`BodyTooLarge` in the route. At most the limit is ever in memory. ``refuse`` makes the
+    answer.
     """
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int, refuse: Callable[[Request, Exception], Response]) -> None:
@@ -135,7 +137,7 @@ class BodyLimitMiddleware:
             if int(announced) > self._limit_bytes:
                 await self._refuse(Request(scope), self._too_large())(scope, receive, send)
                 return
-            if not in_chunks:  # the server hands on no more than what was announced
+            if not in_chunks:  # the server passes on no more than Content-Length
                 await self._app(scope, receive, send)
                 return
         received = 0
@@ -154,9 +156,9 @@ class BodyLimitMiddleware:
         return too_large(self._limit_bytes)
 
 
-#: Values that a body may have. Small ones take up to thirty times their text once they are read; this bounds that.
+#: Most values in a body. Small values take up to thirty times their text in memory; this limits that.
 MAX_VALUES: Final = 4_000_000
-#: Of a body whose values stay text for now, such as the blocks of a commit.
+#: The same for a body whose values stay text at first, such as the blocks of a commit.
 MAX_RAW_VALUES: Final = 16_000_000
 
 _T = TypeVar("_T")
@@ -172,11 +174,11 @@ def read_json(
     root: str = "$",
     max_values: int = MAX_VALUES,
 ) -> _T:
-    """What ``decoder`` makes of ``data``; ``root`` is the JSON path at which ``data`` stands in the request.
+    """Decode ``data`` with ``decoder``; ``root`` is the JSON path of ``data`` in the request.
 
     Raises:
-        InvalidRequest: not JSON, or not of that form; then ``details.path`` is the JSON path of the mistake.
-        LimitExceeded: nested too deeply, more than ``max_values`` values, or a member that is longer than it may be.
+        InvalidRequest: not JSON, or not of that type; then ``details.path`` is the JSON path of the error.
+        LimitExceeded: nested too deeply, more than ``max_values`` values, or a member that is too long.
     """
     if len(data) > max_values and _separators(data) > max_values:
         raise LimitExceeded(f"the body has more than {max_values} values", limit="json_values", most=max_values)
@@ -198,24 +200,24 @@ def read_json(
 
 
 def _separators(data: bytes | msgspec.Raw) -> int:
-    """At least as many as there are values: each comes first in what it is in, or behind a comma."""
+    """Return an upper bound of the number of values: each comes first in its container, or after a comma."""
     text = bytes(data)
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-#: Larger requests are not looked at on the event loop.
+#: Larger requests are not parsed on the event loop.
 QUICK_BODY_BYTES: Final = 2_048
-#: What a body may have of an operation that needs no large one.
+#: Largest body of operations that need no large one.
 SMALL_BODY_BYTES: Final = 1 << 20
 
 
 class Admission:
-    """Belongs to one event loop."""
+    """Admits requests. Belongs to one event loop."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        is_shared = settings.auth  # without, all are one
+        is_shared = settings.auth  # without authentication all requests are one principal's
         self._reads = ConcurrencyLimit(
             "read",
             at_once=settings.requests_at_once,
@@ -228,7 +230,7 @@ class Admission:
             "wide",
             at_once=settings.wide_prunes_at_once,
             waiting=settings.requests_waiting,
-            wait_s=None,  # what is before it is bounded by its cost
+            wait_s=None,  # the length of the line is limited by cost
             shared=is_shared,
             metrics=metrics,
             max_cost=settings.wide_prunes_tests,
@@ -247,32 +249,30 @@ class Admission:
         self._late = metrics.limits.late
 
     def reading(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """A place for a request that only reads; raises as :meth:`admitted`."""
+        """Take a slot for a read request. Raises as :meth:`admitted`."""
         return self._reads.held(actor_of(request))
 
     def check_testing(self, request: Request, block_tests: int) -> None:
-        """Raises Overloaded where :meth:`testing` would."""
+        """Raise Overloaded if :meth:`testing` would."""
         self._wide.check_cost(actor_of(request), block_tests)
 
     def testing(self, request: Request, block_tests: int) -> AbstractAsyncContextManager[None]:
-        """A place for a request that tests so many blocks, beside those of others; raises as :meth:`admitted`."""
+        """Take a slot for a request that tests so many blocks. Raises as :meth:`admitted`."""
         return self._wide.held(actor_of(request), block_tests)
 
     def admitted(
         self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool, takes_place: bool = True
     ) -> Handler:
-        """A handler that is called once there is a place for its request, with the body read.
+        """Return a handler that runs once there is a slot for its request, with the body read.
 
-        ``takes_place`` False: the handler itself takes one (:meth:`reading`, :meth:`testing`) unless it can answer on
-        the event loop, in a moment.
+        ``takes_place`` False: the handler takes a slot itself (:meth:`reading`, :meth:`testing`), unless it can answer
+        at once on the event loop.
 
-        Its caller knows by then who asks. The handler's work is given up when the request's time is over, unless it
-        ``changes`` something. The answer is sent without the place: slow clients take none.
+        Authentication comes before this. The handler is cancelled at the request's deadline, unless it ``changes``
+        something. The slot is released before the answer is sent, so slow clients hold none.
 
-        Raises, beside what the handler raises:
-            BodyTooLarge, InvalidRequest: its body, or how long it says that it waits.
-            Overloaded: too much is under way.
-            Unavailable: its time is over.
+        Raises, in addition to the handler's errors: BodyTooLarge, InvalidRequest: the body, or the client's timeout
+        header. Overloaded: too many requests. Unavailable: the deadline has passed.
         """
         places, bodies, late = self._changes if changes else self._reads, self._bodies, self._late
         max_bytes = self._max_body_bytes if is_large else min(SMALL_BODY_BYTES, self._max_body_bytes)
@@ -313,7 +313,7 @@ class Admission:
 
 
 def _is_small(request: Request) -> bool:
-    """Whether a body is announced that is read at once."""
+    """Return whether the announced body is small enough to be read at once."""
     announced = request.headers.get("content-length", "")
     return announced.isdigit() and len(announced) <= 18 and int(announced) <= QUICK_BODY_BYTES
 

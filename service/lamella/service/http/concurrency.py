@@ -1,4 +1,4 @@
-"""Concurrency limits: how many requests are at work at once, and how many wait for a turn."""
+"""Concurrency limits: how many requests run at once, and how many wait."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.concurrency import left_s, too_late
 from lamella.snapshot.errors import Overloaded
 
-#: What is taken or refused: requests for which there is a place, or large answers that have their turn.
+#: What is counted: read requests, or large answers.
 What = Literal["requests", "large_answers"]
-#: What a request is refused for where it is not for want of a place: one principal has all that it may have, or the
-#: requests that are at work and wait have too much to do.
+#: Why a request is refused although the line is not full: one principal has its share of slots, or the running and
+#: waiting requests cost too much.
 _OF_ONE: Final = "share"
 _WORK: Final = "work"
 
 
 class ConcurrencyLimit:
-    """``at_once`` requests are at work, and ``waiting`` more wait for ``wait_s`` at most (None: as long as they may).
+    """Runs ``at_once`` requests; ``waiting`` more wait for up to ``wait_s`` (None: until their deadline).
 
     Belongs to one event loop, so it needs no lock.
 
-    One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
-    are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
-    nobody waits behind another one's line. ``kind`` names the places in metrics, ``what`` in errors.
+    If ``shared``, one ``whose`` gets at most half of the slots and half of the line. The principals that wait are
+    served in rotation, each with its oldest request first, so that none waits behind the line of another. ``kind``
+    names the slots in metrics, ``what`` in errors.
 
-    Requests that say what they ``cost`` are held against ``max_cost``, at work and waiting together (None: any cost);
-    of one ``whose`` against half of it. One that costs more than that is let in when it comes alone.
+    Requests that state a ``cost`` count against ``max_cost``, running and waiting together (None: no limit); of one
+    ``whose`` against half of it. A request that alone costs more is admitted when no other one is there.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class ConcurrencyLimit:
         self._shown = metrics.limits.waiting.labels(kind)
 
     def take(self, whose: str) -> bool:
-        """Take a place if there is one; False: it is to be waited for."""
-        # Where a place is free, whoever waits has all that it may have.
+        """Take a slot if one is free; otherwise return False."""
+        # If a slot is free, those that wait have reached their share.
         if self._held < self._at_once and self._held_by[whose] < self._own:
             self._held += 1
             self._held_by[whose] += 1
@@ -73,7 +73,7 @@ class ConcurrencyLimit:
         return False
 
     def check(self, whose: str) -> None:
-        """Raises Overloaded when there is neither a place nor room in the line."""
+        """Raise Overloaded if no slot is free and the line is full."""
         is_full = self._held >= self._at_once
         if not is_full and self._held_by[whose] < self._own:
             return
@@ -86,7 +86,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def held(self, whose: str, cost: int = 0) -> AsyncIterator[None]:
-        """Wait for a place for work of that cost, and give it back at the end; raises as :meth:`wait`."""
+        """Wait for a slot for work of that cost, and release it at the end. Raises as :meth:`wait`."""
         self.check_cost(whose, cost)
         self._cost += cost
         self._cost_by[whose] += cost
@@ -103,7 +103,7 @@ class ConcurrencyLimit:
                 del self._cost_by[whose]
 
     def check_cost(self, whose: str, cost: int) -> None:
-        """Raises Overloaded when work of that cost would be too much beside what is there."""
+        """Raise Overloaded if that cost is too much in addition to the current requests."""
         if self._max_cost is None or self._own_cost is None:
             return
         own = self._cost_by[whose]
@@ -113,11 +113,11 @@ class ConcurrencyLimit:
             raise self._overloaded(_OF_ONE)
 
     async def wait(self, whose: str) -> None:
-        """Wait for a place and take it.
+        """Wait for a slot and take it.
 
         Raises:
-            Overloaded: too many wait, or its turn did not come.
-            Unavailable: the request's time was over before its turn came.
+            Overloaded: too many requests wait, or the waiting time is over.
+            Unavailable: the request's deadline passed while it waited.
         """
         if self.take(whose):
             return
@@ -133,7 +133,7 @@ class ConcurrencyLimit:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.give_back(whose)  # its turn came at the very moment that it gave up
+                self.give_back(whose)  # it got its slot at the very moment that it gave up
             else:
                 self._leave(whose, turn)
             if isinstance(error, TimeoutError):
@@ -141,7 +141,7 @@ class ConcurrencyLimit:
             raise
 
     def give_back(self, whose: str) -> None:
-        """Let the next one have a place."""
+        """Release a slot to the next request."""
         self._held -= 1
         left = self._held_by[whose] - 1
         if left:
@@ -154,14 +154,14 @@ class ConcurrencyLimit:
     def _overloaded(self, limit: str) -> Overloaded:
         self._refused[limit].inc()
         whose = " of yours" if limit == _OF_ONE else ""
-        text = f"too many {self._what.replace('_', ' ')}{whose} are under way"
+        text = f"too many {self._what.replace('_', ' ')}{whose} are running"
         if limit == _WORK:
-            text = "the requests that are under way have too much to do already"
+            text = "the running and waiting requests have too much work"
         return Overloaded(text, retry_after_s=1, limit=limit)
 
     def _hand_on(self) -> None:
         for whose, line in self._lines.items():
-            # One that gave up leaves by itself, in a moment.
+            # A request that gave up leaves the line by itself.
             turn = next((each for each in line if not each.done()), None)
             if turn is not None and self._held_by[whose] < self._own:
                 line.remove(turn)

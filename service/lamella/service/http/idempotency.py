@@ -1,8 +1,8 @@
-"""``Idempotency-Key``: a mutation that is requested twice happens once, and both responses are the same.
+"""``Idempotency-Key``: a repeated mutation happens once, and both requests get the same response.
 
-The answer is stored in the transaction that makes the change, so there is no moment at which one is there without
-the other. An error that the catalog's state decided, such as a conflict, is stored before it is sent; other errors are
-not, since asking again can do no harm.
+The answer is stored in the transaction that makes the change, so neither exists without the other. An error that the
+catalog's state decided, such as a conflict, is stored before it is sent. Other errors are not stored, since a retry can
+do no harm.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from lamella.snapshot.errors import (
 )
 
 MAX_KEY_LENGTH: Final = 255
-#: Of the method, who asks, and the path: as the catalog keeps them.
+#: Longest scope (method, principal, path) that the catalog stores.
 _MAX_SCOPE: Final = 600
 
 _ANSWER: Final = StoredJson(msgspec.Raw, "an answer")
 
-#: Errors that the state of the catalog and of the table decides.
+#: Errors that depend on the state of the catalog and of the table.
 _FINAL: Final = (
     Conflict,
     IndexNotFound,
@@ -62,7 +62,7 @@ _FINAL: Final = (
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """An answer as it will be sent, and the row that keeps it, if the request had a key."""
+    """An answer as it is sent, and the row that stores it, if the request had a key."""
 
     status: int
     body: bytes
@@ -71,7 +71,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A mutation's key (None: the client gave none), where it was used, and the hash of what it asked for."""
+    """A mutation's key (None: the client sent none), its scope, and the hash of the request."""
 
     key: str | None
     scope: str
@@ -79,13 +79,13 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     now_ms: int
 
     def seal(self, status: int, value: object = None) -> StoredResponse:
-        """The answer ``value`` (None: no body) with the row to be stored beside the change."""
+        """Return the answer ``value`` (None: no body) and the row to store with the change."""
         body = b"" if value is None else msgspec.json.encode(value)
         return StoredResponse(status, body, None if self.key is None else self.stored(status, body))
 
     def stored(self, status: int, body: bytes) -> StoredAnswer:
-        """The row that keeps an answer; only for a request with a key."""
-        assert self.key is not None  # noqa: S101  # see above
+        """Return the row that stores an answer; only for a request with a key."""
+        assert self.key is not None  # noqa: S101  # documented above
         return StoredAnswer(
             key=self.key,
             scope=self.scope,
@@ -97,14 +97,14 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_ms: int) -> IdempotencyKey:
-    """Read the header's value. The query counts as part of the body: with another one it is another request.
+    """Read the header's value. The query counts as part of the body: another query makes another request.
 
     Raises:
         InvalidRequest: empty, longer than 255 characters, or not printable ASCII.
-        LimitExceeded: the path is longer than that of anything there is.
+        LimitExceeded: the path is longer than any valid one.
     """
     if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        raise InvalidRequest(f"an Idempotency-Key is 1 to {MAX_KEY_LENGTH} printable ASCII characters")
+        raise InvalidRequest(f"an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters")
     scope = f"{method} {path}"
     if key is not None and len(scope) > _MAX_SCOPE:
         raise LimitExceeded(f"the path is longer than {_MAX_SCOPE} characters", limit="path", most=_MAX_SCOPE)
@@ -115,7 +115,7 @@ def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_
 
 
 def replay_of(catalog: Catalog, request: IdempotencyKey) -> StoredResponse | None:
-    """The answer that is stored under the request's key; None when there is none, or no key.
+    """Return the answer stored under the request's key; None without one, or without a key.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
@@ -132,15 +132,17 @@ def replay_of(catalog: Catalog, request: IdempotencyKey) -> StoredResponse | Non
 
 
 def _check_stored(answer: StoredAnswer) -> None:
-    """Raise CatalogDamaged for what cannot have been an answer of this service."""
+    """Raise CatalogDamaged for a stored answer that this service cannot have written."""
     if not isinstance(answer.status, int) or not 200 <= answer.status < 600:
-        raise CatalogDamaged(f"an answer in the catalog is damaged: its status is {answer.status!r}", what="an answer")
+        raise CatalogDamaged(
+            f"a stored answer in the catalog is damaged: its status is {answer.status!r}", what="an answer"
+        )
     if answer.body:
         _ANSWER.decode(answer.body)
 
 
 def answered(catalog: Catalog, request: IdempotencyKey, value: object) -> StoredResponse:
-    """The answer of a request that found nothing to change, stored by itself if it has a key.
+    """Return the answer of a request that changed nothing, and store it if the request has a key.
 
     Raises as :meth:`~lamella.service.catalog.Catalog.keep_answer`.
     """
@@ -153,16 +155,17 @@ def answered(catalog: Catalog, request: IdempotencyKey, value: object) -> Stored
 def resolve(
     catalog: Catalog, request: IdempotencyKey, error: LamellaError, body: Callable[[], tuple[int, bytes]]
 ) -> StoredResponse:
-    """What to answer when a request failed with ``error``: what it was answered before, or else the error.
+    """Return the answer to a request that failed with ``error``: the stored answer if there is one, otherwise the
+    error.
 
-    A second request may run beside the first. At most one of them commits; the other one fails in some way (the
-    name exists, the blocks are there, the key is taken) and then finds the first one's answer here.
+    A second request may run at the same time. At most one of them commits. The other fails in some way (the name
+    exists, the blocks are there, the key is taken) and then finds the first one's answer here.
 
-    A final error is stored, with the status and ``body`` that will be sent, before anybody hears of it. So no later
-    try, and no copy of the request that was under way for long, can do what a client was told did not happen.
+    A final error is stored, with the status and ``body`` that will be sent, before it is reported. So no later retry,
+    and no delayed copy of the request, can do what a client was told did not happen.
 
     Raises:
-        LamellaError: ``error``, when no answer is stored.
+        LamellaError: ``error``, if no answer is stored.
         IdempotencyMismatch: the key belongs to another request.
         Unavailable: ``error`` is final and could not be stored; nothing was done.
     """
@@ -172,7 +175,7 @@ def resolve(
         earlier = replay_of(catalog, request)
     except Unavailable:
         if not is_final(error):
-            raise error from error.__cause__  # what is known of the change matters more than this failure
+            raise error from error.__cause__  # the error of the change matters more than this one
         raise
     if earlier is not None:
         return earlier
@@ -190,10 +193,10 @@ def resolve(
 
 
 def is_final(error: LamellaError) -> bool:
-    """Whether asking again must be answered the same: the state of the catalog decided it, not what is in storage.
+    """Return whether a retry must get the same answer: the state of the catalog decided it, not of the storage.
 
-    Not final: what the request alone decides (it is decided the same each time), what files are there or are not,
-    and whatever is the service's trouble.
+    Not final: errors that depend on the request alone (a retry fails in the same way), on which files exist, and
+    internal errors of the service.
     """
     if isinstance(error, BlocksRefused):
         refused = error.details.get("refused", ())
@@ -203,17 +206,20 @@ def is_final(error: LamellaError) -> bool:
 
 def _is_final_code(code: str) -> bool:
     kind = BY_CODE.get(code, LamellaError)
-    return issubclass(kind, _FINAL) and kind is not Conflict  # a file that changed meanwhile
+    return issubclass(kind, _FINAL) and kind is not Conflict  # the file changed during the request
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """``again``: what to do when the answer is an error: raise it, or wait for something else. It may block."""
+    """An answer that may not be ready. ``again``: what to do if it is an error: raise it, or return another answer.
+
+    ``again`` may block.
+    """
 
     answered: Future[StoredResponse]
     again: Callable[[LamellaError], Pending] | None = None
 
     def wait(self) -> StoredResponse:
-        """The answer, in a thread that has nothing else to do; raises what it fails with."""
+        """Wait for the answer, in a thread that has nothing else to do. Raises the error that it fails with."""
         pending = self
         while True:
             try:
@@ -225,22 +231,22 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 def finished(sealed: StoredResponse) -> Pending:
-    """An answer that is there."""
+    """Return an answer that is ready."""
     answered: Future[StoredResponse] = Future()
     answered.set_result(sealed)
     return Pending(answered)
 
 
 async def answer_of(future: Future[StoredResponse], timeout_s: float) -> StoredResponse:
-    """The answer, waited for in an event loop.
+    """Wait for the answer in an event loop.
 
     Raises:
-        Unavailable: nobody began to work on it within the time, and nobody will.
+        Unavailable: the request was not started within the time, and will not be.
     """
     try:
         async with asyncio.timeout(timeout_s):
             return await asyncio.wrap_future(future)
     except TimeoutError as error:
         if future.cancelled():
-            raise Unavailable("the table's queue did not come to this request in time", retry_after_s=1) from error
-    return await asyncio.wrap_future(future)  # it was begun, so its outcome counts
+            raise Unavailable("the table's commit queue did not start this request in time", retry_after_s=1) from error
+    return await asyncio.wrap_future(future)  # it was started, so its outcome counts

@@ -1,4 +1,4 @@
-"""Middleware as plain ASGI: request ids, request metrics, the request log, and spans of requests."""
+"""ASGI middleware: request ids, request metrics, the request log, and request spans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lamella.service.telemetry.logs import RequestLog
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces, Value
 
-#: Scope member that holds the id of the request's trace, when somebody can find it.
+#: Scope member with the id of the request's trace, if it is recorded.
 TRACE_ID: Final = "lamella.trace_id"
 
 _HEADER: Final = b"x-request-id"
@@ -26,10 +26,10 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 
 class AccessMiddleware:
-    """Gives each request an id (the client's ``X-Request-Id`` if it is sensible) and answers with it.
+    """Gives each request an id (the client's ``X-Request-Id`` if it is valid) and sends it in the answer.
 
-    Counts and times the request by its route's template, never by its path, so that the number of series is bounded.
-    ``log`` None: no log lines. While the process is being stopped, answers tell clients to hang up.
+    Counts and times requests by their route's template, never by path, so that the number of series is bounded. ``log``
+    None: no log lines. While the process is stopping, answers tell clients to close the connection.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AccessMiddleware:
         self._lifecycle = lifecycle
         self._log = log
         self._new_id = new_id
-        # Finding a metric by its labels costs more than counting; there are only so many routes and statuses.
+        # Looking up a metric by its labels costs more than counting; routes and statuses are few.
         self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,14 +81,14 @@ class AccessMiddleware:
             self._metrics.in_progress.dec()
             route = scope.get(ROUTE, "unmatched")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            # No status: the client went away before the answer, which others write as 499.
+            # No status: the client disconnected before the answer, which other servers log as 499.
             key = (method, route, status or 499)
             counted = self._counted.get(key)
             if counted is None:
                 counted = self._counted[key] = self._metrics_of(*key)
             counted[0].inc()
             counted[1].observe(elapsed_s)
-            if self._log is not None and route not in PATHS:  # their lines would drown the others
+            if self._log is not None and route not in PATHS:  # probes would fill the log
                 self._log.write(
                     method=method,
                     path=scope["path"],
@@ -107,12 +107,12 @@ class AccessMiddleware:
 
 
 def with_spans(app: ASGIApp, traces: Traces) -> ASGIApp:
-    """The application with spans of its requests; the same one where traces are off."""
+    """Return the application with spans of its requests, or unchanged if traces are off."""
     return TraceMiddleware(app, traces) if traces.is_on else app
 
 
 class TraceMiddleware:
-    """A span for each request, in the trace that its ``traceparent`` names, if it does."""
+    """Makes a span for each request, in the trace of its ``traceparent``, if it has one."""
 
     def __init__(self, app: ASGIApp, traces: Traces) -> None:
         self._app = app

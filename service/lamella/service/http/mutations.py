@@ -1,4 +1,4 @@
-"""Mutations as requests: limited by queue, done once for each idempotency key, waited for, answered."""
+"""Runs mutations: limits them by table, runs each once per idempotency key, waits for them and answers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from lamella.snapshot.wire.operation import JSON
 
 
 class QueueLimit:
-    """Counts what is inside. Belongs to one event loop, so it needs no lock.
+    """Counts the pending mutations. Belongs to one event loop, so it needs no lock.
 
-    ``max_waiting``: mutations of one table at once; ``max_bytes``: their bodies, over all tables. A body that is
-    larger than that is let in when it comes alone.
+    ``max_waiting``: mutations of one table at once; ``max_bytes``: their bodies, over all tables. A larger body is
+    admitted if there is no other.
     """
 
     def __init__(self, *, max_waiting: int, max_bytes: int, metrics: Metrics) -> None:
@@ -46,19 +46,19 @@ class QueueLimit:
 
     @contextmanager
     def enter(self, table: str, size_bytes: int) -> Iterator[None]:
-        """Be inside until the end; ``table`` is any text that tells tables apart.
+        """Count a mutation until the end of the block; ``table`` is any text that identifies the table.
 
         Raises:
-            Overloaded: too much is inside already; nothing was done.
+            Overloaded: too many are pending; nothing was done.
         """
         if self._inside[table] >= self._max_waiting:
             self._metrics.mutations_refused.labels("table").inc()
-            raise Overloaded(
-                f"{self._max_waiting} mutations of this table are waiting already", retry_after_s=1, limit="table"
-            )
+            raise Overloaded(f"{self._max_waiting} mutations of this table are pending", retry_after_s=1, limit="table")
         if self._bytes and self._bytes + size_bytes > self._max_bytes:
             self._metrics.mutations_refused.labels("bytes").inc()
-            raise Overloaded("the mutations that are waiting are too large together", retry_after_s=1, limit="bytes")
+            raise Overloaded(
+                "the bodies of the pending mutations are too large together", retry_after_s=1, limit="bytes"
+            )
         self._inside[table] += 1
         self._bytes += size_bytes
         try:
@@ -70,12 +70,12 @@ class QueueLimit:
                 del self._inside[table]
 
 
-#: What a route wants done; it runs in a thread.
+#: The work of a mutation; it runs in a thread.
 Work = Callable[[IdempotencyKey], StoredResponse | Pending]
 
 
 class Mutations:
-    """Runs mutations, ``write_threads`` of them at once; those that wait for their turn take no thread."""
+    """Runs mutations, ``write_threads`` at once; those that wait in a queue take no thread."""
 
     def __init__(self, settings: Settings, catalog: Catalog, metrics: Metrics, clock: Callable[[], int]) -> None:
         self._settings = settings
@@ -94,7 +94,7 @@ class Mutations:
 
     @property
     def thread_use(self) -> ThreadUse:
-        """How busy the threads are."""
+        """Return how busy the threads are."""
         return self._threads.use
 
     async def run(
@@ -106,14 +106,13 @@ class Mutations:
         threads: Threads | None = None,
         key: str | None = None,
     ) -> Response:
-        """Run a mutation in a thread, once per idempotency key, and make its answer a response.
+        """Run a mutation and return the response. ``threads``: for long work, so that it takes no thread from commits.
 
-        ``threads``: for work that takes long, so that it takes no commit's place. ``key``: an idempotency key that does
-        not stand in the header ``Idempotency-Key``.
+        ``key``: used instead of the header ``Idempotency-Key``.
 
         Raises:
-            LamellaError: what ``work`` raises, unless the key has an answer.
-            Overloaded: too many are waiting.
+            LamellaError: the error of ``work``, unless the key has an answer.
+            Overloaded: too many mutations are pending.
         """
         key = request.headers.get("idempotency-key") if key is None else key
         claimed = claim(key, _asking(request), request.url.path, request.url.query, body, self._clock())
@@ -127,7 +126,7 @@ class Mutations:
             except LamellaError as error:
                 if key is None:
                     raise
-                failed = error  # Python forgets the name of an exception at the end of its clause
+                failed = error  # Python deletes the name of an exception at the end of its clause
                 outcome = await self._threads.run(
                     lambda: resolve(
                         self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
@@ -164,6 +163,6 @@ class Mutations:
 
 
 def _asking(request: Request) -> str:
-    """The method, and who asks if that is known: a key of one principal is no key to the answers of another."""
+    """Return the method and the principal, if known: a principal's key must not return the answers of another one."""
     actor = actor_of(request)
     return request.method if actor == ANONYMOUS else f"{actor} {request.method}"

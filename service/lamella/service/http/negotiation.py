@@ -1,4 +1,4 @@
-"""What a client accepts (RFC 9110, sections 12.4.2 to 12.5.3), and compression of responses with gzip or zstd."""
+"""Content negotiation (RFC 9110, sections 12.4.2 to 12.5.3), and compression of responses with gzip or zstd."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 Coding = Literal["zstd", "gzip"]
 
-#: The content codings that answers can have, the cheapest first.
+#: The supported content codings, the cheapest first.
 CODINGS: Final[tuple[Coding, ...]] = ("zstd", "gzip")
 
 
 def media_type(accept: str, offered: Sequence[str]) -> str:
-    """The media type of ``offered`` that an ``Accept`` header prefers; of equals the first, and also when it has none.
+    """Return the media type of ``offered`` that ``Accept`` prefers; the first one on a tie or if none matches.
 
-    An answer in a form that was not asked for says so by its ``Content-Type``, which RFC 9110 prefers to refusing.
+    An answer in another type says so in ``Content-Type``, which RFC 9110 prefers to refusing the request.
     """
     if accept in ("", "*/*", offered[0]):
         return offered[0]
@@ -32,7 +32,7 @@ def media_type(accept: str, offered: Sequence[str]) -> str:
 
 
 def coding(accept_encoding: str) -> Coding | None:
-    """The coding that an ``Accept-Encoding`` header prefers; None: the answer as it is."""
+    """Return the coding that ``Accept-Encoding`` prefers; None: no compression."""
     if accept_encoding in ("", "identity"):
         return None
     weights = _weights(accept_encoding)
@@ -47,7 +47,7 @@ def coding(accept_encoding: str) -> Coding | None:
 
 
 def _weights(header: str) -> dict[str, float]:
-    """The weight of each element, in lower case; elements that cannot be read are left out."""
+    """Return the weight of each element, in lower case; invalid elements are left out."""
     found: dict[str, float] = {}
     for element in header.split(","):
         name, *parameters = (part.strip() for part in element.split(";"))
@@ -68,33 +68,33 @@ def _weight(parameters: Sequence[str]) -> float | None:
     return 1.0
 
 
-#: Answers of fewer bytes are sent as they are: they fit into a few packets, and compressing them takes longer.
+#: Smaller answers are not compressed: they fit into a few packets, and compressing takes longer.
 MIN_BYTES: Final = 16 << 10
 
-# Metadata compresses well at any level, and the lowest keeps up with a network.
+# Metadata compresses well at any level, and the lowest is as fast as a network.
 _GZIP_LEVEL: Final = 1
-_GZIP_WRAPPER: Final = 31  # zlib's number for: 32 KiB window, gzip header and trailer
+_GZIP_WRAPPER: Final = 31  # zlib's code for: 32 KiB window, gzip header and trailer
 
 Data = bytes | memoryview
 
 
 class Compressor(Protocol):
-    """One stream of compressed bytes."""
+    """A stream of compressed bytes."""
 
     def add(self, data: Data) -> bytes:
-        """Take data; gives what is ready, maybe nothing."""
+        """Add data; return the compressed bytes that are ready, which may be none."""
 
     def end(self) -> bytes:
-        """The rest, with the end of the stream."""
+        """End the stream; return the remaining bytes."""
 
 
 def compressor(coding: Coding) -> Compressor:
-    """A new stream in that coding."""
+    """Return a new stream in that coding."""
     return _Zstd() if coding == "zstd" else _Gzip()
 
 
 def compressed(data: bytes, coding: Coding) -> bytes:
-    """All of it at once."""
+    """Compress data in one call."""
     stream = compressor(coding)
     return stream.add(data) + stream.end()
 
@@ -125,7 +125,7 @@ class _Zstd:
 
 
 class _Sink:
-    """What was written since it was last taken."""
+    """Collects written bytes until they are taken."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -140,7 +140,7 @@ class _Sink:
         return b"".join(written)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
         self.closed = True

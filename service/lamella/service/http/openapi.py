@@ -1,4 +1,4 @@
-"""The OpenAPI description, written from the operations and their types, and ``/docs``: the same as one HTML page."""
+"""Writes the OpenAPI document from the operations and their types, and ``/docs``, the same as one HTML page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lamella.snapshot.manifest import Block
 from lamella.snapshot.wire import Problem
 from lamella.snapshot.wire.operation import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, PATH_PARAMETERS, Nothing, Parameter
 
-#: What any request can be refused for that is not open to all.
+#: Errors of every operation that is not open to all.
 _REFUSALS: Final = (InvalidRequest, Unauthenticated, PermissionDenied, RateLimited, Overloaded, Unavailable)
 
 VERSION: Final = "3.1.0"
@@ -39,7 +39,7 @@ _SCHEME: Final = "key"
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "An API key, or a token of the OpenID Connect issuer; where the service asks for one (`auth`).",
+    "description": "An API key, or a token of the OpenID Connect issuer; required if the service has `auth` on.",
 }
 
 
@@ -89,17 +89,17 @@ def describe(
 
 
 def _name_added_blocks(components: dict[str, Any]) -> None:
-    # They are decoded one by one, so that an error can name the block, and the struct says only "anything".
+    # The blocks are decoded one by one, so that an error can name the block; the struct says only "anything".
     added = components.get("CommitRequest", {}).get("properties", {}).get("added")
     if added is not None:
         added["items"] = {"$ref": _REF.format(name="Block")}
 
 
 def _give_items(schema: Any) -> None:
-    """Give every array within a schema the items that generators of clients ask for.
+    """Give every array in a schema the ``items`` that client generators need.
 
-    Many of them stop at ``"items": false``, or leave out each operation that has an array without ``items``. An array
-    of fixed length says in ``items`` what any of its members is; their sequence stands in its description.
+    Many of them fail on ``"items": false``, or leave out operations with an array without ``items``. For an array of
+    fixed length ``items`` describes any of its members; their order is in its description.
     """
     if isinstance(schema, list):
         for each in schema:
@@ -120,7 +120,7 @@ def _give_items(schema: Any) -> None:
 
 
 def _named(schema: dict[str, Any]) -> str:
-    """What a member of an array is, in a word or two."""
+    """Describe a member of an array in a word or two."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     kind = schema.get("type", "any value")
@@ -190,13 +190,13 @@ def _responses(
     if IDEMPOTENCY_KEY in operation.parameters:
         done["headers"] = {
             "Idempotency-Replayed": {
-                "description": "`true` when this is the stored answer of an earlier request with the same key.",
+                "description": "`true` if this is the stored answer of an earlier request with the same key.",
                 "schema": {"type": "string", "enum": ["true"]},
             }
         }
     responses = {str(operation.status): done}
     if IF_NONE_MATCH in operation.parameters:
-        responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
+        responses["304"] = {"description": "Not modified: the answer still has the `ETag` that the client sent."}
     by_status: dict[int, list[type[LamellaError]]] = {}
     refusals = _REFUSALS if served.permission.scope != "public" else ()
     bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
@@ -231,7 +231,7 @@ table{border-collapse:collapse;width:100%}
 td,th{border-bottom:1px solid #8884;padding:.3rem .6rem .3rem 0;text-align:left;vertical-align:top}
 """
 
-#: The page may show its own style and nothing else.
+#: The page may use its own style and nothing else.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; style-src 'sha256-"
     + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -240,7 +240,7 @@ CONTENT_SECURITY_POLICY: Final = (
 
 
 def reference_page(document: dict[str, Any]) -> str:
-    """The page for an OpenAPI document."""
+    """Return the HTML page of an OpenAPI document."""
     info = document["info"]
     by_tag: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():

@@ -1,7 +1,7 @@
-"""Page tokens of listings, and of work that is done in parts: where the next part goes on, as text.
+"""Page tokens of listings, and of work that is done in parts: the position of the next part, as text.
 
-They are signed, and hold for the listing and the table (or filter) that they were given for. A token that somebody made
-up, altered, or took from another listing is refused, so that no page is left out without a word.
+They are signed, and valid only for the listing and the table (or filter) that they were made for. An invented or
+altered token, or one of another listing, is refused, so that no page is skipped silently.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from lamella.snapshot.tokens import SignedTokens
 
 _Place = TypeVar("_Place")
 
-#: A place may be a location or a name.
+#: The position may be a location or a name.
 _MAX_CHARACTERS: Final = 16_384
 
 
 class PageTokens:
-    """Writes and reads the tokens of one secret; without one they hold for this object alone.
+    """Writes and reads tokens signed with a secret; without one, they are valid for this object only.
 
-    ``of`` says what is listed, in words for errors; ``scope`` what it is listed of, such as a table's id.
+    ``of`` names the listing in errors; ``scope`` is what is listed, such as a table's id.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secrets.token_bytes(32) if secret is None else secret
 
     def write(self, body: bytes, of: str, scope: str = "") -> str:
-        """The token that stands for some bytes."""
+        """Return the token for some bytes."""
         return self._signed(of, scope).write(body)
 
     def read(self, token: str, of: str, scope: str = "", *, parameter: str = "page_token") -> bytes:
-        """The bytes in a token; raises InvalidPageToken when it is not one of this listing."""
+        """Return the bytes of a token. Raises InvalidPageToken for a token of another listing."""
         try:
             return self._signed(of, scope).read(token)
         except InvalidPageToken as error:
             raise no_token(of, parameter) from error
 
     def write_place(self, place: object, of: str, scope: str = "") -> str:
-        """The token that stands for a value."""
+        """Return the token for a value."""
         return self.write(msgspec.json.encode(place), of, scope)
 
     def read_place(self, decoder: msgspec.json.Decoder[_Place], token: str, of: str, scope: str = "") -> _Place:
-        """As :meth:`read`, the JSON in it as a value: of this release, or one that wrote the same."""
+        """Return the value of a token, as :meth:`read`. Tokens of releases with another type are refused."""
         data = self.read(token, of, scope)
         try:
             return decoder.decode(data)
@@ -54,7 +54,7 @@ class PageTokens:
             raise no_token(of) from error
 
     def read_id(self, token: str, of: str, scope: str = "") -> str:
-        """As :meth:`read`, an id; raises InvalidPageToken for another text."""
+        """Return the id in a token, as :meth:`read`. Raises InvalidPageToken for any other text."""
         found = canonical_id(self.read(token, of, scope).decode("latin-1"))
         if found is None:
             raise no_token(of)
@@ -65,5 +65,5 @@ class PageTokens:
 
 
 def no_token(of: str, parameter: str = "page_token") -> InvalidPageToken:
-    """What is raised for a text that is no token."""
-    return InvalidPageToken(f"{parameter} is not one of {of}", parameter=parameter)
+    """Return the error for an invalid token."""
+    return InvalidPageToken(f"{parameter} is not a page token of {of}", parameter=parameter)

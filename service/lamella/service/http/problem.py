@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 problem documents: one table from error class to HTTP status, and nothing else decides one.
+"""Errors as RFC 9457 problem documents. One table maps error classes to HTTP statuses.
 
-Below the paths of another protocol they have that protocol's form.
+Below the paths of another protocol, errors have that protocol's form.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from lamella.snapshot.wire import Problem
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """``made`` gives the body of an error that is answered with a status at a path; ``kind`` is its type.
+    """The form of errors of another protocol. ``made`` returns the body for a status and path; ``kind`` is its type.
 
-    ``status`` gives the status that an error has there, of the one that it has elsewhere.
+    ``status`` maps the usual status of an error to the one that it has in that protocol.
     """
 
     prefix: str
@@ -49,7 +49,7 @@ class Envelope(msgspec.Struct, frozen=True):
     status: Callable[[type[LamellaError], int], int] = lambda _kind, status: status
 
     def covers(self, path: str) -> bool:
-        """Whether answers to requests for a path have this form."""
+        """Return whether errors at a path have this form."""
         return path == self.prefix or path.startswith(self.prefix + "/")
 
 
@@ -58,7 +58,7 @@ def envelope_of(path: str, envelopes: Sequence[Envelope]) -> Envelope | None:
     return next((each for each in envelopes if each.covers(path)), None)
 
 
-#: HTTP status by class; a class that is not listed has that of its nearest listed ancestor. See docs/errors.md.
+#: HTTP status by class. Other classes have the status of their nearest listed ancestor. See docs/errors.md.
 STATUS: Final[dict[type[LamellaError], int]] = {
     LamellaError: 500,
     InvalidRequest: 400,
@@ -90,17 +90,17 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
 
 def status_of(kind: type[LamellaError]) -> int:
-    """The HTTP status of an error class."""
+    """Return the HTTP status of an error class."""
     return next(STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS)
 
 
 def title_of(kind: type[LamellaError]) -> str:
-    """The same short text for every problem of a class."""
+    """Return the title of a class, the same for all its problems."""
     return kind.code.replace("_", " ").capitalize()
 
 
 def problem_of(error: LamellaError, *, instance: str | None = None, status: int | None = None) -> Problem:
-    """The document of an error; ``instance`` is the path that was asked."""
+    """Return the problem document of an error; ``instance`` is the request's path."""
     kind = type(error)
     return Problem(
         type=TYPE_PREFIX + kind.code,
@@ -114,13 +114,13 @@ def problem_of(error: LamellaError, *, instance: str | None = None, status: int 
 
 
 def problem_bytes(error: LamellaError, *, instance: str | None = None) -> tuple[int, bytes]:
-    """The status and body that :func:`problem_response` sends for an error."""
+    """Return the status and body that :func:`problem_response` sends for an error."""
     document = problem_of(error, instance=instance)
     return document.status, _ENCODER.encode(document)
 
 
 def retry_after_s(error: Unavailable) -> int:
-    """The value of ``Retry-After``: whole seconds, and never none."""
+    """Return the value of ``Retry-After``: whole seconds, at least one."""
     return max(1, math.ceil(float(error.details.get("retry_after_s", 1))))
 
 
@@ -132,7 +132,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     envelopes: Sequence[Envelope] = (),
 ) -> Response:
-    """The answer to a request that failed so. ``Unavailable`` tells the client when to come back.
+    """Return the response for an error, with ``Retry-After`` if it is Unavailable.
 
     Below the paths of another protocol, of which there are ``envelopes``, it has that protocol's form.
     """
@@ -143,7 +143,7 @@ def problem_response(
     if isinstance(error, Unavailable):
         sent["Retry-After"] = str(retry_after_s(error))
     if isinstance(error, Unauthenticated):
-        sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: a 401 has one
+        sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: required with 401
     if envelope is not None:
         answered = envelope.status(type(error), document.status)
         return Response(_ENCODER.encode(envelope.made(error, answered, path)), answered, sent, _JSON)

@@ -1,7 +1,7 @@
-"""Responses: media type by ``Accept``, coding by ``Accept-Encoding``, streamed when large; entity tags and 304.
+"""Responses: media type by ``Accept``, coding by ``Accept-Encoding``, streaming if large; entity tags and 304.
 
-A tag is made of what the answer is a function of, mostly the pointer to a snapshot; so a client that has the answer
-costs no manifest. Tags are weak, since one answer can be sent in several codings.
+A tag is made from what determines the answer, mostly the pointer to a snapshot, so that a 304 reads no manifest. Tags
+are weak, since an answer can be sent in several codings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ENCODINGS: Final[dict[str, Encoding]] = {
     PLAIN_MSGPACK: "msgpack",
 }
 _VARY: Final = (b"vary", b"Accept, Accept-Encoding")
-#: For answers that let whoever has them read blocks.
+#: For answers that let anyone who has them read blocks.
 _NO_STORE: Final = "no-store"
 _CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in (*_FORMS, NDJSON)}
 _CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
@@ -50,7 +50,7 @@ Data = bytes | memoryview
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """What the client said of the form of its answer."""
+    """What the request headers say about the form of the answer."""
 
     accept: str
     coding: Coding | None
@@ -73,7 +73,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 class BufferedResponse(msgspec.Struct, frozen=True):
-    """An answer as bytes, not compressed. ``is_secret``: no cache may keep it."""
+    """A complete answer, not compressed. ``is_secret``: no cache may store it."""
 
     form: str
     data: bytes
@@ -81,7 +81,7 @@ class BufferedResponse(msgspec.Struct, frozen=True):
 
 
 class StreamingResponse(msgspec.Struct, frozen=True):
-    """A large answer, of which the first ``WHOLE_BYTES`` are made; not compressed."""
+    """A large answer, not compressed, of which the first ``WHOLE_BYTES`` are ready."""
 
     form: str
     chunks: Iterator[Data]
@@ -109,7 +109,7 @@ def encode_response(
 def begin_streaming(
     form: str, chunks: Iterator[Data], *, is_secret: bool = False
 ) -> BufferedResponse | StreamingResponse:
-    """Make of an answer what goes into ``WHOLE_BYTES``."""
+    """Read up to ``WHOLE_BYTES`` of an answer; return it complete, or with the iterator for the rest."""
     begin: list[Data] = []
     size_bytes = 0
     for chunk in chunks:
@@ -123,7 +123,7 @@ def begin_streaming(
 async def respond_large(
     found: PruneResult, wanted: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
 ) -> Response:
-    """The response of a large answer, which is encoded once it has its turn; raises as :func:`respond`."""
+    """Return the response of a large answer, which is encoded once it has its turn. Raises as :func:`respond`."""
     turn = await large.turn(actor_of(request))
     try:
         with trusted_manifests():
@@ -141,9 +141,9 @@ async def respond(
     request: Request,
     turn: Turn | None = None,
 ) -> Response:
-    """The response; raises Overloaded, Unavailable when a large one does not get its turn.
+    """Return the response. Raises Overloaded, Unavailable if a large one does not get its turn.
 
-    ``turn``: the one that it has already.
+    ``turn``: the turn that it already has.
     """
     code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
     if isinstance(answer, BufferedResponse):
@@ -170,9 +170,9 @@ async def respond(
 async def respond_json(
     data: bytes, large: LargeAnswers, request: Request, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The response of JSON that was made as a whole, and coded as ``headers`` say; raises as :func:`respond`.
+    """Return the response of buffered JSON in the coding of ``headers``. Raises as :func:`respond`.
 
-    A large one has a turn, too, so that no more of them are held than that for clients that take them slowly.
+    A large one needs a turn too, so that slow clients cannot make the service hold more of them.
     """
     if len(data) <= WHOLE_BYTES:
         return Response(data, headers=headers, media_type=JSON)
@@ -180,16 +180,16 @@ async def respond_json(
     return StreamedResponse(Pieces(parts, None), large, await large.turn(actor_of(request)), headers or {}, JSON)
 
 
-#: Ask again each time; the answer is short when nothing changed.
+#: Revalidate each time; the answer is short if nothing changed.
 REVALIDATE: Final = "no-cache"
-#: For what never changes: keep it for a year, which is as long as HTTP counts, and do not ask again.
+#: For what never changes: store it for a year, the maximum in HTTP, and do not revalidate.
 IMMUTABLE: Final = "max-age=31536000, immutable"
 
 _TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def entity_tag(*parts: str) -> str:
-    """The tag of an answer that is a function of these texts and of the release."""
+    """Return the tag of an answer that is determined by these texts and the release."""
     digest = hashlib.blake2b(digest_size=12)
     for part in (release(), *parts):
         data = part.encode()
@@ -198,17 +198,17 @@ def entity_tag(*parts: str) -> str:
 
 
 def snapshot_of(record: TableRecord) -> str:
-    """The id of a table's current snapshot."""
+    """Return the id of a table's current snapshot."""
     return record.pointer.snapshot_id
 
 
 def content_tag(data: bytes) -> str:
-    """The tag of an answer by its bytes."""
+    """Return the tag of an answer from its bytes."""
     return f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
 
 
 def matches_tag(request: Request, tag: str) -> bool:
-    """True when the client says that it has the answer with this tag."""
+    """Return True if the request says that the client has the answer with this tag."""
     given = request.headers.get("if-none-match")
     return given is not None and tag.removeprefix("W/") in _TAG.findall(given)
 
@@ -265,7 +265,7 @@ def _not_modified(tag: str, cache: str) -> Response:
 
 
 def tagged_by_content(request: Request, data: bytes) -> Response:
-    """JSON with a tag of its own bytes, or 304: for an answer that is a function of more than a pointer."""
+    """Return JSON with a tag made from its bytes, or 304, for an answer that depends on more than a pointer."""
     tag = content_tag(data)
     if matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*":
         return _not_modified(tag, REVALIDATE)

@@ -1,7 +1,7 @@
-"""How an operation of :mod:`lamella.snapshot.wire.operations` gets its handler, and how a request finds its route.
+"""Declares routes: a handler from request to response, with its OpenAPI description; and matches requests to routes.
 
-Bodies go through msgspec only. FastAPI's own decoding and encoding cost more than a prune does, so routes are
-Starlette's, and :mod:`lamella.service.http.openapi` writes the description from the operations.
+Bodies are decoded and encoded by msgspec only. FastAPI's own decoding and encoding cost more than a prune, so routes
+are Starlette's, and :mod:`lamella.service.http.openapi` writes the description from these same values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lamella.snapshot.wire.operation import JSON, Operation, Permission
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-#: Scope member that holds the matched route's template.
+#: Scope member with the template of the matched route.
 ROUTE: Final = "lamella.route"
-#: Scope member that holds the request's id.
+#: Scope member with the request's id.
 REQUEST_ID: Final = "lamella.request_id"
-#: Scope member that holds the code of the error that was answered.
+#: Scope member with the code of the error in the answer.
 CODE: Final = "lamella.code"
 
 _JSON: Final = JSON.encode()
@@ -66,7 +66,7 @@ class ServedOperation(msgspec.Struct, frozen=True):
 
 
 class RouteFactory:
-    """Makes Starlette routes of operations; whatever a handler raises leaves as a problem document."""
+    """Makes Starlette routes of operations; every error of a handler becomes a problem document."""
 
     def __init__(
         self,
@@ -77,10 +77,7 @@ class RouteFactory:
         watched: Callable[[str, Handler], Handler],
         envelopes: Sequence[Envelope] = (),
     ) -> None:
-        """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail.
-
-        ``envelopes``: the forms of errors at the paths of other protocols.
-        """
+        """``watched`` wraps the handler of an operation (by its id) so that its requests are in the audit trail."""
         self._log = log
         self._gate = gate
         self._admission = admission
@@ -135,18 +132,18 @@ class RouteFactory:
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """The problem document of anything that a handler raised; what is not ours is logged and not shown."""
+        """Return the problem document of an error that a handler raised; unknown errors are logged and not shown."""
         error = self.shown(request, error)
         return problem_response(
             error, instance=request.url.path, status=status, headers=headers, envelopes=self._envelopes
         )
 
     def shown(self, request: Request, error: Exception) -> LamellaError:
-        """An error as clients may see it, once it was counted and, where it is the service's, logged."""
+        """Return an error as clients may see it; counts it and logs internal ones."""
         if isinstance(error, RecursionError):
             error = LimitExceeded("the request is nested too deeply", limit="depth")
         if not isinstance(error, LamellaError):
-            self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
+            self._log.error("request could not be served", exc_info=error, request_id=request.scope.get(REQUEST_ID))
             error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
         request.scope[CODE] = error.code
         self._metrics.problems.labels(error.code).inc()
@@ -163,7 +160,7 @@ class RouteFactory:
 
 
 class PreparedResponse(Response):
-    """A 200 whose headers are bytes already, with its ``content-length`` in front of them; for the hot paths."""
+    """A 200 whose headers are already bytes, with ``content-length`` first; for the hot paths."""
 
     def __init__(self, body: bytes, raw_headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.status_code = 200
@@ -173,7 +170,7 @@ class PreparedResponse(Response):
 
 
 def require_json(request: Request) -> None:
-    """Refuse a body that does not say it is JSON: a web page of another origin cannot send one that does unasked."""
+    """Require a JSON content type: a web page of another origin cannot send one without a CORS preflight."""
     given = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
     if given == _JSON:
         return
@@ -183,25 +180,25 @@ def require_json(request: Request) -> None:
 
 
 def json_response(value: object, status: int = 200) -> Response:
-    """An answer as JSON."""
+    """Return a value as a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
 def whole_number(request: Request, name: str, default: int, lowest: int, highest: int) -> int:
-    """A query parameter that is a number; raises InvalidRequest when it is none or outside its range."""
+    """Return an integer query parameter. Raises InvalidRequest if it is not an integer in its range."""
     text = request.query_params.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 18 and lowest <= int(text) <= highest):
-        raise InvalidRequest(f"{name} is a number from {lowest} to {highest}, not {text!r}", parameter=name)
+        raise InvalidRequest(f"{name} must be a number from {lowest} to {highest}, not {text!r}", parameter=name)
     return int(text)
 
 
 def truth(request: Request, name: str) -> bool:
-    """A query parameter that is ``true`` or ``false`` (when it is not given); raises InvalidRequest for another."""
+    """Return a boolean query parameter, by default false. Raises InvalidRequest unless ``true`` or ``false``."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
-        raise InvalidRequest(f"{name} is true or false, not {text!r}", parameter=name)
+        raise InvalidRequest(f"{name} must be true or false, not {text!r}", parameter=name)
     return text == "true"
 
 
@@ -212,10 +209,10 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class DirectMiddleware:
-    """Hands requests for ``targets`` to their handlers, and all others on to ``app``, which has the same routes.
+    """Calls the handlers of ``targets`` directly, and passes all other requests to ``app``, which has the same routes.
 
-    ``targets``: operations, each with its handler, which must answer every error itself. ``failed`` is told of an
-    answer that could not be sent to its end, whose error then goes on to the server, which cuts the connection.
+    ``targets``: operations with their handlers, which must answer every error themselves. ``failed`` is called when an
+    answer could not be sent completely; then the error goes on to the server, which closes the connection.
     """
 
     def __init__(
@@ -250,7 +247,7 @@ class DirectMiddleware:
             raise
 
     def _target(self, scope: Scope) -> _Target | None:
-        """Where the request goes, with the named parts of its path in the scope."""
+        """Return the target of a request, and put the parts of its path into the scope."""
         parts = scope["path"].split("/")
         target = self._targets.get((scope["method"], len(parts), parts[-1]))
         if target is None:

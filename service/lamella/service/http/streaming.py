@@ -1,4 +1,4 @@
-"""Answers that are sent while they are made: in threads, no faster than they are taken, and so many at a time."""
+"""Streams large answers: made in threads, no faster than the client reads, and a limited number at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lamella.service.process.threads import Threads, ThreadUse
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Overloaded
 
-#: Answers of more bytes, before they are compressed, are sent in pieces.
+#: Answers of more bytes, before compression, are sent in pieces.
 WHOLE_BYTES: Final = 1 << 20
-#: What a kept block takes in an answer at least, but for one of ranges.
+#: Smallest size of a kept block in an answer, except for one in a range.
 MIN_BLOCK_BYTES: Final = 24
-#: Bytes, before they are compressed, that are made in a thread before they are sent.
+#: Bytes, before compression, that a thread makes before they are sent.
 PIECE_BYTES: Final = 256 << 10
 
 Data = bytes | memoryview
@@ -28,10 +28,10 @@ _T = TypeVar("_T")
 
 
 class LargeAnswers:
-    """Lets ``at_once`` answers be sent and ``waiting`` more wait for their turn. Belongs to one event loop.
+    """Sends ``at_once`` answers, while up to ``waiting`` more wait for a turn. Belongs to one event loop.
 
-    One principal has half of both at most if they are ``shared``. A client that takes nothing for ``stall_s`` loses its
-    answer, so that it does not keep others waiting.
+    If ``shared``, one principal gets at most half of both. A client that reads nothing for ``stall_s`` is disconnected,
+    so that it does not block others.
     """
 
     def __init__(self, *, at_once: int, waiting: int, stall_s: float, shared: bool, metrics: Metrics) -> None:
@@ -50,11 +50,11 @@ class LargeAnswers:
 
     @property
     def thread_use(self) -> ThreadUse:
-        """How busy the threads are that make answers."""
+        """Return how busy the threads that make answers are."""
         return self._threads.use
 
     def check(self, whose: str) -> None:
-        """Raises Overloaded when there is neither a turn nor room to wait for one, so that nothing is made in vain."""
+        """Raise Overloaded if there is no turn and the line is full, before anything is made."""
         try:
             self._turns.check(whose)
         except Overloaded:
@@ -62,11 +62,11 @@ class LargeAnswers:
             raise
 
     async def turn(self, whose: str) -> Turn:
-        """Wait for a turn, as long as the request has time; it lasts until it is given back.
+        """Wait for a turn until the request's deadline; it lasts until it is given back.
 
         Raises:
-            Overloaded: too many are waiting.
-            Unavailable: the request's time was over before its turn came.
+            Overloaded: too many answers are waiting.
+            Unavailable: the deadline passed before its turn came.
         """
         try:
             await self._turns.wait(whose)
@@ -76,7 +76,7 @@ class LargeAnswers:
         return Turn(self._turns, whose)
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Do a part of the work in a thread that takes no place of smaller requests."""
+        """Run a part of the work in a thread that smaller requests do not use."""
         return await self._threads.run(work)
 
 
@@ -89,14 +89,14 @@ class Turn:
         self._is_over = False
 
     def give_back(self) -> None:
-        """Let the next one have it; nothing happens the second time."""
+        """Pass the turn on; a second call does nothing."""
         if not self._is_over:
             self._is_over = True
             self._turns.give_back(self._whose)
 
 
 class Pieces:
-    """What an iterator of chunks gives, in pieces of a good size to send, compressed if that is wanted."""
+    """Joins the chunks of an iterator into pieces of a good size to send, and compresses them if requested."""
 
     def __init__(self, chunks: Iterator[Data], compressor: Compressor | None) -> None:
         self._chunks = chunks
@@ -104,15 +104,15 @@ class Pieces:
         self._ended = False
 
     def next(self) -> bytes | None:
-        """The next piece, None when there is none. Raises what making it raises."""
+        """Return the next piece; None at the end. Raises the errors of the iterator."""
         while not self._ended:
             piece = self._made()
-            if piece:  # a compressor may keep it all for now
+            if piece:  # a compressor may return nothing yet
                 return piece
         return None
 
     def close(self) -> None:
-        """Make no more."""
+        """Close the iterator."""
         self._ended = True
         close = getattr(self._chunks, "close", None)
         if close is not None:
@@ -136,10 +136,10 @@ class Pieces:
 
 
 class StreamedResponse(Response):
-    """Sends pieces as they come, without a ``Content-Length``.
+    """Sends pieces as they are made, without ``Content-Length``.
 
-    When making one fails, the connection is cut before the end that HTTP asks for, so that no client takes the answer
-    for whole. When the client goes away, or takes nothing for too long, nothing more is made.
+    If making one fails, the connection is closed before HTTP's end marker, so that no client takes the answer for
+    complete. If the client disconnects, or reads nothing for too long, no more pieces are made.
     """
 
     def __init__(
@@ -166,14 +166,14 @@ class StreamedResponse(Response):
                 self._large.metrics.answers_cut.labels(cut).inc()
 
     def close(self) -> None:
-        """Make no more of it, and let the next answer have the turn, also where none of it was sent."""
+        """Stop, and pass the turn on, also if nothing was sent."""
         try:
             self._pieces.close()
         finally:
             self._turn.give_back()
 
     async def _send_pieces(self, send: Send, gone: asyncio.Future[None]) -> str | None:
-        """Send all, or say why not."""
+        """Send all pieces; return None, or the reason for stopping."""
         while (piece := await self._large.run(self._pieces.next)) is not None:
             if gone.done():
                 return "client"
