@@ -1,1 +1,1 @@
-"""External tables: brought up to date with the files of their source."""
+"""External tables: tables that follow the files of a source."""

@@ -1,7 +1,7 @@
-"""External tables: what a source and a table differ in, and refreshes; the files stay somebody else's.
+"""External tables: compares a table with its source and refreshes it. The source's files belong to somebody else.
 
-A refresh asks the source, compares, reads the files that are new or others by now, and commits all of it as one
-snapshot: what was added, removed and replaced, and changes of the columns. So a reader sees one state of the source.
+A refresh lists the source, compares, reads the files that are new or changed, and commits everything as one snapshot:
+added, removed and replaced files, and changes of the columns. So a reader sees one state of the source.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LOCATION: Final = PREFIX + "location"
 
 
 class RefreshPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What is to be done. ``head`` is the table as it was compared, ``rereads``: every file is opened."""
+    """What a refresh has to do. ``head``: the table as it was compared; ``rereads``: every file is opened."""
 
     source: ExternalSource
     head: Snapshot
@@ -75,12 +75,12 @@ class RefreshPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def to_read(self) -> tuple[SourceFile, ...]:
-        """The files to be opened."""
+        """Return the files to open."""
         found = (*self.difference.added, *self.difference.replaced)
         return (*found, *self.difference.unchanged) if self.rereads else found
 
     def expected(self, snapshot_id: str) -> RefreshTableAnswer:
-        """What a refresh would do, as far as that can be told without opening a file."""
+        """Return what a refresh would do, as far as that is known without opening a file."""
         again = len(self.difference.unchanged) if self.evolution.rereads else 0
         return RefreshTableAnswer(
             snapshot_id=snapshot_id,
@@ -97,7 +97,7 @@ class RefreshPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is committed. ``added``, ``gone``, ``replaced``, ``unchanged``: numbers of files."""
+    """What a refresh commits. ``added``, ``gone``, ``replaced``, ``unchanged``: numbers of files."""
 
     blocks: tuple[Block, ...]
     removed: tuple[str, ...]
@@ -112,16 +112,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_nothing(self) -> bool:
-        """The table is what it should be already."""
+        """Return whether the table is up to date already."""
         return not (self.blocks or self.removed or self.properties or self.schema_changes)
 
     @property
     def storage_failed(self) -> bool:
-        """A file could not be reached, which says nothing about it: nothing may be concluded."""
+        """Return whether a file could not be read because of the storage, so that its state is unknown."""
         return any(each.code == StoreError.code for each in self.refused)
 
     def answer(self, snapshot_id: str, mode: SourceMode, *, changed: bool) -> RefreshTableAnswer:
-        """What the caller is told."""
+        """Return the answer for the caller."""
         return RefreshTableAnswer(
             snapshot_id=snapshot_id,
             mode=mode,
@@ -144,25 +144,25 @@ def plan_refresh(
     head: Snapshot,
     request: RefreshTable,
 ) -> RefreshPlan:
-    """Ask the source of a table and compare; opens no data file.
+    """List the source of a table and compare; opens no data file.
 
     Raises:
-        InvalidRequest: the table has no source, or one that cannot be followed, or that shows no file any more.
-        LocationRefused: the source is where the table may have no files.
+        InvalidRequest: the table has no source, or one that cannot be followed, or that lists no file any more.
+        LocationRefused: the table may not use files at the source's location.
         InvalidSchema: the source's columns changed in a way that a table cannot follow.
-        ObjectNotFound, StoreError: the source is not there, or could not be read.
+        ObjectNotFound, StoreError: the source does not exist, or could not be read.
     """
     source = source_of(head.properties)
     if source is None:
-        raise InvalidRequest("the table has no source: its files are registered, not followed")
+        raise InvalidRequest("the table has no source: its files were registered one by one")
     if request.location is not None:
         if source.kind != "iceberg" or source.location is None:
-            raise InvalidRequest("location is the metadata file of an Iceberg table that is known by one")
+            raise InvalidRequest("location is only for Iceberg tables that are known by a metadata file")
         source = msgspec.structs.replace(source, location=normal(request.location))
     state = reader.read(source, head.properties, places)
     if source.kind == "directory" and not state.files and head.summary.block_count and not request.allow_empty:
         raise InvalidRequest(
-            f"{source.location} shows no Parquet file, and the table has {head.summary.block_count}; if that is so, "
+            f"{source.location} lists no Parquet file, and the table has {head.summary.block_count}; if that is so, "
             "say allow_empty",
             location=source.location,
         )
@@ -184,9 +184,9 @@ def plan_refresh(
 def outcome_of(
     warehouse: Warehouse, pointer: SnapshotPointer, plan: RefreshPlan, taken: Taken, *, is_full: bool
 ) -> Outcome:
-    """What is to be committed after the files were read.
+    """Return what to commit after the files were read.
 
-    A file that was listed and is gone by now is simply not there, where nothing but the listing said that it was.
+    A listed file that is missing by now counts as removed if only the listing named it.
     """
     found = plan.difference
     is_told = plan.source.kind != "directory"
@@ -243,7 +243,7 @@ def _blocks(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Block]:
 
 
 OPERATION: Final = "refresh"
-#: How often a refresh is made when other changes keep coming first.
+#: How often a refresh is tried if other changes are committed first.
 _TRIES: Final = 4
 
 
@@ -276,20 +276,18 @@ class External:
         self._under_way: dict[str, _Watch] = {}
 
     def refresh(self, table: TableRecord, request: RefreshTable, claim: IdempotencyKey) -> StoredResponse | Pending:
-        """Bring a table up to date with its source; all of it or nothing.
+        """Bring a table up to date with its source, all or nothing.
 
-        Raises, here or when it is waited for:
-            InvalidRequest: the table has no source, or the source cannot be followed; nothing was changed.
-            LocationRefused: the source is where the table may have no files.
-            InvalidSchema: the source's columns changed in a way that a table cannot follow.
-            BlocksRefused: a file was refused where none may be; ``refused`` lists each with its reason.
-            ObjectNotFound, StoreError: the source is not there, or could not be read.
-            Unavailable, CommitConflict: others kept coming first, or a clean-up was at work.
+        Raises, here or when awaited: InvalidRequest: the table has no source, or the source cannot be followed; nothing
+        was changed. LocationRefused: the table may not use files at the source's location. InvalidSchema: the source's
+        columns changed in a way that a table cannot follow. BlocksRefused: a file was refused, which the mode does not
+        allow; ``refused`` lists each with its reason. ObjectNotFound, StoreError: the source does not exist, or could
+        not be read. Unavailable, CommitConflict: other commits always came first, or a clean-up was running.
         """
         return self._refresh(table.table_id, request, claim, _TRIES)
 
     def progress(self, table: TableRecord) -> RefreshProgress:
-        """How far the refresh is that this process has under way."""
+        """Return the progress of the refresh that runs in this process."""
         with self._lock:
             watch = self._under_way.get(table.table_id)
         return RefreshProgress(running=False) if watch is None else watch.shown()
@@ -329,7 +327,7 @@ class External:
         return Pending(pending.answered, again)
 
     def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> Taken:
-        """The files as blocks; what is said of those that cannot be any."""
+        """Return the files as blocks, and the refused files."""
         watch.total = len(plan.to_read)
         watch.phase = "reading"
         taken = take(
@@ -353,7 +351,7 @@ class External:
     def _step(
         self, record: TableRecord, plan: RefreshPlan, outcome: Outcome
     ) -> Callable[[SnapshotPointer], CommitResult]:
-        """Writes the snapshot that follows one with the blocks that the plan was made for."""
+        """Return the step that writes the next snapshot, if the base still has the blocks of the plan."""
         prepared: list[Sequence[SegmentRef]] = []
 
         def step(base: SnapshotPointer) -> CommitResult:
@@ -375,18 +373,18 @@ class External:
         return step
 
     def _require_same(self, read_at: SnapshotPointer, base: SnapshotPointer, plan: RefreshPlan) -> None:
-        """Raise when the blocks or columns changed since the source was compared with them."""
+        """Raise if the blocks or columns changed since they were compared with the source."""
         if base.snapshot_id == read_at.snapshot_id:
             return
         then, now = self._warehouse.snapshot(read_at), self._warehouse.snapshot(base)
         if then.schema.schema_id != now.schema.schema_id:
             schema_id = now.schema.schema_id
             raise SchemaConflict(
-                "the table's columns changed meanwhile", schema_id=schema_id, snapshot_id=base.snapshot_id
+                "the table's columns changed during the refresh", schema_id=schema_id, snapshot_id=base.snapshot_id
             )
         if (then.groups, then.segments, then.properties) != (now.groups, now.segments, now.properties):
             raise CommitConflict(
-                "the table changed while its source was read",
+                "the table changed during the refresh",
                 blocks=list(plan.difference.removed[:1]),
                 snapshot_id=base.snapshot_id,
                 snapshot_is="current",
@@ -406,7 +404,7 @@ class External:
 
 
 class _Watch(msgspec.Struct):
-    """How far a refresh is; written by its thread, read by others."""
+    """The progress of a refresh; written by its thread, read by others."""
 
     started_ms: int
     phase: Literal["listing", "reading", "committing"] = "listing"
@@ -414,11 +412,11 @@ class _Watch(msgspec.Struct):
     done: int = 0
 
     def one(self) -> None:
-        """One more file."""
+        """Count one more file."""
         self.done += 1
 
     def shown(self) -> RefreshProgress:
-        """As others see it."""
+        """Return the progress for the API."""
         return RefreshProgress(
             running=True,
             phase=self.phase,

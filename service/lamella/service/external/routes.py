@@ -1,4 +1,4 @@
-"""``.../refresh``: a table brought up to date with the source that it follows."""
+"""Routes of ``.../refresh``, which brings a table up to date with its source."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lamella.snapshot.wire import RefreshProgress, RefreshTable
 from lamella.snapshot.wire.operations import external as operations
 
 _REFRESH: Final = msgspec.json.Decoder(RefreshTable)
-#: Refreshes at work at once in a process, and requests that wait for their turn; one more is refused.
+#: Concurrent refreshes in a process, and how many requests wait; one more is refused.
 _AT_ONCE: Final = 2
 _WAITING: Final = 16
 
 
 class ExternalRoutes:
-    """Refresh external tables, and say how far that is."""
+    """Routes that refresh external tables and report progress."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, external: External) -> None:
         self._catalog = catalog

@@ -1,1 +1,1 @@
-"""The snapshots of a table: reading one, tags, changes between two, rollback."""
+"""The snapshots of a table: reading, tags, changes between two of them, rollback."""

@@ -1,4 +1,4 @@
-"""Streams of changes: which blocks came and went after a snapshot, commit by commit or all in all, in pages."""
+"""Change streams: the blocks added and removed after a snapshot, commit by commit or in total, in pages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _VERSION: Final = 1
 
 
 class ChangesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: between which snapshots, which blocks, how they are put together.
+    """A query of changes: between which snapshots, of which blocks, and how they are combined.
 
-    ``net``: the difference of the two ends, not of each snapshot from the one before. ``append_only``: an error where
-    blocks (that may match) were removed. ``page_size``: blocks in one answer.
+    ``net``: the difference of the two ends, not of each snapshot from the one before. ``append_only``: fail if blocks
+    (that may match) were removed. ``page_size``: blocks in one answer.
     """
 
     since: str | None
@@ -51,12 +51,12 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     query: bytes
 
 
-#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+#: Made here, once: two threads that decode a struct for the first time at once crash the process (msgspec 0.22).
 _TOKEN = msgspec.msgpack.Decoder(_Token)
 
 
 class ChangeStream:
-    """Answers from a table's history."""
+    """Answers change queries from a table's history."""
 
     def __init__(self, catalog: Catalog, warehouse: Warehouse, history: History, tokens: SignedTokens) -> None:
         self._catalog = catalog
@@ -65,12 +65,12 @@ class ChangeStream:
         self._tokens = tokens
 
     def page(self, table: TableRecord, query: ChangesQuery) -> ChangesAnswer:
-        """One page; the names and types of the filter are those of the last snapshot.
+        """Return one page. Names and types in the filter are those of the last snapshot.
 
         Raises:
-            InvalidRequest: no ``since``, or one behind ``until``; a filter that cannot be used.
+            InvalidRequest: no ``since``, or one after ``until``; a filter that cannot be used.
             SnapshotNotFound: no such snapshot; SnapshotExpired: one of the two, or without ``net`` one in between.
-            NotAppendOnly: with ``append_only``. What came before is answered first, as a page that ends there.
+            NotAppendOnly: with ``append_only``. The changes before it are answered first, as a page that ends there.
             InvalidPageToken: of another request.
         """
         token = None if query.page_token is None else self._read(query)
@@ -100,7 +100,7 @@ class ChangeStream:
             since, until = (self._history.entry(table, snapshot_id=end) for end in ends)
             return since, until
         if query.since is None and query.since_timestamp is None:
-            raise InvalidRequest("say since which snapshot: since, or since_timestamp", parameter="since")
+            raise InvalidRequest("since or since_timestamp is missing", parameter="since")
         zone = query.time_zone
         since = self._history.entry(table, snapshot_id=query.since, timestamp=query.since_timestamp, time_zone=zone)
         until = self._history.entry(table, snapshot_id=query.until, timestamp=query.until_timestamp, time_zone=zone)
@@ -115,7 +115,7 @@ class ChangeStream:
     def _steps(
         self, table: TableRecord, since: HistoryEntry, until: HistoryEntry, query: ChangesQuery, seq: int
     ) -> Iterator[tuple[HistoryEntry, HistoryEntry]]:
-        """Pairs of snapshots, oldest first, of which ``seq`` is the first to be looked at."""
+        """Yield pairs of successive snapshots, oldest first, starting with ``seq``."""
         if since.seq == until.seq:
             return
         if query.net:
@@ -128,7 +128,7 @@ class ChangeStream:
             entries = self._catalog.history(table.table_id, before_seq=upto + 1, limit=upto - at + 1)[::-1]
             if [entry.seq for entry in entries] != list(range(at, upto + 1)):
                 raise SnapshotExpired(
-                    "a snapshot in between has expired; the difference of the two ends can be had with net",
+                    "a snapshot in between has expired; use net for the difference of the two ends",
                     since=since.pointer.snapshot_id,
                     until=until.pointer.snapshot_id,
                 )
@@ -183,7 +183,7 @@ class ChangeStream:
 def _cut(
     before: HistoryEntry, after: HistoryEntry, difference: DiffAnswer, query: ChangesQuery, done: int, most: int
 ) -> tuple[SnapshotChanges, bool]:
-    """At most so many blocks of a difference, those that came first, and whether more are left."""
+    """Return the first ``most`` blocks of a difference after ``done``, and whether more are left."""
     count = len(difference.added)
     end = done + most
     rest = end < count + len(difference.removed)
@@ -210,6 +210,6 @@ def _rewritten(after: HistoryEntry, removed: int, query: ChangesQuery) -> NotApp
 
 
 def _digest(query: ChangesQuery) -> bytes:
-    """What must be the same on every page."""
+    """Return a digest of what must be the same on every page."""
     same = msgspec.structs.replace(query, page_size=0, page_token=None)
     return hashlib.sha256(msgspec.json.encode(same, order="sorted")).digest()[:16]

@@ -1,4 +1,4 @@
-"""Reading a table's state: which snapshot is asked for, and manifests as they were written."""
+"""Reads a table's state: resolves the requested snapshot, and returns manifests as they were written."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _OF = "this listing"
 
 @contextmanager
 def trusted_manifests() -> Iterator[None]:
-    """Around reads of what the catalog points at: there, a missing object is damage, not a mistake of the client."""
+    """Treat a missing object as damage, not as a client's mistake, while reading what the catalog points at."""
     try:
         yield
     except ObjectNotFound as error:
-        raise ManifestError(f"an object of the table is gone: {error.message}", **error.details) from error
+        raise ManifestError(f"an object of the table is missing: {error.message}", **error.details) from error
 
 
 def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
-    """A table as it stands; ``snapshot`` is the whole one, since its segments are counted."""
+    """Return a table at a snapshot, which is the complete one, since its segments are counted."""
     summary, key = snapshot.summary, snapshot.cluster_key
     return TableInfo(
         namespace=record.namespace,
@@ -67,7 +67,7 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
 
 
 def cluster_key_info(snapshot: Snapshot) -> ClusterKeyInfo:
-    """The cluster key of a snapshot."""
+    """Return the cluster key of a snapshot."""
     key = snapshot.cluster_key
     if key is None:
         return ClusterKeyInfo(snapshot_id=snapshot.snapshot_id)
@@ -75,7 +75,7 @@ def cluster_key_info(snapshot: Snapshot) -> ClusterKeyInfo:
 
 
 def schema_info(snapshot: Snapshot) -> SchemaInfo:
-    """The schemas of a table as of a snapshot."""
+    """Return the schemas of a table as of a snapshot."""
     return SchemaInfo(
         snapshot_id=snapshot.snapshot_id,
         schema=snapshot.schema,
@@ -85,7 +85,7 @@ def schema_info(snapshot: Snapshot) -> SchemaInfo:
 
 
 def history_entry(seq: int, pointer: SnapshotPointer, snapshot: Snapshot) -> HistoryEntry:
-    """What the catalog keeps of a snapshot."""
+    """Return the catalog's row for a snapshot."""
     return HistoryEntry(
         seq=seq,
         pointer=pointer,
@@ -99,7 +99,7 @@ def history_entry(seq: int, pointer: SnapshotPointer, snapshot: Snapshot) -> His
 
 
 def instant_ms(timestamp: int | str, time_zone: str) -> int:
-    """A request's ``timestamp`` in Unix milliseconds: a number is one already, text is ISO 8601.
+    """Return a request's ``timestamp`` in Unix milliseconds: a number as it is, text as ISO 8601.
 
     Text without a zone is read in ``time_zone``.
 
@@ -121,14 +121,14 @@ def instant_ms(timestamp: int | str, time_zone: str) -> int:
 
 
 def instant_of(text: str) -> int | str:
-    """A time in a query, as it would stand in a body: digits alone are Unix milliseconds."""
+    """Convert a time in a query to the form of a body: digits alone are Unix milliseconds."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else text
 
 
 class History:
-    """Snapshots of tables, past and present. A snapshot is named by its id, by a tag, or by a time.
+    """Finds snapshots of tables, by id, tag or time.
 
-    ``clock`` gives Unix milliseconds; it decides which tags are alive.
+    ``clock`` returns Unix milliseconds; it decides which tags have expired.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class History:
         timestamp: int | str | None = None,
         time_zone: str = "UTC",
     ) -> SnapshotPointer:
-        """The snapshot that a request asks for; the current one when it names none.
+        """Return the requested snapshot; by default the current one.
 
-        ``snapshot_id``: an id, or else a tag.
+        ``snapshot_id``: an id or a tag.
 
         Raises:
-            InvalidRequest: both an id and a time, or no time that can be read.
+            InvalidRequest: both an id and a time, or an invalid time.
             SnapshotNotFound: not in the table's history (SnapshotExpired: not any more), no such tag, or before the
                 table's first snapshot.
         """
@@ -175,7 +175,7 @@ class History:
         timestamp: int | str | None = None,
         time_zone: str = "UTC",
     ) -> HistoryEntry:
-        """As :meth:`pointer`, the snapshot's place in the history."""
+        """Return the requested snapshot with its position in the history, as :meth:`pointer`."""
         if snapshot_id is not None and timestamp is not None:
             raise InvalidRequest("give snapshot_id or timestamp, not both")
         if timestamp is not None:
@@ -191,15 +191,15 @@ class History:
             return self._catalog.tagged(record.table_id, snapshot_id, now_ms=self._clock())
         except TagNotFound as error:
             raise SnapshotNotFound(
-                f"the table has no tag {snapshot_id!r}, and an id is a UUID", snapshot_id=snapshot_id
+                f"the table has no tag {snapshot_id!r}, and it is not an id, which is a UUID", snapshot_id=snapshot_id
             ) from error
 
     def page(
         self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None
     ) -> SnapshotList:
-        """Part of the history, newest first, from ``newest`` on; a token goes on behind the page that it came with.
+        """Return a page of the history, newest first, starting at ``newest`` or after the token's page.
 
-        Raises InvalidPageToken for a token that is none of ours.
+        Raises InvalidPageToken for an invalid token.
         """
         before_seq = None if newest is None else newest.seq + 1
         if page_token is not None:
@@ -222,7 +222,7 @@ class History:
         return int(number)
 
     def snapshot_json(self, record: TableRecord, snapshot_id: str) -> bytes:
-        """A snapshot's manifest, byte for byte."""
+        """Return a snapshot's manifest, byte for byte."""
         manifest = self.pointer(record, snapshot_id=snapshot_id).manifest
         with trusted_manifests():
             data = self._store.read(manifest.location)
@@ -230,13 +230,13 @@ class History:
         return data
 
     def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
-        """The manifest of a segment of that (or the current) snapshot, byte for byte."""
+        """Return the manifest of a segment of that (or the current) snapshot, byte for byte."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
             return self._warehouse.segment_bytes(pointer, _segment_id(segment_id))
 
     def segment_blocks(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> SegmentBlocks:
-        """The addresses of the blocks of a segment of that (or the current) snapshot."""
+        """Return the addresses of the blocks of a segment of that (or the current) snapshot."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
             return self._warehouse.blocks_of(pointer, _segment_id(segment_id))

@@ -1,4 +1,4 @@
-"""Rolling tables back: a new snapshot with the blocks of an older one."""
+"""Rolls tables back: a new snapshot with the blocks of an older one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lamella.snapshot.wire import RollbackAnswer, RollbackRequest
 
 
 class Rollback:
-    """Takes back what was committed after a snapshot, without taking anything out of the history."""
+    """Undoes what was committed after a snapshot, without removing anything from the history."""
 
     def __init__(
         self,
@@ -36,14 +36,12 @@ class Rollback:
         self._clock = clock
 
     def run(self, table: TableRecord, request: RollbackRequest, claim: IdempotencyKey) -> Pending:
-        """Make the new snapshot current; what others commit meanwhile is taken back too, unless there is a base.
+        """Make the new snapshot current. Concurrent commits are undone too, unless there is a base.
 
-        Raises, at once or when it is waited for:
-            InvalidRequest: both or none of ``snapshot_id`` and ``timestamp``, or the current snapshot.
-            SnapshotNotFound: no such snapshot, or it has expired.
-            CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
-            BlocksGone: files of that snapshot are missing or were replaced.
-            LocationRefused: a file of it is where the table may have none any more.
+        Raises, at once or when awaited: InvalidRequest: both or none of ``snapshot_id`` and ``timestamp``, or the
+        current snapshot. SnapshotNotFound: no such snapshot, or it has expired. CommitConflict: ``base_snapshot_id`` is
+        not the current snapshot; ``snapshot_id`` is. BlocksGone: files of that snapshot are missing or were replaced.
+        LocationRefused: the table may not use the location of a file any more.
         """
         if (request.snapshot_id is None) == (request.timestamp is None):
             raise InvalidRequest("give exactly one of snapshot_id and timestamp")

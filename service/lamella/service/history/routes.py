@@ -27,7 +27,7 @@ from lamella.snapshot.wire.operations import history as operations
 
 
 class HistoryRoutes:
-    """List snapshots; read manifests as they were written."""
+    """Routes that list snapshots and return manifests as they were written."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ _PUT: Final = msgspec.json.Decoder(TagRequest)
 
 
 class TagRoutes:
-    """List, make, move and drop tags."""
+    """Routes that list, create, move and delete tags."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, tags: Tags) -> None:
         self._catalog = catalog
@@ -153,7 +153,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class ChangesRoutes:
-    """For readers who want what is new."""
+    """Routes for readers of new data."""
 
     def __init__(
         self,
@@ -210,13 +210,13 @@ def _time(text: str | None) -> int | str | None:
 
 
 def _filter(text: str | None) -> Any:
-    """A filter as of bodies: no SQL begins with a brace."""
+    """Return a filter as in a body: no SQL begins with a brace."""
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError as error:
-        raise InvalidFilter(f"the filter is no JSON: {error}") from error
+        raise InvalidFilter(f"the filter is not JSON: {error}") from error
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
@@ -232,7 +232,7 @@ _REQUEST: Final = msgspec.json.Decoder(RollbackRequest)
 
 
 class RollbackRoutes:
-    """Take back what was committed."""
+    """Routes of rollback."""
 
     def __init__(self, *, catalog: Catalog, mutations: Mutations, rollback: Rollback) -> None:
         self._catalog = catalog

@@ -1,4 +1,4 @@
-"""Tags: names for snapshots, which stay in the history as long as a tag names them."""
+"""Tags: names for snapshots. A snapshot does not expire while a tag names it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_MS: Final = (1 << 53) - 1
 
 
 class Tags:
-    """The tags of tables."""
+    """Manages the tags of tables."""
 
     def __init__(self, catalog: Catalog, history: History, clock: Callable[[], int]) -> None:
         self._catalog = catalog
@@ -24,18 +24,18 @@ class Tags:
         self._clock = clock
 
     def list(self, table: TableRecord) -> TagList:
-        """The tags that are alive, by name."""
+        """Return the tags that have not expired, by name."""
         found = self._catalog.tags(table.table_id, now_ms=self._clock())
         return TagList(tags=tuple(_info(tag) for tag in found))
 
     def put(self, table: TableRecord, request: TagRequest, claim: IdempotencyKey) -> StoredResponse:
-        """Make a tag, or move one.
+        """Create or move a tag.
 
         Raises:
-            InvalidRequest: the name, a time that is over or none, or two of them; an id and a timestamp.
+            InvalidRequest: the name, an invalid or past expiry, or two of them; an id and a timestamp.
             SnapshotNotFound: no such snapshot, or it has expired.
-            AlreadyExists: there is a tag of that name, and ``move`` was not said.
-            TagNotFound: there is none to be moved.
+            AlreadyExists: the tag exists, and ``move`` was not set.
+            TagNotFound: there is none to move.
         """
         name = check_name("tag", request.name)
         now_ms = self._clock()
@@ -62,21 +62,21 @@ class Tags:
         return sealed
 
     def drop(self, table: TableRecord, name: str, claim: IdempotencyKey) -> StoredResponse:
-        """Raises TagNotFound. The snapshot stays as long as the table's retention lets it."""
+        """Delete a tag; the snapshot then expires by the table's retention. Raises TagNotFound."""
         sealed = claim.seal(204)
         self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=sealed.stored)
         return sealed
 
 
 def _end(request: TagRequest, now_ms: int) -> int | None:
-    """When the tag ends."""
+    """Return when the tag expires."""
     if request.expires_at_ms is not None and request.max_age_ms is not None:
         raise InvalidRequest("give expires_at_ms or max_age_ms, not both")
     end_ms = request.expires_at_ms
     if request.max_age_ms is not None:
         end_ms = now_ms + request.max_age_ms
     if end_ms is not None and not now_ms < end_ms <= _MAX_MS:
-        raise InvalidRequest("a tag ends after now, and not in more than 285,000 years", now_ms=now_ms)
+        raise InvalidRequest("a tag must expire in the future, in at most 285,000 years", now_ms=now_ms)
     return end_ms
 
 

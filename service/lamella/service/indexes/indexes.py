@@ -1,4 +1,4 @@
-"""Skip indexes of tables: looked at, made, dropped, restored and removed, each change in a snapshot of its own."""
+"""Skip indexes of tables: listed, created, dropped, restored and removed, each change in a snapshot of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lamella.snapshot.wire import (
 
 
 class Indexes:
-    """What does not read files."""
+    """The operations on indexes that read no files."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Indexes:
         self._clock = clock
 
     def kinds(self) -> IndexKindList:
-        """The kinds that are installed here."""
+        """Return the installed index kinds."""
         return IndexKindList(kinds=tuple(_kind(kind) for _, kind in sorted(kinds().items())))
 
     def list(self, record: TableRecord, snapshot_id: str | None = None, *, dropped: bool = False) -> IndexList:
-        """The indexes of a snapshot (None: the current one), with what they know; ``dropped``: also dropped ones."""
+        """Return the indexes of a snapshot (None: the current one) and their coverage; ``dropped``: all."""
         pointer = self._history.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
             head = self._warehouse.head(pointer)
@@ -55,7 +55,7 @@ class Indexes:
         return IndexList(snapshot_id=head.snapshot_id, indexes=tuple(sorted(infos, key=lambda info: info.name)))
 
     def show(self, record: TableRecord, name: str, snapshot_id: str | None = None) -> IndexInfo:
-        """One index, dropped or not; raises IndexNotFound."""
+        """Return one index, dropped or not. Raises IndexNotFound."""
         pointer = self._history.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
             head = self._warehouse.head(pointer)
@@ -64,11 +64,10 @@ class Indexes:
         return index_info(head, index, coverage)
 
     def create(self, record: TableRecord, request: CreateIndex, claim: IdempotencyKey) -> Pending:
-        """Make an index that knows no block yet.
+        """Create an index that covers no block yet.
 
-        Raises, when it is waited for:
-            AlreadyExists: the name is taken, perhaps by a dropped index.
-            InvalidRequest, InvalidFilter, UnknownColumn: the name, kind, options or expression.
+        Raises, when awaited: AlreadyExists: the name is taken, perhaps by a dropped index. InvalidRequest,
+        InvalidFilter, UnknownColumn: the name, kind, options or expression.
         """
 
         def step(base: SnapshotPointer) -> CommitResult:
@@ -89,7 +88,7 @@ class Indexes:
         return self._committer.alone(record, step, answer, claim)
 
     def drop(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
-        """Do not use an index any more; raises IndexNotFound when it is waited for."""
+        """Stop using an index. Raises IndexNotFound when awaited."""
 
         def step(base: SnapshotPointer) -> CommitResult:
             return self._warehouse.indexing.drop(base, name, now_ms=self._clock())
@@ -97,7 +96,7 @@ class Indexes:
         return self._committer.alone(record, step, lambda result: _named(result, name), claim)
 
     def restore(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
-        """Use a dropped index again; raises IndexNotFound when it is waited for."""
+        """Use a dropped index again. Raises IndexNotFound when awaited."""
 
         def step(base: SnapshotPointer) -> CommitResult:
             return self._warehouse.indexing.restore(base, name, now_ms=self._clock())
@@ -105,9 +104,9 @@ class Indexes:
         return self._committer.alone(record, step, lambda result: _named(result, name), claim)
 
     def vacuum(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
-        """Forget a dropped index for good; raises IndexNotFound when it is waited for.
+        """Delete a dropped index for good. Raises IndexNotFound when awaited.
 
-        The answer is the index as it was. Its objects go with the last snapshot that has them.
+        The answer is the index as it was. Its objects are deleted with the last snapshot that has them.
         """
         was: list[TableIndex] = []
 
@@ -119,7 +118,7 @@ class Indexes:
 
 
 def index_info(snapshot: Snapshot, index: TableIndex, coverage: Coverage | None = None) -> IndexInfo:
-    """An index as it stands in a snapshot."""
+    """Return an index as of a snapshot."""
     return IndexInfo(
         index_id=index.index_id,
         name=index.name,
@@ -141,9 +140,9 @@ def index_info(snapshot: Snapshot, index: TableIndex, coverage: Coverage | None 
 
 def _not_usable(snapshot: Snapshot, index: TableIndex) -> str | None:
     if index.kind not in kinds():
-        return f"the index kind {index.kind!r} is not installed here"
+        return f"index kind {index.kind!r} is not installed here"
     if term_in(index, snapshot) is None:
-        return f"a column of {index.expression} is gone, or the expression has another meaning now"
+        return f"a column of {index.expression} is missing, or the expression has another meaning now"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Parts of skip indexes that were built elsewhere: whether each is there, is whole, and is one of its index."""
+"""Checks parts of skip indexes that were built elsewhere: each must exist, be intact, and belong to its index."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.indexing import index_with_id
 from lamella.snapshot.wire import IndexPartsSent, PartSent
 
-#: Parts that one request can bring, and that a commit can, which may have any number of blocks.
+#: Most parts in one request, and in a commit, which may have any number of blocks.
 MAX_PARTS: Final = 1_000
 MAX_COMMIT_PARTS: Final = 10_000
 
 
 class TakenParts(NamedTuple):
-    """Parts to be taken up, and by the name of an index why those of it are not."""
+    """Parts to add, and by the name of an index why its parts are left out."""
 
     additions: tuple[Addition, ...]
     left_out: dict[str, str]
 
 
 class PartCheck:
-    """Looks at parts in the store, ``threads`` at a time for one request."""
+    """Checks parts in the store, ``threads`` at a time for one request."""
 
     def __init__(self, warehouse: Warehouse, store: Store, *, threads: int) -> None:
         self._warehouse = warehouse
@@ -44,11 +44,11 @@ class PartCheck:
     def of_index(
         self, table_id: str, head: Snapshot, index: TableIndex, parts: Sequence[PartSent]
     ) -> list[tuple[PartRef, BlockKeys]]:
-        """The parts of one index, with the keys that they came with.
+        """Return the parts of one index, with the keys that were sent with them.
 
         Raises:
-            InvalidRequest: a part that is not where the table's parts are, or is not of this index.
-            ObjectNotFound: a part is not there.
+            InvalidRequest: a part is not in the table's folder, or does not belong to this index.
+            ObjectNotFound: a part does not exist.
             StoreError: storage failed.
         """
         found = self._looked_at(table_id, head, index, parts, None)
@@ -58,10 +58,10 @@ class PartCheck:
         return [(each.ref, each.keys) for each in found]
 
     def of_commit(self, table_id: str, head: Snapshot, sent: Sequence[IndexPartsSent], blocks: BlockKeys) -> TakenParts:
-        """The parts that came with ``blocks``: their keys, in the order of the commit.
+        """Return the parts that were sent with ``blocks``: the keys of these, in the order of the commit.
 
-        Those of an index that the table does not use any more, or whose column has another type by now, are left out:
-        nobody would ask them. Raises as :meth:`of_index`.
+        Parts of an index that the table does not use any more, or whose column has another type by now, are left out:
+        they would never be read. Raises as :meth:`of_index`.
         """
         additions: list[Addition] = []
         left_out: dict[str, str] = {}
@@ -98,11 +98,11 @@ class PartCheck:
         location = normal(sent.location)
 
         def wrong(reason: str) -> InvalidRequest:
-            return InvalidRequest(f"{location} cannot be taken up: {reason}", location=location)
+            return InvalidRequest(f"{location} cannot be added: {reason}", location=location)
 
         found = object_name(folder, location)
         if found is None or found.kind != "index" or not location.endswith(".part"):
-            raise wrong("it is not a part in the table's own folder")
+            raise wrong("it is not in the table's own folder")
         try:
             keys = _keys(sent, blocks)
         except ValueError as error:
@@ -122,15 +122,15 @@ class PartCheck:
         except ManifestError as error:
             raise wrong(error.message) from error
         if header.block_count != len(keys):
-            raise wrong(f"it knows {header.block_count} blocks, and comes with {len(keys)}")
+            raise wrong(f"it has entries for {header.block_count} blocks, but {len(keys)} were sent")
         if header.kind != index.kind or header.options != index.options:
-            raise wrong("it was built by another definition")
+            raise wrong("it was built for another definition")
         fits = _fits(index, head, header.dtype)
         return _Looked(ref, keys, None if fits else wrong(f"it was built over {header.dtype}"))
 
 
 class _Looked(NamedTuple):
-    """A part that is well; ``misfit``: it is of no use to the index as the table stands."""
+    """A valid part; ``misfit``: why the index cannot use it with the table's current columns."""
 
     ref: PartRef
     keys: BlockKeys
@@ -138,7 +138,7 @@ class _Looked(NamedTuple):
 
 
 def left_out_parts(snapshot: Snapshot, sent: Sequence[IndexPartsSent], taken: TakenParts) -> dict[str, str]:
-    """By the name of an index why its parts are not in a snapshot that followed; an index may be dropped meanwhile."""
+    """Return, by index, why its parts are not in the next snapshot; an index may be dropped meanwhile."""
     left_out = dict(taken.left_out)
     for of_index in sent:
         if of_index.name not in left_out:
@@ -150,31 +150,31 @@ def left_out_parts(snapshot: Snapshot, sent: Sequence[IndexPartsSent], taken: Ta
 
 
 def require_distinct(parts: Sequence[PartSent], most: int = MAX_PARTS) -> list[str]:
-    """The locations of the parts of a request; raises InvalidRequest for too many, or for one that is there twice."""
+    """Return the locations of a request's parts. Raises InvalidRequest for too many or a duplicate."""
     if not 1 <= len(parts) <= most:
-        raise InvalidRequest(f"parts are 1 to {most} in one request, not {len(parts)}")
+        raise InvalidRequest(f"a request must have 1 to {most} parts, not {len(parts)}")
     locations = [normal(part.location) for part in parts]
     if len(set(locations)) < len(locations):
-        raise InvalidRequest("a part is there twice")
+        raise InvalidRequest("a part is named twice")
     return locations
 
 
 def require_name(index: TableIndex, name: str) -> None:
-    """Raise InvalidRequest when an index that was named by id has another name."""
+    """Raise InvalidRequest if an index named by id has another name."""
     if index.name.lower() != name.lower():
-        raise InvalidRequest(f"the index with the id {index.index_id} is {index.name!r}, not {name!r}")
+        raise InvalidRequest(f"the index with id {index.index_id} is {index.name!r}, not {name!r}")
 
 
 def _keys(sent: PartSent, blocks: BlockKeys | None) -> BlockKeys:
-    """The keys of a part's blocks; raises ValueError, which says what is wrong with them."""
+    """Return the keys of a part's blocks. Raises ValueError that says what is wrong with them."""
     if sent.blocks:
         if blocks is None or sent.keys:
-            raise ValueError("it comes with keys, or with places in a commit, not with both")
+            raise ValueError("send keys or positions in a commit, not both")
         if len(set(sent.blocks)) < len(sent.blocks) or not all(0 <= place < len(blocks) for place in sent.blocks):
-            raise ValueError(f"its blocks are distinct places from 0 to {len(blocks) - 1}")
+            raise ValueError(f"its blocks must be distinct positions from 0 to {len(blocks) - 1}")
         return blocks[list(sent.blocks)]
     if not sent.keys or len(sent.keys) % KEY_BYTES:
-        raise ValueError(f"it comes with {len(sent.keys)} bytes of keys, {KEY_BYTES} for each block")
+        raise ValueError(f"{len(sent.keys)} bytes of keys were sent; each block has {KEY_BYTES}")
     return keys_of(sent.keys)
 
 

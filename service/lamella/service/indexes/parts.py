@@ -1,7 +1,8 @@
-"""Parts of skip indexes: built from files here, taken over from elsewhere, regrouped.
+"""Parts of skip indexes: built here from files, added from elsewhere, merged.
 
-Work and commit are two things: parts are put first, and then a snapshot takes them up. A process that dies in between
-leaves objects that nothing refers to, and the index as it was; each request is whole by itself and can be sent again.
+Writing and committing are separate: parts are written first, and then a snapshot refers to them. A process that dies in
+between leaves objects that nothing refers to, and the index unchanged. Each request is complete by itself and can be
+repeated.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Commit = Callable[[IdempotencyKey], StoredResponse | Pending]
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
-    """Where a refresh goes on: through which snapshot, of which index, how, and at which place."""
+    """Where a refresh continues: on which snapshot, of which index, with which options, and at which position."""
 
     snapshot_id: str
     index_id: str
@@ -58,7 +59,7 @@ _OF: Final = "a refresh"
 
 
 class IndexParts:
-    """Fills indexes. Every method does the work and returns what commits it; ``timer`` gives seconds."""
+    """Adds entries to indexes. Every method does the work and returns what commits it; ``timer`` returns seconds."""
 
     def __init__(
         self,
@@ -86,13 +87,13 @@ class IndexParts:
         self._timer = timer
 
     def refresh(self, record: TableRecord, name: str, request: RefreshRequest) -> Commit:
-        """Build a part of a refresh.
+        """Do a part of a refresh.
 
         Raises:
             IndexNotFound: no such index, or it was dropped.
-            InvalidRequest: bounds that cannot be, or the index cannot be used with the table's columns any more.
-            InvalidPageToken: the token is none, or of another refresh.
-            SnapshotExpired: the refresh took so long that the snapshot which it goes through is gone.
+            InvalidRequest: invalid limits, or the index cannot be used with the table's columns any more.
+            InvalidPageToken: the token is invalid, or of another refresh.
+            SnapshotExpired: the refresh took so long that its snapshot has expired.
             StoreError: storage failed; nothing was committed.
         """
         until = time_is_up(request.max_ms, self._timer)
@@ -149,12 +150,12 @@ class IndexParts:
         return self._commit(record, guard, step if changes else None, answer)
 
     def take_up(self, record: TableRecord, name: str, request: PartsRequest) -> Commit:
-        """Check parts that were built elsewhere: each is there, is whole, and is one of this index.
+        """Check parts that were built elsewhere: each must exist, be intact, and belong to this index.
 
         Raises:
-            IndexNotFound: no such index, or it was dropped, or it is another one by now.
-            InvalidRequest: a part that is not where the table's parts are, or is not of this index.
-            ObjectNotFound: a part is not there.
+            IndexNotFound: no such index, it was dropped, or it has been replaced.
+            InvalidRequest: a part is not in the table's folder, or does not belong to this index.
+            ObjectNotFound: a part does not exist.
             StoreError: storage failed.
         """
         guard = self._guard(record, require_distinct(request.parts))
@@ -176,11 +177,11 @@ class IndexParts:
         return self._commit(record, guard, step, answer)
 
     def optimise(self, record: TableRecord, name: str, request: OptimiseRequest) -> Commit:
-        """Regroup some parts.
+        """Merge some parts.
 
         Raises:
             IndexNotFound: no such index, or it was dropped.
-            InvalidRequest: bounds that cannot be, or the index's kind is not installed.
+            InvalidRequest: invalid limits, or the index's kind is not installed.
             StoreError: storage failed; nothing was committed.
         """
         until = time_is_up(request.max_ms, self._timer)
@@ -223,7 +224,7 @@ class IndexParts:
         step: Callable[[SnapshotPointer], CommitResult] | None,
         answer: Callable[[str], msgspec.Struct],
     ) -> Commit:
-        """What commits a step; None: there is nothing to be changed."""
+        """Return what commits a step; None: nothing has to be changed."""
 
         def commit(claim: IdempotencyKey) -> StoredResponse | Pending:
             if step is None:
@@ -252,6 +253,6 @@ class IndexParts:
             return self._max_blocks
         if not 1 <= asked <= self._max_blocks:
             raise InvalidRequest(
-                f"max_blocks is a number from 1 to {self._max_blocks}, not {asked}", parameter="max_blocks"
+                f"max_blocks must be a number from 1 to {self._max_blocks}, not {asked}", parameter="max_blocks"
             )
         return asked

@@ -1,4 +1,4 @@
-"""``.../indexes``: the skip indexes of a table, their life and what fills them."""
+"""Routes of ``.../indexes``: definitions of a table's skip indexes, and their parts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Asked = TypeVar("_Asked")
 
 
 class IndexRoutes:
-    """Make, look at, fill, tidy, drop, restore and remove skip indexes."""
+    """Routes that create, list, fill, merge, drop, restore and remove skip indexes."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, mutations: Mutations, indexes: Indexes, index_parts: IndexParts
