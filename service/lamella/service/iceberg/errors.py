@@ -1,7 +1,7 @@
-"""Errors as Iceberg's REST specification has them: with the name of the exception that its clients raise.
+"""Errors in the form of Iceberg's REST specification, with the name of the exception that its clients raise.
 
-Clients tell by status and name what happened, and act on it: a 404 on a table means that there is none, whatever its
-text says. So what is no 404 there is none here.
+Clients act on status and name: a 404 on a table means that the table does not exist, whatever the text says. So errors
+that are not a 404 here have no such status there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody, OAuthError
 
-#: The first that an error is of counts.
+#: The first matching class counts.
 _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
     (NamespaceNotFound, "NoSuchNamespaceException"),
     (TableNotFound, "NoSuchTableException"),
@@ -43,7 +43,7 @@ _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
 
 
 def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
-    """The body of an error that is answered with a status at a path."""
+    """Return the body of an error with that status at a path."""
     name = next((name for kind, name in _TYPES if isinstance(error, kind)), "ServiceFailureException")
     message = error.message
     _, _, table = unquote(path).partition("/tables/")
@@ -53,7 +53,7 @@ def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
         name = "NoSuchPlanIdException"
     elif isinstance(error, NamespaceNotFound | TableNotFound):
         # The compatibility kit reads these texts. Java's client looks for a table's metadata tables (`t.snapshots`)
-        # below it, and takes only a missing table for a no.
+        # below it, and accepts only a missing table as "no".
         namespace = error.details.get("namespace", "")
         message = f"Namespace does not exist: {namespace}"
         if table:
@@ -62,14 +62,14 @@ def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
 
 
 def iceberg_status(kind: type[LamellaError], status: int) -> int:
-    """The status that an error has for Iceberg's clients, of which ``status`` is ours."""
+    """Return the status of an error for Iceberg clients; ``status`` is the usual one."""
     if issubclass(kind, SnapshotNotFound | TagNotFound):
         return 400
-    return 406 if status == 405 else status  # an operation of the specification that is not served
+    return 406 if status == 405 else status  # an operation of the specification that the service does not have
 
 
 def oauth_error(error: LamellaError, _status: int, _path: str) -> OAuthError:
-    """The body of what the token endpoint refused (RFC 6749, section 5.2)."""
+    """Return the body of an error of the token endpoint (RFC 6749, section 5.2)."""
     kind = "server_error"
     if isinstance(error, Unauthenticated):
         kind = "invalid_client"

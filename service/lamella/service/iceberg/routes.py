@@ -1,7 +1,7 @@
 """Routes of the Iceberg REST catalog: settings, namespaces, tables, tokens; scans.
 
-The secret is an API key (or a token of the issuer), and the access token that is given for it is that same text: it
-holds as long and lets do as much, and nothing is to be kept of it.
+The client secret is an API key (or a token of the issuer). The access token is the same text: it is valid for as long
+and allows the same, so nothing has to be stored.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ICEBERG_TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
 ICEBERG_TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
 
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
-#: What is served, in the specification's terms. Clients ask for nothing else.
+#: The served endpoints, in the specification's terms. Clients call no others.
 ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -74,14 +74,14 @@ ENDPOINTS: Final = (
     f"DELETE {_TABLE}/plan/{{plan-id}}",
     f"POST {_TABLE}/tasks",
 )
-#: pyiceberg 0.12 reads these here, and not from a table's config; 0.11 has a name of its own.
+#: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
 _MOST: Final = 1_000_000
 _OF: Final = "this listing"
 
 
 class IcebergCatalogRoutes:
-    """Namespaces are those of the service, each of one level."""
+    """Routes of the catalog. Namespaces are those of the service, each of one level."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class IcebergCatalogRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         which = request.query_params.get("snapshots", "all")
         if which not in ("all", "refs"):
-            raise InvalidRequest(f"snapshots is all or refs, not {which!r}", parameter="snapshots")
+            raise InvalidRequest(f"snapshots must be all or refs, not {which!r}", parameter="snapshots")
         if request.method == "HEAD":
             await self._readers.run(lambda: current_table(self._catalog, namespace, name))
             return Response(None, 204)
@@ -143,7 +143,7 @@ class IcebergCatalogRoutes:
             record = current_table(self._catalog, namespace, name)
             metadata = self._history.metadata(record, only_refs=which == "refs")
             loaded = LoadedTable(
-                # Java's client looks how large it is when it reads a table's metadata tables, and does not open it.
+                # Java's client reads the size when it reads a table's metadata tables, and does not open it.
                 metadata_location=record.pointer.manifest.location,
                 metadata=metadata,
                 config={**_SERVER_SIDE, **self._properties},
@@ -170,7 +170,7 @@ class IcebergCatalogRoutes:
 
 
 def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
-    """The names of the page that is asked for, and the token of the next one."""
+    """Return the names on the requested page, and the token of the next one."""
     size = whole_number(request, "pageSize", _MOST, 1, _MOST)
     token = request.query_params.get("pageToken")
     if token:
@@ -186,7 +186,10 @@ _REPORT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class IcebergScanRoutes:
-    """Plans are whole when they are answered: nothing is held between two requests."""
+    """Routes of scans.
+
+    Plans are complete when they are answered, so the service keeps no state between two requests.
+    """
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, scans: IcebergScans
@@ -252,12 +255,12 @@ class IcebergScanRoutes:
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _MAX_FIELDS: Final = 20
-#: Neither RFC 6749 nor its clients want it kept (section 5.1).
+#: RFC 6749 (section 5.1) forbids caches to store it.
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class IcebergTokenRoutes:
-    """Say who a client is. ``clock`` gives Unix milliseconds."""
+    """Routes that issue tokens. ``clock`` returns Unix milliseconds."""
 
     def __init__(self, *, gate: Authenticator, clock: Callable[[], int]) -> None:
         self._gate = gate
@@ -275,9 +278,9 @@ class IcebergTokenRoutes:
             shown = fields.get("subject_token")
         else:
             kind = "unsupported_grant_type"
-            raise InvalidRequest("grant_type is client_credentials, or a token exchange", oauth_error=kind)
+            raise InvalidRequest("grant_type must be client_credentials, or a token exchange", oauth_error=kind)
         if not shown:
-            raise InvalidRequest("there is no client_secret (or subject_token): an API key belongs there")
+            raise InvalidRequest("client_secret (or subject_token) is missing: send an API key there")
         expires_ms = None
         if self._gate.is_on:
             expires_ms = (await self._gate.log_in(request, shown)).expires_ms
@@ -293,18 +296,20 @@ class IcebergTokenRoutes:
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The fields of a form; raises InvalidRequest when it is none, or has a field twice (RFC 6749, section 3.2)."""
+    """Return the fields of a form. Raises InvalidRequest if it is not a form or repeats a field (RFC 6749, section
+    3.2).
+    """
     try:
         found = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError as error:
-        raise InvalidRequest("the body is no form") from error
+        raise InvalidRequest("the body is not a form") from error
     if any(len(values) > 1 for values in found.values()):
-        raise InvalidRequest("the form has a field twice")
+        raise InvalidRequest("the form repeats a field")
     return {name: values[0] for name, values in found.items()}
 
 
 def _basic(request: Request) -> str | None:
-    """The secret of HTTP Basic authentication, which is form-encoded first (RFC 6749, section 2.3.1)."""
+    """Return the secret of HTTP Basic authentication, which is form-encoded first (RFC 6749, section 2.3.1)."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -1,4 +1,4 @@
-"""Snapshots of a table by their Iceberg ids, and scans of Iceberg clients in parts that any replica can serve."""
+"""Finds snapshots by their Iceberg ids, and plans scans of Iceberg clients in parts that any replica can serve."""
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
 
-#: The newest snapshots, which the metadata lists beside those that are tagged.
+#: The newest snapshots, which the metadata lists in addition to the tagged ones.
 MAX_SNAPSHOTS: Final = 1_000
 
 
 class IcebergHistory:
-    """Every method waits for the catalog. ``clock`` gives Unix milliseconds; it decides which tags are alive."""
+    """Reads the history for Iceberg clients. Every method blocks on the catalog.
+
+    ``clock`` returns Unix milliseconds; it decides which tags have expired.
+    """
 
     def __init__(self, catalog: Catalog, warehouse: Warehouse, clock: Callable[[], int]) -> None:
         self._catalog = catalog
@@ -59,22 +62,22 @@ class IcebergHistory:
         self._clock = clock
 
     def entry(self, record: TableRecord, number: int) -> HistoryEntry:
-        """The snapshot with an id; raises InvalidRequest when there is none (any more)."""
+        """Return the snapshot with an Iceberg id. Raises InvalidRequest if there is none (any more)."""
         is_there = 1 <= number <= record.version
         found = self._catalog.history(record.table_id, before_seq=number + 1, limit=1) if is_there else []
         if not found or found[0].seq != number:
             raise InvalidRequest(
-                f"the table has no snapshot with the id {number}, or has it no more", snapshot_id=number
+                f"the table has no snapshot with the id {number}, or it has expired", snapshot_id=number
             )
         return found[0]
 
     def head(self, entry: HistoryEntry) -> Snapshot:
-        """A snapshot without its segments."""
+        """Return a snapshot without its segments."""
         with trusted_manifests():
             return self._warehouse.head(entry.pointer)
 
     def readable(self, record: TableRecord, head: Snapshot) -> None:
-        """Raise NotExpressible for a snapshot of the table that no Iceberg client would read rightly."""
+        """Raise NotExpressible for a snapshot of the table that no Iceberg client would read correctly."""
         with trusted_manifests():
             current = self._warehouse.head(record.pointer)
         schemas = readable_schemas(current)
@@ -83,17 +86,17 @@ class IcebergHistory:
         require_named(head)
         if schemas is None:
             raise NotExpressible(
-                "a name has stood for two columns of this table, so that only its current snapshot can be read as "
-                "Iceberg: files of earlier ones say only names"
+                "two columns of this table have had the same name, so that only its current snapshot can be read as "
+                "Iceberg: files of earlier ones identify columns by name"
             )
         if head.schema.schema_id not in schemas:
             raise NotExpressible("the snapshot has a column that Iceberg has no type for")
 
     def metadata(self, record: TableRecord, *, only_refs: bool) -> dict[str, Any]:
-        """The table's metadata; raises NotExpressible."""
+        """Return the table's metadata. Raises NotExpressible."""
         with trusted_manifests():
             head = self._warehouse.head(record.pointer)
-        # Of a snapshot that came meanwhile, the metadata says nothing yet.
+        # The metadata does not list a snapshot that was committed meanwhile.
         tags = [tag for tag in self._catalog.tags(record.table_id, now_ms=self._clock()) if tag.seq <= record.version]
         before = record.version + 1
         newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MAX_SNAPSHOTS)
@@ -128,7 +131,10 @@ class IcebergHistory:
         ]
 
     def _schema_ids(self, entries: Sequence[HistoryEntry]) -> list[int]:
-        """The schema of each. Ids only grow along a history, so only snapshots around a change have to be looked at."""
+        """Return the schema id of each.
+
+        Ids only grow in a history, so only snapshots around a change have to be read.
+        """
         found = [0] * len(entries)
 
         def fill(low: int, high: int) -> None:
@@ -146,13 +152,13 @@ class IcebergHistory:
         return found
 
 
-#: Snapshots that an incremental scan looks at.
+#: Most snapshots in an incremental scan.
 MAX_STEPS: Final = 1_000
-#: Blocks that one of them adds and removes.
+#: Most blocks that one of them adds and removes.
 _MAX_CHANGED: Final = 250_000
-#: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
+#: Longest id of a plan that can be fetched again.
 _MAX_ID: Final = 2_000
-#: Operations that put the same rows into other files.
+#: Operations that rewrite the same rows into other files.
 _SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
 Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
@@ -161,7 +167,7 @@ _Planned = tuple[PruneResult, IcebergResiduals, int]
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A scan of one snapshot: ``spoken`` is the schema that its names are of."""
+    """A scan of one snapshot; ``spoken``: the schema that its names refer to."""
 
     entry: HistoryEntry
     head: Snapshot
@@ -171,9 +177,9 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IcebergScans:
-    """Plans scans of tables that whoever asks may read; every method waits for the catalog.
+    """Plans scans of tables that the caller may read; every method blocks on the catalog.
 
-    ``note`` is told of each plan of a snapshot.
+    ``note`` is called for each plan of a snapshot.
     """
 
     def __init__(
@@ -186,13 +192,13 @@ class IcebergScans:
         self._note = note
 
     def plan(self, record: TableRecord, request: PlanTableScan, max_tests: int | None = None) -> Iterator[bytes]:
-        """A whole plan as JSON, piece by piece: its first files, and tokens for the others.
+        """Return a complete plan as JSON, piece by piece: its first files, and tokens for the others.
 
         Raises:
-            InvalidRequest: no such snapshot; a filter that cannot be read (its subclasses); a range of snapshots of
-                which one does not only add files.
-            NotExpressible: no Iceberg client would read the snapshot rightly.
-            LimitExceeded: a range of snapshots that is too long.
+            InvalidRequest: no such snapshot; an invalid filter (its subclasses); a range of snapshots of which one does
+                more than add files.
+            NotExpressible: no Iceberg client would read the snapshot correctly.
+            LimitExceeded: a range of too many snapshots.
             NotNow: it takes more than ``max_tests``.
         """
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
@@ -202,24 +208,24 @@ class IcebergScans:
         return self._completed(self._first(record, asked, task, max_tests), self._plan_id(task))
 
     def tasks(self, record: TableRecord, token: str, max_tests: int | None = None) -> Iterator[bytes]:
-        """The files of one part of a plan as JSON.
+        """Return the files of one part of a plan as JSON.
 
-        Raises PlanTaskNotFound for what is no part of one of the table, NotNow for more than ``max_tests``.
+        Raises PlanTaskNotFound if the token is not of a part for the table, NotNow for more than ``max_tests``.
         """
         task, request = self._read(record, token)
         asked = self._again(record, task, request)
         return _object(self._part(asked, task, self._found(asked, max_tests)))
 
     def fetched(self, record: TableRecord, plan_id: str, max_tests: int | None = None) -> Iterator[bytes]:
-        """A plan once more; raises PlanTaskNotFound, NotNow for more than ``max_tests``."""
+        """Return a plan again. Raises PlanTaskNotFound, NotNow for more than ``max_tests``."""
         task, request = self._read(record, plan_id)
         if (task.start, task.stop) != (START, END):
-            raise PlanTaskNotFound("this is a part of a plan, and no plan")
+            raise PlanTaskNotFound("this is a plan task, not a plan id")
         first = self._first(record, self._again(record, task, request), task, max_tests)
         return self._completed(first, plan_id)
 
     def cancel(self, record: TableRecord, plan_id: str) -> None:
-        """Nothing is held for a plan, so there is nothing to give up; raises PlanTaskNotFound."""
+        """Do nothing, since plans have no state. Raises PlanTaskNotFound."""
         if not plan_id.startswith(_WITHOUT_ID):
             self._read(record, plan_id)
 
@@ -234,13 +240,13 @@ class IcebergScans:
         return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
 
     def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Asked:
-        """What a task was a part of; the names are those of the schema that was in force then."""
+        """Return the scan that a task is a part of; its names refer to the schema of that time."""
         try:
             entry, spoken_by = (
                 self._catalog.snapshot(record.table_id, each) for each in (task.snapshot_id, task.spoken)
             )
         except (SnapshotNotFound, SnapshotExpired) as error:
-            raise PlanTaskNotFound("the snapshot of this plan is not in the table's history any more") from error
+            raise PlanTaskNotFound("the snapshot of this plan is no longer in the table's history") from error
         head = self._history.head(entry)
         spoken = self._history.head(spoken_by).schema
         return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=task.spoken, request=request)
@@ -249,9 +255,9 @@ class IcebergScans:
         try:
             task, request = self._tasks.read(token)
         except InvalidPageToken as error:
-            raise PlanTaskNotFound("this is no plan task of this service") from error
+            raise PlanTaskNotFound("this is not a plan task of this service") from error
         if task.table_id != record.table_id:
-            raise PlanTaskNotFound("this plan task is another table's")
+            raise PlanTaskNotFound("this plan task belongs to another table")
         return task, request
 
     def _plan_id(self, task: PlanTask) -> str:
@@ -259,7 +265,7 @@ class IcebergScans:
         return written if len(written) <= _MAX_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
 
     def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, max_tests: int | None) -> Iterator[bytes]:
-        """All of a plan: fewer files where fewer are enough, and else its first part."""
+        """Return the whole plan if it is small enough, otherwise its first part."""
         planned = self._found(asked, max_tests)
         found, residuals, each_bytes = planned
         self._note(record, asked.request, found)
@@ -288,7 +294,7 @@ class IcebergScans:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
     def _found(self, asked: _Asked, max_tests: int | None) -> _Planned:
-        """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
+        """Return the result of the prune, the residual filter, and the largest size of a task in bytes."""
         request, schema = asked.request, asked.head.schema
         sensitive = request.case_sensitive
         filter = filter_for(request.filter, asked.spoken, schema, case_sensitive=sensitive)
@@ -319,7 +325,7 @@ class IcebergScans:
             raise InvalidRequest("start-snapshot-id is a later snapshot than end-snapshot-id")
         if end - start > MAX_STEPS:
             raise LimitExceeded(
-                f"an incremental scan looks at {MAX_STEPS} snapshots at most",
+                f"an incremental scan reads at most {MAX_STEPS} snapshots",
                 limit="changes_snapshots",
                 most=MAX_STEPS,
             )
@@ -345,7 +351,7 @@ class IcebergScans:
         after: HistoryEntry,
         max_tests: int | None,
     ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
-        """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
+        """Return the blocks that a snapshot added and that may match, and the largest size of the task of one."""
         with trusted_manifests():
             change = self._warehouse.diff(
                 before.pointer, after.pointer, DiffRequest(), max_blocks=_MAX_CHANGED, max_tests=max_tests
@@ -354,8 +360,9 @@ class IcebergScans:
             return [], None, 0
         if change.removed:
             raise InvalidRequest(
-                f"snapshot {after.seq} ({after.operation}) both adds and removes files, so nobody knows which of its "
-                "rows are new: scan up to the snapshot before it, and from it on",
+                f"snapshot {after.seq} ({after.operation}) both adds and removes files, so its new "
+                f"rows are unknown: scan "
+                "up to the snapshot before it, and from it on",
                 snapshot_id=after.seq,
             )
         asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
@@ -377,19 +384,19 @@ _WITHOUT_ID: Final = "answered-"
 
 
 def _require_few(count: int, each_bytes: int) -> None:
-    """Raise LimitExceeded when a plan that has no parts would have so many files."""
+    """Raise LimitExceeded if a plan without parts would have so many files."""
     most = MAX_BYTES // max(1, each_bytes)
     if count > most:
         raise LimitExceeded(
-            f"a plan that has no parts may have {most} files of {each_bytes} bytes each: ask with a shorter filter, "
-            "for fewer snapshots or for fewer statistics",
+            f"a plan without parts may have {most} files of {each_bytes} bytes each: use a shorter filter, "
+            "fewer snapshots or fewer statistics",
             limit="plan_bytes",
             most=MAX_BYTES,
         )
 
 
 def _has_same_rows(after: HistoryEntry, change: DiffAnswer) -> bool:
-    """Whether a snapshot only put rows into other files."""
+    """Return whether a snapshot only rewrote rows into other files."""
     came, went = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
     return after.operation in _SAME_ROWS and came == went
 

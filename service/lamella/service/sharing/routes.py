@@ -44,7 +44,7 @@ _SHARE: Final = SharedShare(name=THE_SHARE)
 
 
 class ShareRoutes:
-    """List shares, schemas and tables, each recipient its own."""
+    """Routes that list shares, schemas and tables; each recipient sees its own."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, page_tokens: PageTokens) -> None:
         self._catalog = catalog
@@ -105,7 +105,7 @@ class ShareRoutes:
         return json_response(await self._readers.run(work))
 
     def _page(self, names: Iterable[str], most: int, scope: str) -> tuple[list[str], str | None]:
-        """The first of the names, and where the others begin."""
+        """Return the first ``most`` names, and the token for the others."""
         found: list[str] = []
         for name in names:
             if len(found) == most:
@@ -114,14 +114,14 @@ class ShareRoutes:
         return found, None
 
     def _after(self, request: Request, scope: str) -> str:
-        """The name that the page before ended with; before the first page: none. Raises InvalidPageToken."""
+        """Return the last name of the previous page; empty for the first page. Raises InvalidPageToken."""
         token = request.query_params.get("pageToken")
         if token is None:
             return ""
         return self._page_tokens.read(token, _OF, scope, parameter="pageToken").decode("utf-8", "replace")
 
     def _readable(self, principal: Principal, namespace: str) -> list[str]:
-        """The tables of a namespace that the principal may read, by name."""
+        """Return the tables of a namespace that the principal may read, by name."""
         try:
             names = self._catalog.tables(namespace)
         except NamespaceNotFound:
@@ -155,7 +155,7 @@ _LATEST: Final = (1 << 62) - 1
 
 
 class SharedTableRoutes:
-    """Answer the questions of recipients about one table."""
+    """Routes of one table, for recipients."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, sharing: Sharing
@@ -235,7 +235,7 @@ class SharedTableRoutes:
 
 
 def _place(request: Request) -> tuple[str, str]:
-    """The table that the path names; raises NotFound for another share than there is."""
+    """Return the table in the path. Raises NotFound for an unknown share."""
     named = request.path_params
     require_share(named["share"])
     return named["namespace"], named["table"]

@@ -1,6 +1,6 @@
-"""Tables to recipients of Delta Sharing: which version, what it looks like, which files, and URLs that read them.
+"""Shares tables with recipients of Delta Sharing: versions, metadata, files, and URLs to read them.
 
-A share is all that the recipient may read: schemas are namespaces, versions the numbers of a table's snapshots.
+A share is everything that the recipient may read: schemas are namespaces, versions the numbers of a table's snapshots.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 
-#: The name of the one share.
+#: The name of the only share.
 SHARE_NAME: Final = "lamella"
 _MAX_ROWS: Final = 1 << 31
 _OF_ONE_SNAPSHOT: Final = "give at most one of version, timestamp, pageToken and refreshToken"
 
 
 class SharedAnswer(msgspec.Struct, frozen=True):
-    """Lines about a table at a version, in a form."""
+    """Lines about a table at a version, in one of the response formats."""
 
     version: int
     form: Form
@@ -69,7 +69,7 @@ class _At(msgspec.Struct, frozen=True):
 
 
 class Sharing:
-    """Answers about tables that whoever asks may read; every method waits for the catalog."""
+    """Answers recipients about tables that they may read; every method blocks on the catalog."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Sharing:
         self._refresh_tokens = SignedTokens(secret, "lamella sharing refresh token")
 
     def version(self, record: TableRecord, starting: str | None) -> int:
-        """The table's version: the current one, or the first at ``starting`` or later.
+        """Return the table's version: the current one, or the first at ``starting`` or later.
 
         Raises:
-            InvalidRequest: no time.
+            InvalidRequest: an invalid time.
             SnapshotNotFound: the table has not changed since.
         """
         if starting is None:
@@ -106,10 +106,10 @@ class Sharing:
     def metadata(
         self, record: TableRecord, able: Capabilities, *, version: int | None = None, timestamp: str | None = None
     ) -> SharedAnswer:
-        """What a table looks like.
+        """Return a table's metadata.
 
         Raises:
-            InvalidRequest: no such time, or both a version and a time.
+            InvalidRequest: an invalid time, or both a version and a time.
             SnapshotNotFound: no such version (SnapshotExpired: not any more).
             NotExpressible: recipients would not find the table's rows in its files.
         """
@@ -123,13 +123,13 @@ class Sharing:
     def query(
         self, record: TableRecord, asked: ShareQuery, able: Capabilities, max_tests: int | None = None
     ) -> SharedAnswer:
-        """The files that may hold rows which the hints select, with URLs.
+        """Return the files that may contain rows selected by the hints, with URLs.
 
         Raises:
             InvalidRequest, SnapshotNotFound, NotExpressible: as :meth:`metadata`.
             InvalidPageToken: a token of another request.
             LimitExceeded: more files than one answer may have, and no ``maxFiles``.
-            LocationRefused, NotSignable: files of which none can be read by URL.
+            LocationRefused, NotSignable: files that have no signed URL.
             NotNow: it takes more than ``max_tests``.
         """
         if asked.starting_version is not None or asked.ending_version is not None:
@@ -144,7 +144,7 @@ class Sharing:
             try:
                 found = self._warehouse.find_predicate(at.pointer, predicate, request, max_tests=max_tests)
             except NotNow as error:
-                self._block_urls.require_few(error.cost.kept_blocks)  # what would be refused in the end is not begun
+                self._block_urls.require_few(error.cost.kept_blocks)  # refused before any work is done
                 raise
             self._block_urls.require_few(found.block_count)
             self._metrics.pruned(found.answer)
@@ -192,9 +192,9 @@ class Sharing:
         return lines()
 
     def _request(self, asked: ShareQuery) -> PruneRequest:
-        """The prune of a query. Its filter is only there to name the hints that page tokens belong to."""
+        """Return the prune of a query. Its filter only identifies the hints that page tokens belong to."""
         limit = asked.limit_hint
-        # With a filter that the recipient applies, rows that it drops would be missing from so many.
+        # With a filter that the recipient applies, the rows that it drops would be missing from the limit.
         is_paged = asked.max_files is not None or asked.page_token is not None
         has_limit = limit is not None and 0 <= limit <= _MAX_ROWS and not asked.has_hints
         return PruneRequest(
@@ -205,12 +205,12 @@ class Sharing:
         )
 
     def _at(self, record: TableRecord, asked: ShareQuery, request: PruneRequest | None = None) -> _At:
-        """The version that is asked for; that of the first page for the next ones."""
+        """Return the requested version; for further pages that of the first one."""
         ways = (asked.version, asked.timestamp, asked.refresh_token)
         if sum(way is not None for way in ways) > 1:
             raise InvalidRequest(_OF_ONE_SNAPSHOT)
         if request is not None and request.page_token is not None:
-            # Requests for the next pages repeat what the first one named, which the token knows better.
+            # Requests for further pages repeat the version of the first one, but the token has the exact snapshot.
             snapshot_id, _ = self._warehouse.page_tokens.read(request)
             return self._of_entry(self._catalog.snapshot(record.table_id, snapshot_id))
         if asked.refresh_token is not None:
@@ -232,11 +232,11 @@ class Sharing:
             )
         entries = self._catalog.history(record.table_id, before_seq=version + 1, limit=1)
         if not entries or entries[0].seq != version:
-            raise SnapshotExpired(f"version {version} of the table is no longer there", version=version)
+            raise SnapshotExpired(f"version {version} of the table has expired", version=version)
         return self._of_entry(entries[0])
 
     def _first_since(self, record: TableRecord, since_ms: int) -> int:
-        """The first version of that time or later that is still there; the current one is."""
+        """Return the first version of that time or later that has not expired; the current one has not."""
         low, high = 1, record.version  # times grow with versions
         while low < high:
             middle = (low + high) // 2
@@ -262,24 +262,24 @@ class Sharing:
 
 
 def require_share(name: str) -> None:
-    """Raise NotFound unless it is the share that there is."""
+    """Raise NotFound unless it is the existing share."""
     if name != SHARE_NAME:
         raise NotFound(f"there is no share {name!r}", share=name)
 
 
 def no_changes() -> NotExpressible:
-    """What is raised for a question about changes between versions."""
-    return NotExpressible("changes between versions are not shared; query a version, or ask the service's own API")
+    """Return the error for a query of changes between versions."""
+    return NotExpressible("changes between versions are not shared; query a version, or use the service's own API")
 
 
 def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
-    """Every hint, as one predicate over the columns of a snapshot."""
+    """Return all hints as one predicate over the columns of a snapshot."""
     parts: list[Predicate] = []
     left, tokens_left = MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
     for text in asked.predicate_hints:
         left -= len(text)
         tokens_left -= token_count(text, max(tokens_left, 0)) if left >= 0 else 0
-        if left < 0 or tokens_left < 0:  # hints are no duty, and together no longer than one may be
+        if left < 0 or tokens_left < 0:  # hints are optional, and together limited like one filter
             break
         parts.append(read_sql_hint(text, head.schema))
     if asked.json_predicate_hints is not None:
@@ -288,7 +288,7 @@ def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
 
 
 def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
-    """A table at a version; raises NotExpressible."""
+    """Return a table at a version. Raises NotExpressible."""
     require_named(head)
     own = head.schema.schema_id
     earlier = [schema_at(head, number) for number in head.schema_ids_in_use if number != own]
