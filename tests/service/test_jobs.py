@@ -438,7 +438,7 @@ def test_a_policy_asks_for_what_a_table_needs(own: World) -> None:
     threading.Event().wait(1.1)
     due(own, 4)
     assert len(jobs_of(table)) == 4
-    assert findings(table)["compact"] == (False, "asked less than 3600 s ago")
+    assert findings(table)["compact"] == (False, "requested less than 3600 s ago")
     table.api.call("DELETE", f"{table.path}/policy", expect=204)
 
 

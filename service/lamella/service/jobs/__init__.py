@@ -1,1 +1,1 @@
-"""Jobs, the schedules and policies that add them, and what workers ask."""
+"""Jobs, the schedules and policies that add them, and the requests of workers."""

@@ -1,4 +1,4 @@
-"""Policies of tables: rules over how a table is, and the jobs that they add."""
+"""Policies of tables: rules on a table's state, and the jobs that they add."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """A figure of a table, or None and why there is none."""
+    """A measured value of a table, or None and the reason."""
 
     value: float | None
     reason: str = ""
 
 
 class Conditions(Protocol):
-    """Measures one thing at a time, when a rule needs it. All may raise ManifestError, StoreError and Unavailable."""
+    """Measures one value at a time, when a rule needs it. All may raise ManifestError, StoreError and Unavailable."""
 
     def small_blocks(self, table: TableRecord, /) -> Measurements:
-        """Blocks that compaction would not leave alone."""
+        """Return the number of blocks that compaction would rewrite."""
         ...
 
     def average_depth(self, table: TableRecord, /) -> Measurements:
-        """In how many blocks a value of the cluster key lies, on average."""
+        """Return the average number of blocks that contain a value of the cluster key."""
         ...
 
     def indexes(self, table: TableRecord, /) -> list[str]:
-        """The names of the indexes in use."""
+        """Return the names of the indexes in use."""
         ...
 
     def not_indexed_blocks(self, table: TableRecord, index: str, /) -> Measurements:
-        """Blocks that an index does not know."""
+        """Return the number of blocks that an index does not cover."""
         ...
 
     def snapshots(self, table: TableRecord, at_most: int, /) -> Measurements:
-        """Snapshots in the history; the count stops at ``at_most``."""
+        """Return the number of snapshots in the history; the count stops at ``at_most``."""
         ...
 
 
 class SnapshotConditions:
-    """From the table's summaries, its indexes and its history.
+    """Measures by the table's summaries, its indexes and its history.
 
-    ``depth``: the average depth of a table's cluster key; None: of a table that has no key.
+    ``depth`` returns the average depth on a table's cluster key; None for a table without a key.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class SnapshotConditions:
         self._depth = depth
 
     def small_blocks(self, table: TableRecord) -> Measurements:
-        """From the summary of the snapshot, or from its blocks where the table has a block size of its own."""
+        """Count by the snapshot's summary, or by its blocks if the table has a block size of its own."""
         with trusted_manifests():
             return Measurements(self._warehouse.planning.imperfect_blocks(table.pointer))
 
     def average_depth(self, table: TableRecord) -> Measurements:
-        """By ``depth``."""
+        """Call ``depth``."""
         if self._depth is None:
             return Measurements(None, "this service does not measure it")
         found = self._depth(table)
         return Measurements(found) if found is not None else Measurements(None, "the table has no cluster key")
 
     def indexes(self, table: TableRecord) -> list[str]:
-        """From the head of the snapshot alone."""
+        """Read the head of the snapshot."""
         with trusted_manifests():
             return [
                 index.name for index in self._warehouse.head(table.pointer).skip_indexes if index.dropped_ms is None
             ]
 
     def not_indexed_blocks(self, table: TableRecord, index: str) -> Measurements:
-        """Reads the index's directories and the sidecars of all segments."""
+        """Read the index's directories and the sidecars of all segments."""
         with trusted_manifests():
             found = [each for each in self._warehouse.head(table.pointer).skip_indexes if each.name == index]
             if not found:
@@ -98,15 +98,15 @@ class SnapshotConditions:
         return Measurements(coverage.not_indexed)
 
     def snapshots(self, table: TableRecord, at_most: int) -> Measurements:
-        """From the catalog."""
+        """Ask the catalog."""
         return Measurements(len(self._catalog.history(table.table_id, limit=at_most)))
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a policy decides: a job of ``kind``, when ``measure`` gives ``threshold`` or more.
+    """One decision of a policy: add a job of ``kind`` if ``measure`` returns ``threshold`` or more.
 
-    ``key``: stands for it among what rules asked for before. ``what``: the figure's name. ``measure`` is called only
-    where nothing else decides.
+    ``key`` identifies it among earlier requests of rules. ``what`` names the value. ``measure`` is called only if
+    nothing else decides.
     """
 
     key: str
@@ -119,7 +119,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iterator[Case]:
-    """What a policy decides of a table. May raise as ``conditions`` does."""
+    """Yield the decisions of a policy for a table. Raises as ``conditions`` does."""
     if policy.compact is not None:
         yield Case(
             key="compact",
@@ -171,11 +171,11 @@ def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iter
 def findings_of(
     policy: Policy, table: TableRecord, conditions: Conditions, fired: Mapping[str, RuleFired], now_ms: int
 ) -> list[tuple[Case, RuleFinding]]:
-    """What each rule says now; ``fired``: when rules last asked for a job.
+    """Return what each rule decides now; ``fired``: when rules last requested a job.
 
-    A figure that cannot be measured decides nothing, and its finding says so.
+    A value that cannot be measured decides nothing, and its finding says so.
 
-    Raises ManifestError, StoreError, Unavailable: not even the table's indexes can be told.
+    Raises ManifestError, StoreError, Unavailable: the table's indexes cannot be read.
     """
     return [(case, _find(case, fired.get(case.key), now_ms)) for case in cases_of(policy, table, conditions)]
 
@@ -186,15 +186,15 @@ def _find(case: Case, last: RuleFired | None, now_ms: int) -> RuleFinding:
 
 
 def _decide(case: Case, last: RuleFired | None, now_ms: int) -> tuple[bool, str, float | None]:
-    """Whether a case is due, why or why not, and what was measured."""
+    """Return whether a case is due, the reason, and the measured value."""
     since_ms = None if last is None else now_ms - last.at_ms
     rule = case.rule
     if since_ms is not None and since_ms < rule.cool_down_s * 1000:
-        return False, f"asked less than {rule.cool_down_s} s ago", None
+        return False, f"requested less than {rule.cool_down_s} s ago", None
     if rule.every_s is not None and (since_ms is None or since_ms >= rule.every_s * 1000):
         return True, f"every {rule.every_s} s", None
     if case.threshold is None:
-        return False, f"not {rule.every_s} s ago yet", None
+        return False, f"last requested less than {rule.every_s} s ago", None
     try:
         found = case.measure()
     except LamellaError as error:
@@ -215,7 +215,7 @@ _NOT_THRESHOLDS: Final = frozenset((*(field.name for field in msgspec.structs.fi
 
 
 class Policies:
-    """Keeps policies, and asks for what is due by them."""
+    """Stores policies, and adds the jobs that they request."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Policies:
         self._settings = settings
 
     def put(self, table: TableRecord, policy: Policy) -> PolicyInfo:
-        """Make or replace a table's policy; it is checked soon.
+        """Create or replace a table's policy; it is checked soon.
 
         Raises:
             InvalidRequest: a rule that is never due, arguments that its kind does not take, a number out of its range.
@@ -250,7 +250,7 @@ class Policies:
         return PolicyInfo(policy=policy, updated_ms=now_ms)
 
     def get(self, table: TableRecord) -> PolicyInfo:
-        """Raises PolicyNotFound."""
+        """Return a table's policy. Raises PolicyNotFound."""
         record = self._catalog.policy(table.table_id)
         return PolicyInfo(
             policy=_POLICY.decode(record.policy),
@@ -260,15 +260,15 @@ class Policies:
         )
 
     def drop(self, table: TableRecord, claim: IdempotencyKey) -> StoredResponse:
-        """Raises PolicyNotFound. Jobs that it asked for stay."""
+        """Delete a table's policy; the jobs that it added stay. Raises PolicyNotFound."""
         sealed = claim.seal(204)
         self._catalog.drop_policy(table.table_id, remember=sealed.stored)
         return sealed
 
     def check(self, record: PolicyRecord) -> list[str]:
-        """Ask for the jobs that a policy's rules want now; the ids of those that are new.
+        """Add the jobs that a policy's rules request now; return the ids of the new ones.
 
-        Nothing when another service is at it, or the policy changed meanwhile.
+        Adds nothing if another service checks the policy, or it changed meanwhile.
 
         Raises TableNotFound, ManifestError, StoreError, Unavailable; the policy is checked again next time.
         """
@@ -317,7 +317,7 @@ def _check(kind: str, rule: Rule) -> None:
         raise InvalidRequest(f"the rule {kind} is never due: give it {wanted}", path=f"$.{kind}")
     for name, value in thresholds.items():
         if value is not None and not 1 <= value <= _LARGEST:
-            raise InvalidRequest(f"{name} is a number from 1, not {value}", path=f"$.{kind}.{name}")
+            raise InvalidRequest(f"{name} must be a number from 1, not {value}", path=f"$.{kind}.{name}")
     if rule.every_s is not None:
         check_range(f"{kind}.every_s", rule.every_s, 1, _LONGEST_EVERY_S)
     if rule.timeout_s is not None:
@@ -328,5 +328,5 @@ def _check(kind: str, rule: Rule) -> None:
     if kind == "index_refresh":
         if "index" in arguments:
             raise InvalidRequest("name the indexes in `indexes`, not in the arguments", path=f"$.{kind}.arguments")
-        arguments["index"] = "any"  # the rule itself puts in which
+        arguments["index"] = "any"  # the rule itself adds the index
     check_arguments(job_kind_named(kind), arguments, root=f"$.{kind}.arguments")

@@ -1,4 +1,4 @@
-"""The queue of jobs as requests see it, and who may see or change a job."""
+"""The job queue as requests use it, and who may see or change a job."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ANY: Final = StoredJson(object, "the result of a job")
 
 
 def json_value(name: str, value: object, max_bytes: int) -> str | None:
-    """A value as the JSON text that the catalog keeps, None for None.
+    """Return a value as the JSON text that the catalog stores; None for None.
 
     Raises:
         InvalidRequest: more bytes than that.
@@ -62,12 +62,12 @@ def json_value(name: str, value: object, max_bytes: int) -> str | None:
         return None
     data = msgspec.json.encode(value)
     if len(data) > max_bytes:
-        raise InvalidRequest(f"{name} is {len(data)} bytes of JSON, and may be {max_bytes}", path=f"$.{name}")
+        raise InvalidRequest(f"{name} has {len(data)} bytes of JSON; the limit is {max_bytes}", path=f"$.{name}")
     return data.decode()
 
 
 def arguments_text(arguments: dict[str, Any]) -> str:
-    """Arguments as text; the same text for the same arguments."""
+    """Return arguments as text; equal arguments give equal text."""
     return msgspec.json.encode(arguments, order="sorted").decode()
 
 
@@ -85,7 +85,7 @@ def new_job(
     timeout_s: int | None = None,
     not_before_ms: int = 0,
 ) -> JobRecord:
-    """A queued job. It is the twin of those that have its table, kind and arguments."""
+    """Return a queued job. It is equal to jobs with the same table, kind and arguments."""
     digest = hashlib.sha256()
     for part in ("" if table is None else table.table_id, kind.name, arguments):
         digest.update(part.encode() + b"\0")
@@ -109,7 +109,7 @@ def new_job(
 
 
 def job_info(job: JobRecord) -> JobInfo:
-    """A job as it travels."""
+    """Return a job for the API."""
     return JobInfo(
         job_id=job.job_id,
         kind=job.kind,
@@ -138,31 +138,31 @@ def job_info(job: JobRecord) -> JobInfo:
 
 
 def any_value(text: str | None) -> Any:
-    """A value from its JSON text."""
+    """Parse a JSON text."""
     return None if text is None else _ANY.decode(text)
 
 
 def check_range(name: str, value: int, lowest: int, highest: int) -> int:
-    """Return ``value``; raises InvalidRequest when it is outside of the range."""
+    """Return ``value``. Raises InvalidRequest if it is out of range."""
     if not lowest <= value <= highest:
-        raise InvalidRequest(f"{name} is a number from {lowest} to {highest}, not {value}", path=f"$.{name}")
+        raise InvalidRequest(f"{name} must be a number from {lowest} to {highest}, not {value}", path=f"$.{name}")
     return value
 
 
 def job_filter(states: str | None, kinds: str | None, table: str | None) -> JobFilter:
-    """Which jobs a listing is asked for: ``queued,running``, ``compact,recluster``, ``namespace.table``; None: any.
+    """Return the filter of a listing: ``queued,running``, ``compact,recluster``, ``namespace.table``; None: any.
 
     Raises:
-        InvalidRequest: no such state, no table's name; ``details.parameter`` says which.
+        InvalidRequest: no such state, or not a table's name; ``details.parameter`` says which.
     """
     unknown = [state for state in (states.split(",") if states is not None else ()) if state not in STATES]
     if unknown:
-        raise InvalidRequest(f"{unknown[0]!r} is not a state of jobs: {', '.join(STATES)}", parameter="state")
+        raise InvalidRequest(f"{unknown[0]!r} is not a job state: {', '.join(STATES)}", parameter="state")
     namespace, _, name = (table or "").rpartition(".")
     if table is not None and not (namespace and name):
-        raise InvalidRequest(f"{table!r} does not name a table; write namespace.table", parameter="table")
+        raise InvalidRequest(f"{table!r} is not a table's name; write namespace.table", parameter="table")
     if any("\0" in text for text in (kinds or "", table or "")):
-        raise InvalidRequest("a name holds no NUL", parameter="table")
+        raise InvalidRequest("a name cannot contain NUL", parameter="table")
     return JobFilter(
         states=None if states is None else tuple(state for state in STATES if state in states.split(",")),
         kinds=None if kinds is None else tuple(kinds.split(",")),
@@ -174,9 +174,11 @@ _TABLE: Final = "."
 
 
 def require_of_job(request: Request, role: Role, table: str | None) -> None:
-    """Raises as :func:`~lamella.service.access.require`; ``table``: ``namespace.table``, as a job was asked for."""
+    """Check a role on a job's table, ``namespace.table`` as in the request. Raises as
+    :func:`~lamella.service.access.require`.
+    """
     namespace, _, name = (table or "").rpartition(_TABLE)
-    if not namespace:  # of no table, or of a text that names none: nobody learns which but who may do all
+    if not namespace:  # jobs without a table, or with an invalid name, are shown to server admins only
         require(request, role)
     else:
         require(request, role, namespace, name)
@@ -185,10 +187,10 @@ def require_of_job(request: Request, role: Role, table: str | None) -> None:
 def require_new_job(
     request: Request, kind: str, arguments: Mapping[str, Any], priority: int, table: str | None
 ) -> None:
-    """The decision about a job that is asked for, now or by a schedule or policy; raises as :func:`require_of_job`.
+    """Check whether the caller may add a job, now or by a schedule or policy. Raises as :func:`require_of_job`.
 
-    A job runs in a worker, with rights on everything. What could make use of these, or come before the jobs of all
-    others, is asked for by those who have such rights themselves.
+    A worker runs jobs with rights on everything. Jobs that could exploit that, or that have priority over other jobs,
+    can be added only by principals with such rights.
     """
     require_of_job(request, "maintain", table)
     known = job_kinds().get(kind)
@@ -199,7 +201,7 @@ def require_new_job(
 
 
 def require_job(request: Request, role: Role, job: JobInfo) -> None:
-    """As :func:`require_of_job`, for one that is there. Who may not see it learns no more than that it is not."""
+    """Check a role on an existing job's table. For a caller that may not see it, it does not exist."""
     namespace, _, name = (job.table or "").rpartition(_TABLE)
     rights = principal_of(request).rights
     is_seen = rights.may("read", namespace, name) if namespace else rights.may("read")
@@ -209,7 +211,7 @@ def require_job(request: Request, role: Role, job: JobInfo) -> None:
 
 
 def visible_jobs(request: Request, which: JobFilter) -> JobFilter:
-    """Those of them that a request may be shown."""
+    """Limit a listing to the jobs that the caller may see."""
     return msgspec.structs.replace(which, within=decided(request).rights.places("read"))
 
 
@@ -221,7 +223,7 @@ _HIGHEST: Final = (1 << 53) - 1
 
 
 class JobQueue:
-    """Takes requests about jobs, checks them, and asks the catalog."""
+    """Checks requests about jobs, and calls the catalog."""
 
     def __init__(
         self,
@@ -243,7 +245,7 @@ class JobQueue:
         self._settings = settings
 
     def kinds(self) -> JobKindList:
-        """The kinds that are installed here."""
+        """Return the installed job kinds."""
         return JobKindList(
             kinds=tuple(
                 JobKindInfo(
@@ -257,12 +259,12 @@ class JobQueue:
         )
 
     def submit(self, request: SubmitJob, claim: IdempotencyKey) -> StoredResponse:
-        """Have a job done.
+        """Add a job.
 
         Raises:
-            InvalidRequest: the kind, its arguments, a table where it has none or none where it needs one, a number
-                outside of its range.
-            LocationRefused: the job would write where the table may not.
+            InvalidRequest: the kind, its arguments, a table for a kind without one or none for a kind with one, a
+                number out of its range.
+            LocationRefused: the job would write to a location that the table may not use.
             NamespaceNotFound, TableNotFound: the table.
         """
         now_ms = self._clock()
@@ -275,12 +277,14 @@ class JobQueue:
         return sealed
 
     def claim(self, request: ClaimJob) -> ClaimAnswer | None:
-        """The job that a worker gets; None: there is nothing to do. Raises InvalidRequest."""
+        """Return a job for a worker; None if nothing is due. Raises InvalidRequest."""
         if not (0 < len(request.worker) <= _LONGEST_WORKER and request.worker.isprintable()):
-            raise InvalidRequest(f"worker is a text of 1 to {_LONGEST_WORKER} characters that says who works")
+            raise InvalidRequest(
+                f"worker must be a text of 1 to {_LONGEST_WORKER} characters that identifies the worker"
+            )
         token = _token(request.lease_token)
         if request.kinds is not None and not request.kinds:
-            raise InvalidRequest("kinds names the kinds of jobs that the worker does, or is left out", path="$.kinds")
+            raise InvalidRequest("kinds must name the job kinds that the worker runs, or be left out", path="$.kinds")
         now_ms = self._clock()
         found = self._catalog.claim_job(
             worker=request.worker,
@@ -303,7 +307,7 @@ class JobQueue:
         )
 
     def heartbeat(self, job_id: str, request: Heartbeat) -> HeartbeatAnswer:
-        """Note what a worker tells; raises InvalidRequest, JobNotFound, JobLeaseLost."""
+        """Store a worker's report. Raises InvalidRequest, JobNotFound, JobLeaseLost."""
         now_ms = self._clock()
         until_ms = now_ms + self._lease_ms(request.lease_s)
         report = self._report(request.progress, request.checkpoint, request.log)
@@ -313,7 +317,7 @@ class JobQueue:
         return HeartbeatAnswer(lease_expires_ms=until_ms, cancel_requested=job.cancel_requested)
 
     def finish(self, job_id: str, request: FinishJob) -> JobInfo:
-        """End an attempt; raises InvalidRequest, JobNotFound, JobLeaseLost."""
+        """End an attempt. Raises InvalidRequest, JobNotFound, JobLeaseLost."""
         now_ms, canonical = self._clock(), _id(job_id)
         max_bytes = self._settings.job_value_bytes
         retry_at_ms = None
@@ -333,19 +337,19 @@ class JobQueue:
         return job_info(job)
 
     def cancel(self, job_id: str) -> JobInfo:
-        """Raises JobNotFound, JobFinished."""
+        """Cancel a job. Raises JobNotFound, JobFinished."""
         return job_info(self._catalog.cancel_job(_id(job_id), now_ms=self._clock()))
 
     def retry(self, job_id: str) -> JobInfo:
-        """Raises JobNotFound, JobRunning, JobFinished."""
+        """Queue a job again. Raises JobNotFound, JobRunning, JobFinished."""
         return job_info(self._catalog.retry_job(_id(job_id), now_ms=self._clock()))
 
     def get(self, job_id: str) -> JobInfo:
-        """Raises JobNotFound."""
+        """Return a job. Raises JobNotFound."""
         return job_info(self._catalog.job(_id(job_id)))
 
     def list(self, which: JobFilter, *, page_size: int, page_token: str | None) -> JobList:
-        """Part of the jobs, newest first; raises InvalidPageToken."""
+        """Return a page of jobs, newest first. Raises InvalidPageToken."""
         scope = msgspec.json.encode(which).decode()
         before_id = None if page_token is None else self._tokens.read_id(page_token, _OF, scope)
         found = self._catalog.jobs(which, before_id=before_id, limit=page_size + 1)
@@ -357,9 +361,9 @@ class JobQueue:
         )
 
     def log(self, job_id: str, *, after: int, limit: int) -> JobLog:
-        """Lines of a job's log; raises JobNotFound."""
+        """Return lines of a job's log. Raises JobNotFound."""
         canonical = _id(job_id)
-        # The state first: lines that come with the end of a job are there when its state says that it is over.
+        # The state is read first: if it says that the job has ended, the log has its last lines.
         state = self._catalog.job(canonical).state
         lines = self._catalog.job_lines(canonical, after=after, limit=limit)
         return JobLog(state=state, lines=tuple(lines), after=lines[-1].number if lines else after)
@@ -367,7 +371,7 @@ class JobQueue:
     def _job(self, request: SubmitJob, now_ms: int) -> JobRecord:
         kind = job_kind_named(request.kind)
         if kind.needs_table != (request.table is not None):
-            needs = "is about a table" if kind.needs_table else "is not about a table"
+            needs = "needs a table" if kind.needs_table else "takes no table"
             raise InvalidRequest(f"a job of kind {kind.name!r} {needs}", path="$.table")
         checked = check_arguments(kind, request.arguments)
         arguments = arguments_text(checked)
@@ -396,13 +400,13 @@ class JobQueue:
     def _table(self, name: str) -> TableRecord:
         namespace, dot, table = name.rpartition(".")
         if not (namespace and dot and table):
-            raise InvalidRequest(f"{name!r} does not name a table; write namespace.table", path="$.table")
+            raise InvalidRequest(f"{name!r} is not a table's name; write namespace.table", path="$.table")
         return self._catalog.table(namespace, table)
 
     def _report(self, progress: Progress | None, checkpoint: object, log: tuple[JobLine, ...]) -> JobReport:
         max_bytes = self._settings.job_value_bytes
         if len(log) > _MAX_LINES_SENT:
-            raise InvalidRequest(f"log has at most {_MAX_LINES_SENT} lines at once, not {len(log)}", path="$.log")
+            raise InvalidRequest(f"log takes at most {_MAX_LINES_SENT} lines at once, not {len(log)}", path="$.log")
         for line in log:
             check_range("log[...].number", line.number, 1, _HIGHEST)
             check_range("log[...].at_ms", line.at_ms, 0, _HIGHEST)
@@ -416,10 +420,10 @@ class JobQueue:
     def _retry_ms(self, job_id: str, retry_after_s: float | None) -> int:
         if retry_after_s is not None:
             if not 0 <= retry_after_s <= LONGEST_S:
-                raise InvalidRequest(f"retry_after_s is from 0 to {LONGEST_S}", path="$.retry_after_s")
+                raise InvalidRequest(f"retry_after_s must be from 0 to {LONGEST_S}", path="$.retry_after_s")
             return int(retry_after_s * 1000)
         attempts = self._catalog.job(job_id).attempts
-        # The exponent is capped: the longest wait is reached long before.
+        # The exponent is capped: the longest delay is reached long before.
         wait_s = self._settings.job_retry_s * 2.0 ** min(max(attempts - 1, 0), 40)
         return int(min(wait_s, self._settings.job_retry_max_s) * 1000)
 
@@ -442,7 +446,7 @@ def _token(text: str) -> str:
 
 
 def _line_text(text: str) -> str:
-    """What the log keeps of a line: PostgreSQL holds no NUL, and nobody reads what is longer than a screen."""
+    """Return the stored text of a line: without NUL, which PostgreSQL cannot store, and cut to a readable length."""
     clean = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return clean if len(clean) <= _MAX_CHARACTERS else clean[:_MAX_CHARACTERS] + "…"
 

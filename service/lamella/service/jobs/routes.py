@@ -41,7 +41,7 @@ _MAX_NUMBER: Final = (1 << 53) - 1
 
 
 class JobRoutes:
-    """What people and programs ask of jobs."""
+    """Routes for people and programs that use jobs."""
 
     def __init__(self, *, readers: Threads, mutations: Mutations, jobs: JobQueue, page_size_max: int) -> None:
         self._readers = readers
@@ -96,7 +96,7 @@ class JobRoutes:
         return json_response(await self._of(request, "maintain", again))
 
     async def _of(self, request: Request, role: Role, work: Callable[[JobInfo], _Answer]) -> _Answer:
-        """Do something with the job in the path, for one who may."""
+        """Run ``work`` on the job in the path, if the caller has the role."""
         job_id = request.path_params["job_id"]
 
         def done() -> _Answer:
@@ -125,7 +125,7 @@ _FINISH: Final = msgspec.json.Decoder(FinishJob)
 
 
 class WorkerRoutes:
-    """Take a job, tell of it, end it; ask for what is due."""
+    """Routes for workers: claim a job, report on it, end it; add what is due."""
 
     def __init__(self, *, readers: Threads, due: DueJobs, jobs: JobQueue) -> None:
         self._readers = readers
@@ -168,7 +168,7 @@ _POLICY: Final = msgspec.json.Decoder(Policy)
 
 
 class ScheduleRoutes:
-    """Set, look at and drop them."""
+    """Routes that set, return and delete schedules and policies."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, mutations: Mutations, schedules: Schedules, policies: Policies

@@ -1,4 +1,4 @@
-"""Schedules of tables, when they are due, and all that is due now."""
+"""Schedules of tables: when they are due. Also runs everything that is due now."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def next_every(every_s: int, last_ms: int, now_ms: int) -> int:
-    """The first time after now that is a whole number of intervals behind ``last_ms``."""
+    """Return the first time after now that is a whole number of intervals after ``last_ms``."""
     step_ms = every_s * 1000
     return last_ms + max(1, (now_ms - last_ms) // step_ms + 1) * step_ms
 
 
 def next_cron(cron: str, time_zone: str, now_ms: int) -> int:
-    """The first time after now that a cron expression names.
+    """Return the first time after now that a cron expression names.
 
-    Around a change of the clocks it is as in Debian's cron: what stands in the hour that is left out runs right after
-    it, and what stands in the hour that comes twice runs once.
+    When the clocks change, it works as in Debian's cron: a time in the skipped hour runs right after it, and a time in
+    the repeated hour runs once.
 
     Raises:
-        InvalidRequest: not five fields of cron, a time zone that there is not, or a time that never comes.
+        InvalidRequest: not five fields of cron, an unknown time zone, or a time that never comes.
     """
     found = zone(time_zone)
     if found is None:
         raise InvalidRequest(f"there is no time zone {time_zone!r}", path="$.time_zone")
     if len(cron.split()) != 5:
-        raise InvalidRequest(f"{cron!r} is not the five fields of a cron expression", path="$.cron")
+        raise InvalidRequest(f"{cron!r} does not have the five fields of a cron expression", path="$.cron")
     now = (_EPOCH + dt.timedelta(milliseconds=now_ms)).astimezone(found)
     try:
         at = next(CronSim(cron, now))
     except CronSimError as error:
         raise InvalidRequest(f"{cron!r} is not a cron expression: {error}", path="$.cron") from error
     except StopIteration as error:
-        raise InvalidRequest(f"{cron!r} is a time that never comes", path="$.cron") from error
+        raise InvalidRequest(f"{cron!r} never occurs", path="$.cron") from error
     return (at.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
@@ -62,7 +62,7 @@ _LONGEST_CRON: Final = 255
 
 
 class Schedules:
-    """Makes schedules, and asks for what is due by them."""
+    """Manages schedules, and adds the jobs that are due."""
 
     def __init__(
         self, catalog: Catalog, rules: LocationRules, ids: Ids, clock: Callable[[], int], settings: Settings
@@ -74,18 +74,18 @@ class Schedules:
         self._settings = settings
 
     def put(self, table: TableRecord, name: str, request: PutSchedule) -> ScheduleInfo:
-        """Make or replace a schedule; its first time is after now.
+        """Create or replace a schedule; its first time is in the future.
 
         Raises:
-            InvalidRequest: the name, the kind, its arguments, the times, a number outside of its range.
-            LocationRefused: its jobs would write where the table may not.
+            InvalidRequest: the name, the kind, its arguments, the times, a number out of its range.
+            LocationRefused: its jobs would write to a location that the table may not use.
             TableNotFound: it was dropped meanwhile.
         """
         now_ms = self._clock()
         check_name("schedule", name)
         kind = job_kind_named(request.kind)
         if not kind.needs_table:
-            raise InvalidRequest(f"a job of kind {kind.name!r} is not about a table", path="$.kind")
+            raise InvalidRequest(f"a job of kind {kind.name!r} takes no table", path="$.kind")
         if (request.every_s is None) == (request.cron is None):
             raise InvalidRequest("give exactly one of every_s and cron", path="$")
         if request.every_s is not None:
@@ -122,24 +122,24 @@ class Schedules:
         return _info(self._catalog.put_schedule(schedule))
 
     def list(self, table: TableRecord) -> ScheduleList:
-        """The schedules of a table, by name."""
+        """Return the schedules of a table, by name."""
         return ScheduleList(schedules=tuple(_info(each) for each in self._catalog.schedules(table.table_id)))
 
     def get(self, table: TableRecord, name: str) -> ScheduleInfo:
-        """Raises ScheduleNotFound."""
+        """Return a schedule. Raises ScheduleNotFound."""
         for each in self._catalog.schedules(table.table_id):
             if each.name == name:
                 return _info(each)
         raise ScheduleNotFound(f"the table has no schedule {name!r}", schedule=name)
 
     def drop(self, table: TableRecord, name: str, claim: IdempotencyKey) -> StoredResponse:
-        """Raises ScheduleNotFound. Jobs that it asked for stay."""
+        """Delete a schedule; the jobs that it added stay. Raises ScheduleNotFound."""
         sealed = claim.seal(204)
         self._catalog.drop_schedule(table.table_id, name, remember=sealed.stored)
         return sealed
 
     def fire(self, due: DueSchedule) -> AddedJob | None:
-        """Ask for the job of a schedule whose time has come; None: another did."""
+        """Add the job of a due schedule; None if another process did."""
         now_ms, schedule = self._clock(), due.schedule
         table = self._catalog.table_by_id(schedule.table_id)
         attempts = self._settings.job_max_attempts if schedule.max_attempts is None else schedule.max_attempts
@@ -186,7 +186,7 @@ def _info(schedule: ScheduleRecord) -> ScheduleInfo:
     )
 
 
-#: Schedules and policies that one request looks at.
+#: Most schedules and policies in one request.
 _SCHEDULES: Final = 100
 _POLICIES: Final = 20
 _FORGET_EVERY_MS: Final = 600_000
@@ -194,7 +194,7 @@ _FORGET_AT_ONCE: Final = 1_000
 
 
 class DueJobs:
-    """Asked by workers, as often as they like and however many of them at once."""
+    """Runs what is due. Workers call it as often as they like, several at once."""
 
     def __init__(
         self,
@@ -216,9 +216,9 @@ class DueJobs:
         self._forget_at_ms = 0
 
     def run(self) -> DueAnswer:
-        """Enqueue what is due, for a few seconds at most.
+        """Add the jobs that are due, for a few seconds at most.
 
-        A schedule or policy that cannot be looked at now does not hold up the others. Raises Unavailable.
+        A schedule or policy that fails does not delay the others. Raises Unavailable.
         """
         scheduled, more_schedules = self._fire_schedules()
         asked, more_policies = self._check_policies()
@@ -261,7 +261,7 @@ class DueJobs:
         return made, len(due) == _POLICIES
 
     def _forget(self) -> None:
-        """Some at a time, so that no transaction holds the database for long."""
+        """Delete some rows at a time, so that no transaction locks the database for long."""
         now_ms = self._clock()
         if now_ms < self._forget_at_ms:
             return
