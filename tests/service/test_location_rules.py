@@ -261,7 +261,7 @@ def test_a_clean_up_deletes_nothing_where_the_table_may_not_be(own_world: World)
     assert not (folder / "sales" / "x.parquet").exists()
     assert (folder / "secret" / "x.parquet").exists()
     left = {each["location"]: each["reason"] for each in answer.json()["left"]}
-    assert "may use nothing" in left[f"file://{folder}/secret/x.parquet"]
+    assert "may not use its location" in left[f"file://{folder}/secret/x.parquet"]
 
 
 def test_what_was_condemned_before_there_were_rules_is_not_deleted(own_world: World) -> None:

@@ -252,7 +252,7 @@ def test_policies_decide_what_is_found_and_their_arguments_what_is_done(world: W
         Finding(
             code="not_indexed",
             severity="warn",
-            text="Index 'by_s' does not know 3 of 3 blocks, which are read.",
+            text="Index 'by_s' does not cover 3 of 3 blocks, which are read.",
             remedy=Remedy(kind="index_refresh", arguments={"index": "by_s"}),
         ),
     )

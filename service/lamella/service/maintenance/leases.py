@@ -1,4 +1,4 @@
-"""Leases: what a reader or job holds while it needs a snapshot's files for long."""
+"""Leases: protect a snapshot's files while a reader or job needs them for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_OWNER = 255
 
 
 class Leases:
-    """Takes, renews and ends leases; none outlives ``longest_s`` without being renewed."""
+    """Creates, renews and ends leases; none lasts longer than ``longest_s`` without being renewed."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Leases:
         self._longest_s = longest_s
 
     def take(self, record: TableRecord, request: LeaseRequest) -> LeaseInfo:
-        """Hold a snapshot from now on.
+        """Lease a snapshot.
 
         Raises:
-            InvalidRequest: no such time, or an owner that is no short text.
+            InvalidRequest: an invalid duration or owner.
             SnapshotNotFound, SnapshotExpired: the snapshot is not in the history.
-            QuotaExceeded: the table has as many leases as it may have.
+            QuotaExceeded: the table has the maximum number of leases.
         """
         owner = request.owner
         if not (0 < len(owner) <= _LONGEST_OWNER and owner.isprintable()):
-            raise InvalidRequest(f"owner is a text of 1 to {_LONGEST_OWNER} characters that says who reads")
+            raise InvalidRequest(f"owner must be a text of 1 to {_LONGEST_OWNER} characters that identifies the reader")
         now_ms = self._clock()
         pointer = self._history.pointer(record, snapshot_id=request.snapshot_id)
         entry = self._catalog.snapshot(record.table_id, pointer.snapshot_id)
@@ -63,7 +63,7 @@ class Leases:
         return _info(lease)
 
     def renew(self, record: TableRecord, lease_id: str, request: RenewRequest) -> LeaseInfo:
-        """Hold on; raises InvalidRequest, LeaseNotFound (also when it ran out)."""
+        """Extend a lease. Raises InvalidRequest, LeaseNotFound (also for an expired lease)."""
         now_ms = self._clock()
         found = self._found(record, lease_id, now_ms)
         until_ms = now_ms + self._ttl_ms(request.ttl_s)
@@ -77,11 +77,11 @@ class Leases:
         )
 
     def release(self, record: TableRecord, lease_id: str) -> None:
-        """End a lease; one that is not there is no error."""
+        """End a lease; a missing one is no error."""
         self._catalog.release_lease(record.table_id, lease_id)
 
     def list(self, record: TableRecord) -> LeaseList:
-        """The leases that have not run out, oldest first."""
+        """Return the leases that have not expired, oldest first."""
         found = self._catalog.leases(record.table_id, now_ms=self._clock())
         return LeaseList(leases=tuple(_info(lease) for lease in found))
 
@@ -93,11 +93,13 @@ class Leases:
         for lease in self._catalog.leases(record.table_id, now_ms=now_ms):
             if lease.lease_id == canonical:
                 return lease
-        raise LeaseNotFound(f"the table has no lease {lease_id!r}, or it ran out", lease_id=lease_id)
+        raise LeaseNotFound(f"the table has no lease {lease_id!r}, or it has expired", lease_id=lease_id)
 
     def _ttl_ms(self, ttl_s: int) -> int:
         if not 1 <= ttl_s <= self._longest_s:
-            raise InvalidRequest(f"ttl_s is a number from 1 to {self._longest_s}, not {ttl_s}; leases can be renewed")
+            raise InvalidRequest(
+                f"ttl_s must be a number from 1 to {self._longest_s}, not {ttl_s}; leases can be renewed"
+            )
         return ttl_s * 1000
 
 

@@ -34,7 +34,7 @@ _RENEW: Final = msgspec.json.Decoder(RenewRequest)
 
 
 class MaintenanceRoutes:
-    """Clean up; take, renew, list and end leases."""
+    """Routes that clean up, and create, renew, list and end leases."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, maintainers: Threads, leases: Leases, vacuum: Vacuum
@@ -112,12 +112,12 @@ class MaintenanceRoutes:
 
 
 _REQUEST = msgspec.json.Decoder(VerifyRequest)
-#: Verifications at work at once in a process; others wait, so that they do not take the prunes' threads.
+#: Concurrent verifications in a process; others wait, so that they do not use up the prunes' threads.
 _AT_ONCE: Final = 2
 
 
 class VerifyRoutes:
-    """Verify a table, part by part."""
+    """Routes that verify a table, part by part."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, verifications: Verifications) -> None:
         self._catalog = catalog

@@ -1,6 +1,6 @@
-"""How tables are: measured in the background, one table at a time, with findings of what should be done.
+"""Table health: measured in the background, one table at a time, with findings of what should be done.
 
-To measure a large table takes seconds, so pages look at what is known (:meth:`TableHealths.peek`) and come back.
+Measuring a large table takes seconds, so pages show what is known (:meth:`TableHealths.peek`) and reload.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import Policy, Rule
 
-#: What can be found.
+#: Codes of findings.
 FindingCode = Literal["small_blocks", "depth", "depth_growing", "not_indexed", "retention", "no_cluster_key"]
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """The job that helps: its kind and its arguments, as :class:`~lamella.snapshot.wire.SubmitJob` takes them."""
+    """The job that helps: its kind and arguments, as in :class:`~lamella.snapshot.wire.SubmitJob`."""
 
     kind: str
     arguments: dict[str, Any] = {}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that should be done for a table. ``text``: one sentence with the figures.
+    """Something that should be done for a table. ``text``: one sentence with the values.
 
     ``remedy`` None: no job does it, or its kind is not installed here.
     """
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index in use knows of the blocks; see :class:`~lamella.snapshot.wire.Coverage`."""
+    """Which blocks an index in use covers; see :class:`~lamella.snapshot.wire.Coverage`."""
 
     name: str
     kind: str
@@ -58,12 +58,12 @@ class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a table was at a snapshot, measured at ``measured_ms``.
+    """The health of a table at a snapshot, measured at ``measured_ms``.
 
-    ``small_blocks``: blocks that compaction would not leave alone. ``average_depth``: in how many blocks a value of the
-    cluster key lies (None: there is no key); ``depth_day_ago``, ``depth_week_ago``: what it was then on the same key
-    (None: no snapshot of then is in the history, or it had another key). ``expired_snapshots``: how many a vacuum would
-    expire now. ``missing``: by the name of a member, why it could not be measured; such a member is None, or empty.
+    ``small_blocks``: blocks that compaction would rewrite. ``average_depth``: the average number of blocks that contain
+    a value of the cluster key (None: no key); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
+    key (None: no snapshot of that time is in the history, or it had another key). ``expired_snapshots``: how many a
+    vacuum would expire now. ``missing``: by member, why it could not be measured; such a member is None, or empty.
     """
 
     table_id: str
@@ -88,25 +88,25 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
 
 
-#: Every load leaves some small blocks behind; these are more than that, and enough for a job to be worth its start.
+#: Every load leaves some small blocks; these are more than that, and enough to be worth a job.
 _SMALL_BLOCKS: Final = 32
 _SMALL_SHARE: Final = 0.1
-#: Twice what reclustering aims at: it would about halve what a look-up reads.
+#: Twice the target of reclustering, which would about halve what a look-up reads.
 _DEPTH: Final = 4.0
-#: How much deeper than before: less comes and goes with single loads.
+#: Growth of the depth that is reported: single loads cause less.
 _GROWTH: Final = 1.5
 _GROWTH_LEAST: Final = 0.5
-#: Blocks that an index does not know are read: a twentieth is noticed, half makes it of little use.
+#: Blocks that an index does not cover are read: a twentieth is noticeable, half makes it of little use.
 _NOT_INDEXED_SHARE: Final = 0.05
 _NOT_INDEXED_MUCH: Final = 0.5
-#: A daily vacuum of a table that is committed to every half hour leaves half of these.
+#: With a daily vacuum, a table with a commit every half hour has half of these.
 _EXPIRED: Final = 100
-#: Of smaller tables a prune reads little, however they are laid out.
+#: A prune of a smaller table reads little, however it is clustered.
 _LARGE_BLOCKS: Final = 1_000
 
 
 def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tuple[Finding, ...]:
-    """What the figures say, the gravest first. ``has_filters``: filters of the table were recorded."""
+    """Return the findings, the most severe first. ``has_filters``: filters of the table were recorded."""
     found = [
         *_small_blocks(health, policy),
         *_depth(health, policy),
@@ -124,7 +124,7 @@ def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     rule = policy.compact
     own = None if rule is None else rule.small_blocks
     if small >= own if own is not None else small >= max(_SMALL_BLOCKS, _SMALL_SHARE * blocks):
-        text = f"{small:,} of {blocks:,} blocks are smaller than compaction leaves them."
+        text = f"{small:,} of {blocks:,} blocks are smaller than compaction makes them."
         yield Finding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
 
 
@@ -136,11 +136,11 @@ def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     least = _DEPTH if rule is None or rule.average_depth is None else rule.average_depth
     remedy = _job("recluster", rule)
     if depth >= least:
-        text = f"A value of the cluster key lies in {depth:.1f} blocks on average; {least:g} or more are too many."
+        text = f"A value of the cluster key is in {depth:.1f} blocks on average; {least:g} or more are too many."
         yield Finding(code="depth", severity="warn", text=text, remedy=remedy)
     for before, when in ((health.depth_week_ago, "a week ago"), (health.depth_day_ago, "a day ago")):
         if before is not None and depth >= before * _GROWTH and depth - before >= _GROWTH_LEAST:
-            text = f"A value of the cluster key lies in {depth:.1f} blocks on average; {when} it was {before:.1f}."
+            text = f"A value of the cluster key is in {depth:.1f} blocks on average; {when} it was {before:.1f}."
             yield Finding(code="depth_growing", severity="info", text=text, remedy=remedy)
             return
 
@@ -158,7 +158,7 @@ def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[Finding]:
     yield Finding(
         code="not_indexed",
         severity="warn" if own is not None or share >= _NOT_INDEXED_MUCH else "info",
-        text=f"Index {index.name!r} does not know {index.not_indexed:,} of {index.blocks:,} blocks, which are read.",
+        text=f"Index {index.name!r} does not cover {index.not_indexed:,} of {index.blocks:,} blocks, which are read.",
         remedy=_job("index_refresh", rule, {"index": index.name}),
     )
 
@@ -176,21 +176,21 @@ def _retention(health: TableHealth, policy: Policy) -> Iterator[Finding]:
 
 def _no_key(health: TableHealth) -> Iterator[Finding]:
     if not health.cluster_key and health.block_count is not None and health.block_count >= _LARGE_BLOCKS:
-        text = f"The table has {health.block_count:,} blocks, is asked with filters, and has no cluster key."
+        text = f"The table has {health.block_count:,} blocks and is queried with filters, but has no cluster key."
         yield Finding(code="no_cluster_key", severity="info", text=text)
 
 
 def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = None) -> Remedy | None:
-    """The job as the policy would ask for it."""
+    """Return the job as the policy would add it."""
     if kind not in job_kinds():
         return None
     return Remedy(kind=kind, arguments={**({} if rule is None else rule.arguments), **(arguments or {})})
 
 
-#: Tables of which the figures are kept, and that wait to be measured.
+#: Tables whose health is cached, and tables that wait to be measured.
 _MAX_KEPT: Final = 1_000
 _MAX_WAITING: Final = 1_000
-#: Retention and what was a day ago change although the snapshot does not.
+#: Retention and the comparison with a day ago change even if the snapshot does not.
 _FRESH_MS: Final = 300_000
 _DAY_MS: Final = 86_400_000
 _LOG: Final = logging.getLogger("lamella.health")
@@ -199,26 +199,28 @@ _T = TypeVar("_T")
 
 
 class _Parts:
-    """Members that could be measured, and why others could not."""
+    """The values that could be measured, and why others could not."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     def measure(self, names: Sequence[str], look: Callable[[], tuple[Any, ...]]) -> None:
-        """Some members at once, which fail together."""
+        """Measure some members together; they fail together."""
         try:
             with trusted_manifests():
                 self.values.update(zip(names, look(), strict=True))
         except LamellaError as error:
             self.missing.update(dict.fromkeys(names, error.message))
-        except Exception as error:  # a mistake of ours: the rest is shown all the same, and pages do not wait for it
-            _LOG.warning("the health of a table could not be measured", exc_info=error)
+        except (
+            Exception
+        ) as error:  # a bug in the service: the other values are shown, and pages do not wait for this one
+            _LOG.warning("table health could not be measured", exc_info=error)
             self.missing.update(dict.fromkeys(names, "the service failed; its log has the reason"))
 
 
 class TableHealths:
-    """Measures tables. ``clock`` gives Unix milliseconds."""
+    """Measures tables. ``clock`` returns Unix milliseconds."""
 
     def __init__(
         self,
@@ -237,14 +239,14 @@ class TableHealths:
         self._held: OrderedDict[str, TableHealth] = OrderedDict()
         self._waiting: dict[str, tuple[str, Future[TableHealth]]] = {}
         self._thread: ThreadPoolExecutor | None = None
-        # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
+        # By snapshot, which never changes: the key and the depth on it. Only the measuring thread uses it.
         self._depths: OrderedDict[str, tuple[int | None, float | None]] = OrderedDict()
 
     def peek(self, record: TableRecord) -> TableHealth | None:
-        """What is known of a table; waits for nothing.
+        """Return what is known of a table, without waiting.
 
-        When that is nothing, or older than the table's snapshot or a few minutes, the table is measured soon. Until
-        then it is what was known before, perhaps of an earlier snapshot (``snapshot_id``).
+        If nothing is known, or it is of an older snapshot or a few minutes old, the table is measured soon. Until then
+        the old values are returned, perhaps of an earlier snapshot (``snapshot_id``).
         """
         held = self._known(record.table_id)
         if not self._is_fresh(held, record):
@@ -252,14 +254,14 @@ class TableHealths:
         return held
 
     def get(self, record: TableRecord) -> TableHealth:
-        """The figures of a table as ``record`` has it; waits for them. What fails is left out of them."""
+        """Measure a table as of ``record`` and wait for the result. Values that fail are left out."""
         held = self._known(record.table_id)
         if held is not None and self._is_fresh(held, record):
             return held
         return self._ask(record, must=True).result()
 
     def close(self) -> None:
-        """End the thread, once it is done with the table that it is at."""
+        """Stop the thread after the current table."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
 
@@ -275,14 +277,14 @@ class TableHealths:
         return held is not None and is_same and self._clock() - held.measured_ms < _FRESH_MS
 
     def _ask(self, record: TableRecord, *, must: bool = False) -> Future[TableHealth]:
-        """Have a table measured, unless somebody did. Without ``must`` it may be left out where too many wait."""
+        """Queue a table for measuring, unless it is queued. Without ``must`` it is skipped if too many wait."""
         with self._lock:
             waiting = self._waiting.get(record.table_id)
             if waiting is not None and (not must or waiting[0] == record.pointer.snapshot_id):
                 return waiting[1]
             if not must and len(self._waiting) >= _MAX_WAITING:
                 return Future()
-            if self._thread is None:  # made when it is needed, so that a fork before that does no harm
+            if self._thread is None:  # created when needed, so that a fork before that does no harm
                 self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
             future = self._thread.submit(self._measure_and_keep, record)
             self._waiting[record.table_id] = (record.pointer.snapshot_id, future)
@@ -373,7 +375,7 @@ class TableHealths:
         return sum(decision.expires for decision in self._vacuum.foreseen(record, kept))
 
     def _depth_then(self, pointer: SnapshotPointer, kept: Sequence[HistoryEntry], at_ms: int) -> float | None:
-        """The depth at an earlier time on the key of now; ``kept``: the history, the newest first."""
+        """Return the depth at an earlier time on the current key; ``kept``: the history, the newest first."""
         then = next((entry for entry in kept if entry.pointer.timestamp_ms <= at_ms), None)
         if then is None or (then.until_ms is not None and then.until_ms <= at_ms):
             return None
@@ -381,7 +383,7 @@ class TableHealths:
         return depth if key_id == self._depth(pointer)[0] else None
 
     def _depth(self, pointer: SnapshotPointer) -> tuple[int | None, float | None]:
-        """The number of a snapshot's cluster key, and the average depth of its blocks on it; None: it has none."""
+        """Return the id of a snapshot's cluster key, and the average depth of its blocks on it; None without a key."""
         found = self._depths.get(pointer.snapshot_id)
         if found is None:
             key = self._warehouse.head(pointer).cluster_key

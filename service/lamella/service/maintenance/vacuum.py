@@ -1,4 +1,4 @@
-"""Vacuum: snapshots expire in the catalog; then what no snapshot needs is marked, checked once more, and deleted."""
+"""Vacuum: expires snapshots in the catalog, then marks what no snapshot needs, checks again, and deletes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from lamella.snapshot.vacuum import (
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotFate, VacuumAnswer, VacuumRequest
 
-#: So many objects are named in one answer; the others are only counted.
+#: Most objects named in one answer; the others are only counted.
 NAMED: Final = 20
 _OF: Final = "this table's vacuum"
 
 
 class VacuumReport:
-    """Counts while a clean-up is at work."""
+    """Counts during a clean-up."""
 
     def __init__(self, *, executed: bool, before_ms: int) -> None:
         self._executed = executed
@@ -54,7 +54,7 @@ class VacuumReport:
         self.tables: list[str] = []
 
     def stays(self, found: Found) -> None:
-        """Count an object that is not garbage."""
+        """Count an object that is in use."""
         self._others[found.verdict] = self._others[found.verdict].plus(found.size_bytes)
         if found.verdict == "unknown" and len(self._unknowns) < NAMED:
             self._unknowns.append(found.location)
@@ -64,12 +64,12 @@ class VacuumReport:
         self._garbage[kind] = self._garbage.get(kind, Tally()).plus(size_bytes)
 
     def is_left(self, location: str, reason: str) -> None:
-        """Note an object that nothing needs and that stays all the same."""
+        """Report an object that nothing uses and that is not deleted."""
         if len(self._left) < NAMED:
             self._left.append(LeftObject(location=location, reason=reason))
 
     def decided(self, decisions: tuple[Decision, ...], expired: set[int] | None) -> None:
-        """Note what becomes of the snapshots; ``expired``: those that really went (None: nothing was done)."""
+        """Report the decision for each snapshot; ``expired``: those that were expired (None: dry run)."""
         fates = []
         for decision in decisions:
             expires, reason = decision.expires, decision.reason
@@ -87,7 +87,7 @@ class VacuumReport:
         self.fates = tuple(fates)
 
     def answer(self, *, next_page_token: str | None) -> VacuumAnswer:
-        """All of it; None: this was the last part."""
+        """Return the answer; without a token this was the last part."""
         return VacuumAnswer(
             executed=self._executed,
             before_ms=self._before_ms,
@@ -104,12 +104,15 @@ class VacuumReport:
 
 
 def write_token(tokens: PageTokens, location: str, folder: str) -> str:
-    """The token for the part behind a location in a folder."""
+    """Return the token for the part after a location in a folder."""
     return tokens.write(location.encode(), _OF, folder)
 
 
 def read_token(tokens: PageTokens, token: str, folder: str) -> str:
-    """The location that a part goes on behind; raises InvalidPageToken for no token, or one of another folder."""
+    """Return the location after which a part starts.
+
+    Raises InvalidPageToken for an invalid token, or another folder's.
+    """
     location = tokens.read(token, _OF, folder).decode("utf-8", "replace")
     if not location.startswith(folder + "/"):
         raise no_token(_OF)
@@ -120,9 +123,9 @@ def _count(tally: Tally) -> ObjectCount:
     return ObjectCount(**msgspec.structs.asdict(tally))
 
 
-_UNNAMED: Final = "it is gone, so nothing says which external files only this snapshot had; they stay"
-_OUTSIDE: Final = "it lies where the table may use nothing (any more), so it is not the table's to delete"
-_FOLLOWED: Final = "the table follows a source, whose files are not Lamella's to delete; they stay"
+_UNNAMED: Final = "its manifest is missing, so the external files of this snapshot alone are unknown; they stay"
+_OUTSIDE: Final = "the table may not use its location (any more), so the file is not the table's to delete"
+_FOLLOWED: Final = "the table follows a source, whose files do not belong to Lamella; they stay"
 
 
 class ExternalBlocks:
@@ -134,7 +137,8 @@ class ExternalBlocks:
         self._store = store
 
     def needed(self, *, without: AbstractSet[str] = frozenset()) -> BlockSet:
-        """The blocks of all snapshots of all tables, except those snapshots; dropped tables count until their end.
+        """Return the blocks of all snapshots of all tables, except those snapshots; dropped tables count until their
+        purge.
 
         Raises:
             ManifestError, HashMismatch, UnsupportedFormat, StoreError: one of them cannot be read.
@@ -161,7 +165,7 @@ class ExternalBlocks:
         now_ms: int,
         half_deleted: bool = False,
     ) -> list[SweepMark]:
-        """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
+        """Return the files that only the snapshots ``gone`` use and that are still the registered files.
 
         Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
         of the snapshots' manifests.
@@ -201,28 +205,28 @@ class ExternalBlocks:
                         yield from self._warehouse.segment(ref).blocks
                         seen.add(ref.segment_id)
             except ObjectNotFound:
-                # It left the history, so from then on another clean-up may delete it.
+                # It is out of the history, so another clean-up may delete it at any time.
                 if report is not None:
                     report.is_left(entry.pointer.manifest.location, _UNNAMED)
 
     def _is_inside(self, location: str) -> bool:
-        """What is below the warehouse belongs to its tables, whose own clean-up knows it by its name."""
+        """Return whether a location is in the warehouse: the clean-ups of tables handle those files."""
         return location.startswith(self._warehouse.table_location(""))
 
     def _changed(self, block: Block) -> str | None:
-        """Why the file must stay; None: it may go; empty: it is gone."""
+        """Return why the file must stay; None: it may be deleted; empty: it is deleted already."""
         if block.content_id is None:
-            return "it is not known whether this is the file that was registered"
+            return "it is unknown whether this is the file that was registered"
         try:
             stat = self._store.stat(block.location)
         except ObjectNotFound:
             return ""
         if stat.content_id != block.content_id:
-            return "another file has taken the place of the one that was registered"
+            return "another file has replaced the registered one"
         return None
 
 
-#: So many objects are deleted in one request to the store.
+#: Most objects in one delete request to the store.
 BATCH: Final = 1_000
 _EXTERNAL: Final = "external"
 
@@ -230,8 +234,8 @@ _EXTERNAL: Final = "external"
 class Sweep:
     """One table's deletions in one part of a clean-up; without ``execute`` they are only counted.
 
-    ``root``: its folder. ``doomed``: it is a dropped table of which nothing is needed.
-    ``newest_ms``: the newest name time among what is condemned. ``young``: something was too young to be judged.
+    ``root``: its folder. ``doomed``: it is a dropped table, of which nothing is in use. ``newest_ms``: the latest time
+    in the names of the condemned objects. ``young``: some object was too young to be judged.
     """
 
     def __init__(
@@ -262,7 +266,7 @@ class Sweep:
         self.young = False
 
     def condemn(self, objects: Sequence[SweepMark]) -> None:
-        """Note objects that are to be deleted; after this no commit takes them up."""
+        """Mark objects for deletion; no commit uses them after this."""
         if not self._execute:
             for one in objects:
                 self._report.goes(one.kind, one.size_bytes)
@@ -270,10 +274,11 @@ class Sweep:
             self._catalog.condemn(self.table_id, objects, watermark_ms=self.newest_ms)
 
     def finish(self, live: LiveSet) -> bool:
-        """Delete everything that is condemned, also by a part that did not get here; True: all of it is gone.
+        """Delete everything that is condemned, also by an earlier part that was interrupted; True if all of it is
+        deleted.
 
-        What is needed is read from the catalog again first: a commit that became current before the objects were
-        condemned is in there, and none that came after could take one of them up.
+        The set of used objects is read again first: it has every commit that became current before the objects were
+        condemned, and no later commit can use one of them.
         """
         if not self._execute:
             return True
@@ -299,10 +304,12 @@ class Sweep:
 
     def _is_needed(self, one: SweepMark, live: LiveSet, blocks: BlockSet | None) -> bool:
         if one.kind == _EXTERNAL:
-            # Rules may have come since it was condemned.
+            # Location rules may have changed since it was condemned.
             return blocks is None or one.location in blocks or not self._places.allows(one.location)
         name = object_name(self._root, one.location)
-        return name is None or live.holds(name, one.location)  # what is outside of the folder is not ours to delete
+        return name is None or live.holds(
+            name, one.location
+        )  # files outside of the folder are not this table's to delete
 
     def _batches(self) -> Iterator[list[SweepMark]]:
         after = ""
@@ -311,15 +318,15 @@ class Sweep:
             after = batch[-1].location
 
 
-#: A part ends after about so long, besides reading what the snapshots need.
+#: A part ends after about this time, not counting the time for reading snapshots.
 PART_S: Final = 10.0
 
 
 class Vacuum:
     """Cleans up tables, part by part.
 
-    ``min_age_ms``: younger objects are never garbage; must be longer than any commit or job takes. ``max_objects``:
-    objects that one part looks at when the request does not say.
+    ``min_age_ms``: younger objects are never deleted; must be longer than any commit or job takes. ``max_objects``:
+    objects in one part, if the request does not say.
     """
 
     def __init__(
@@ -353,12 +360,12 @@ class Vacuum:
         self._tokens = PageTokens() if tokens is None else tokens
 
     def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
-        """One part of a table's clean-up.
+        """Do one part of a table's clean-up.
 
         Raises:
-            InvalidRequest: an age or number that cannot be, or a table that is not in this warehouse.
-            InvalidPageToken: the token is none, or of another table.
-            ManifestError, StoreError: what is needed cannot be read; nothing was deleted in this part.
+            InvalidRequest: an invalid age or number, or a table that is not in this warehouse.
+            InvalidPageToken: the token is invalid, or of another table.
+            ManifestError, StoreError: the objects in use cannot be determined; nothing was deleted in this part.
         """
         root = self._owned(record)
         now_ms = self._clock()
@@ -392,16 +399,18 @@ class Vacuum:
         return report.answer(next_page_token=None if behind is None else write_token(self._tokens, behind, root))
 
     def foreseen(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
-        """What a clean-up would decide of each snapshot of a table's history now; nothing is done.
+        """Return what a clean-up would decide now on each snapshot of a table's history; changes nothing.
 
         Raises InvalidRequest (a retention property), ManifestError, StoreError, Unavailable.
         """
         return self._decide(record, entries, VacuumRequest(), self._clock())[1]
 
     def purge_dropped(self, request: VacuumRequest) -> VacuumAnswer:
-        """One part of the clean-up of dropped tables whose grace is over. Raises as :meth:`vacuum`."""
+        """Do one part of the clean-up of dropped tables whose grace period is over. Raises as :meth:`vacuum`."""
         if request.older_than is not None or request.page_token is not None:
-            raise InvalidRequest("dropped tables are purged by their grace; older_than and page_token mean nothing")
+            raise InvalidRequest(
+                "dropped tables are purged after their grace period; older_than and page_token have no meaning here"
+            )
         now_ms = self._clock()
         report = VacuumReport(executed=request.execute, before_ms=now_ms - self._min_age_ms)
         dropped_before_ms = now_ms - self._drop_grace_ms
@@ -441,7 +450,7 @@ class Vacuum:
                 continue
             if request.execute and clean and not sweep.young:
                 self._catalog.forget_table(record.table_id)
-        # It only says that there is more: no token is taken here.
+        # The token only says that there is more; this request accepts none.
         return report.answer(next_page_token=write_token(self._tokens, "", "dropped") if left_over else None)
 
     def _live(self, table_id: str) -> LiveSet:
@@ -473,7 +482,7 @@ class Vacuum:
         report: VacuumReport,
         request: VacuumRequest,
     ) -> str | None:
-        """Judge what is in the folder; returns the last location that was looked at, None at the folder's end."""
+        """Judge the objects in the folder; return the last location looked at, None at the folder's end."""
         most = self._most(request)
         deadline_s = self._timer() + PART_S
         before_ms = self._clock() - self._min_age_ms
@@ -512,7 +521,9 @@ class Vacuum:
         if request.max_objects is None:
             return self._max_objects
         if not 1 <= request.max_objects <= self._max_objects:
-            raise InvalidRequest(f"max_objects is a number from 1 to {self._max_objects}, not {request.max_objects}")
+            raise InvalidRequest(
+                f"max_objects must be a number from 1 to {self._max_objects}, not {request.max_objects}"
+            )
         return request.max_objects
 
     def _decide(
@@ -524,7 +535,7 @@ class Vacuum:
         if request.older_than is not None:
             older_ms = duration_ms(request.older_than)
             retention = Retention(max_age_ms=older_ms, min_snapshots=retention.min_snapshots, enabled=retention.enabled)
-        # Nothing that was current within the minimum age: whoever was told of its blocks may still be reading them.
+        # Nothing that was current within the minimum age: readers that got its blocks may still read them.
         retention = Retention(
             max_age_ms=max(retention.max_age_ms, self._min_age_ms),
             min_snapshots=retention.min_snapshots,
@@ -537,7 +548,7 @@ class Vacuum:
         return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
 
     def _owned(self, record: TableRecord) -> str:
-        """The table's folder, which must be the one that this warehouse gives it."""
+        """Return the table's folder, which must be the one that this warehouse gives it."""
         root = self._warehouse.table_location(record.table_id)
         if record.location != root or not record.table_id or "/" in record.table_id:
             raise InvalidRequest(

@@ -1,6 +1,6 @@
-"""Verifications, part by part: each request does some steps of one and says where the next goes on.
+"""Verifications, part by part: each request does some steps and returns a token for the next.
 
-Long work thus needs no open connection, survives a restart, and may go on at another replica.
+Long work thus needs no open connection, survives a restart, and can continue on another replica.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MAX_HISTORY: Final = 1_000_000
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a verification goes on: of which snapshot, with which ``seq``, at which step, of which request.
+    """Where a verification continues: on which snapshot, with which ``seq``, at which step, for which request.
 
-    ``steps``: how many there were then; 0: that is not known.
+    ``steps``: how many there were then; 0: unknown.
     """
 
     snapshot_id: str
@@ -43,7 +43,7 @@ _OF: Final = "a verification"
 
 
 class Verifications:
-    """Verifies tables. ``warehouse_url`` is the folder of all tables; ``timer`` gives seconds."""
+    """Verifies tables. ``warehouse_url`` is the folder of all tables; ``timer`` returns seconds."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Verifications:
         """Do a part.
 
         Raises:
-            InvalidRequest: options that cannot be.
-            InvalidPageToken: the token is none, or of another request.
+            InvalidRequest: invalid options.
+            InvalidPageToken: the token is invalid, or of another request.
             SnapshotNotFound: no such snapshot in the history.
-            StoreError: the store failed at the manifest of the snapshot or of a group, or gives another tree than
-                before; nothing is lost by asking for the same part again.
+            StoreError: the store failed at the manifest of the snapshot or of a group, or returns another tree than
+                before; the same part can be requested again.
         """
         if not 0 <= request.history <= _MAX_HISTORY:
-            raise InvalidRequest(f"history is a number from 0 to {_MAX_HISTORY}, not {request.history}")
+            raise InvalidRequest(f"history must be a number from 0 to {_MAX_HISTORY}, not {request.history}")
         is_over = time_is_up(request.max_ms, self._timer)
         place = self._place(record, request)
         pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
@@ -100,9 +100,10 @@ class Verifications:
             lambda below, limit: self._records(record.table_id, below, limit),
         )
         if place.steps not in (0, verification.steps):
-            # Steps are known by their numbers. With others some would be left out, and nobody would know.
+            # Steps are identified by number. In another tree some would be skipped silently.
             raise StoreError(
-                f"the store gives a tree of {verification.steps} steps, and gave one of {place.steps} before; ask again"
+                f"the store returns a tree of {verification.steps} steps, and returned one of "
+                f"{place.steps} before; try again"
             )
         answer = verification.run(place.step, until=lambda _done: is_over())
         if options.deep is not None and place.step == 0 and self._feedback is not None:
@@ -137,18 +138,18 @@ def _deep(request: VerifyRequest) -> Deep | None:
     deep = Deep(sample=request.sample, blocks=request.blocks, seed=request.seed, filters=request.filters)
     deep.check()
     if not request.deep and (request.sample is not None or request.blocks is not None):
-        raise InvalidRequest("sample and blocks say how much deep reads; set deep too")
+        raise InvalidRequest("sample and blocks limit deep reads; set deep too")
     if request.deep and not request.files:
-        raise InvalidRequest("deep reads the blocks' files; do not set files to false")
+        raise InvalidRequest("deep reads the files of blocks; do not set files to false")
     return deep if request.deep else None
 
 
 def recorded(entry: HistoryEntry) -> Recorded:
-    """What a verification is to know of a snapshot of the history."""
+    """Return what a verification needs of a snapshot of the history."""
     return Recorded(**{name: getattr(entry, name) for name in Recorded.__struct_fields__})
 
 
 def _digest(request: VerifyRequest) -> str:
-    """What a request asks for, but for how it is cut into parts."""
+    """Return a digest of the request without the limits of its parts."""
     same = msgspec.structs.replace(request, max_ms=None, page_token=None)
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
