@@ -325,7 +325,7 @@ def test_an_end_that_is_stuck_is_cut_short() -> None:
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=STOP_S)
     assert process.returncode == 1
-    assert "did not end in time" in output
+    assert "did not stop in time" in output
 
 
 def test_a_service_whose_workers_cannot_start_ends_with_a_status() -> None:

@@ -1,4 +1,4 @@
-"""The metadata service: HTTP over the snapshot core, and the state behind it."""
+"""The metadata service: HTTP on top of the snapshot core, and its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def release() -> str:
-    """The version of the installed distribution."""
+    """Return the version of the installed distribution."""
     try:
         return version("lamella")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""``python -m lamella.service``: serve with the settings of the environment and of the files that it names."""
+"""``python -m lamella.service``: serve with the settings of the environment and the files that it names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> int:
-    """Exit status 2: the settings cannot be used; 1: the service could not start."""
-    # Not above: each worker process loads this module first of all, and must soon say that it is alive.
+    """Run the service. Exit status 2: invalid settings; 1: the service could not start."""
+    # Not imported above: each worker process loads this module first, and must soon answer pings.
     from lamella.service.config.sources import load_settings
     from lamella.service.process.server import serve
     from lamella.snapshot.errors import InvalidSettings, LamellaError

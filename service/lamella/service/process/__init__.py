@@ -1,1 +1,1 @@
-"""The process: its start and end, the workers it forks, its threads and deadlines, and how it is."""
+"""The process: start and stop, forked workers, threads, deadlines, and health."""

@@ -1,7 +1,7 @@
-"""How long a request may take, and how long it may work at a task that others go on with.
+"""Request deadlines, and time limits for work that is done in parts.
 
-What only reads is given up then (:mod:`lamella.snapshot.concurrency`). A change is never given up half-way: it has
-a time by which it must have begun, ``commit_deadline_s``, or what its client says if that is less.
+A read is cancelled at its deadline (:mod:`lamella.snapshot.concurrency`). A change is never cancelled half-way: its
+deadline is for its start, ``commit_deadline_s``, or the client's timeout if that is shorter.
 """
 
 from __future__ import annotations
@@ -22,60 +22,59 @@ _BEGIN_UNTIL: Final[ContextVar[float | None]] = ContextVar("lamella_begin_until"
 
 
 def requested_s(scope: Scope) -> float | None:
-    """How long the client waits, by its header, in seconds; None: it does not say. Raises InvalidRequest."""
+    """Return the client's timeout from its header, in seconds; None without one. Raises InvalidRequest."""
     for name, value in scope["headers"]:
         if name == _HEADER:
             if not (value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MAX_TIMEOUT_MS):
-                text = f"Lamella-Timeout-Ms is a number from 1 to {MAX_TIMEOUT_MS}"
+                text = f"Lamella-Timeout-Ms must be a number from 1 to {MAX_TIMEOUT_MS}"
                 raise InvalidRequest(text, parameter="Lamella-Timeout-Ms")
             return int(value) / 1000
     return None
 
 
 def begin_read(max_s: float, asked: float | None) -> None:
-    """From now on, in this context, work that only reads has so long at most."""
+    """Set the deadline of a read in this context."""
     wait_until(time.monotonic() + (max_s if asked is None else min(max_s, asked)))
 
 
 def begin_change(asked: float | None) -> None:
-    """From now on, in this context, a change must have begun within that time (None: the service's own)."""
+    """Set the deadline for the start of a change in this context (None: the service's own)."""
     _BEGIN_UNTIL.set(None if asked is None else time.monotonic() + asked)
 
 
 def begin_left_s() -> float | None:
-    """How much longer the change at hand may wait before it begins, in seconds, not below 0; None: as long as it
-    takes."""
+    """Return how long the current change may still wait before it starts, in seconds from 0 on; None: no limit."""
     until_s = _BEGIN_UNTIL.get()
     return None if until_s is None else max(0.0, until_s - time.monotonic())
 
 
 def begin_within_s(max_s: float) -> float:
-    """The same, ``max_s`` at most."""
+    """Return the same, at most ``max_s``."""
     within_s = begin_left_s()
     return max_s if within_s is None else min(max_s, within_s)
 
 
 def end() -> None:
-    """From now on, in this context, nothing is known of any time: the request is over."""
+    """Remove the deadlines of this context: the request has ended."""
     wait_until(None)
     _BEGIN_UNTIL.set(None)
 
 
-#: How long when a request does not say, and at most, in milliseconds; the step at hand is finished.
+#: Default and maximum in milliseconds; the current step is finished.
 DEFAULT_MS: Final = 5_000.0
 MAX_WORK_MS: Final = 60_000.0
 _WORKED: Final = 0.8
 
 
 def time_is_up(max_ms: float | None, timer: Callable[[], float]) -> Callable[[], bool]:
-    """Tells, from now on, whether the time of a request is over; ``timer`` gives seconds.
+    """Return a function that tells whether the request's time is over; ``timer`` returns seconds.
 
-    Some of the time that somebody waits for it is left for its last step and the answer.
+    Some of the time until the deadline is reserved for the last step and the answer.
 
-    Raises InvalidRequest for a ``max_ms`` that cannot be.
+    Raises InvalidRequest for an invalid ``max_ms``.
     """
     if max_ms is not None and not 0 < max_ms <= MAX_WORK_MS:
-        raise InvalidRequest(f"max_ms is above 0 and up to {MAX_WORK_MS:.0f}, not {max_ms}", parameter="max_ms")
+        raise InvalidRequest(f"max_ms must be above 0 and up to {MAX_WORK_MS:.0f}, not {max_ms}", parameter="max_ms")
     budget_s = (DEFAULT_MS if max_ms is None else max_ms) / 1_000
     waited_for_s = left_s()
     if waited_for_s is not None:

@@ -1,8 +1,8 @@
-"""Whether the service is well: probes that cost as little as they can, and the event-loop monitor.
+"""Health probes, which cost as little as possible, and the event-loop monitor.
 
-A database that is frozen, or a store that hangs, answers nothing for as long as it likes. So each part is asked in a
-thread of its own, by one question at a time, and a probe waits for it only so long: however many probes come, no more
-than one thread waits for each part, and nothing else of the service waits with it.
+A frozen database, or a store that hangs, may not answer for any length of time. So each part is checked in a thread of
+its own, one check at a time, and a probe waits for it only so long. However many probes arrive, at most one thread
+waits for each part, and nothing else of the service waits with it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from lamella.snapshot.errors import Unavailable
 
 #: Never refused, and neither logged nor traced.
 PATHS: Final = frozenset({"/health/startup", "/health/live", "/health/ready", "/metrics"})
-#: How long what was found holds, good or bad, in seconds.
+#: How long the result of a check is used, good or bad, in seconds.
 HOLDS_S: Final = 1.0
 
 
 class Probe:
-    """Asks ``check`` once a second at most, however many ask this: nobody has to say who they are for that.
+    """Runs ``check`` once a second at most, since probes are open to everyone.
 
-    A probe waits at most until ``timeout_s`` after the check has begun (None: as long as it takes); a check that takes
-    longer goes on, and until it ends no other is begun. A good result holds for ``holds_s`` (default: :data:`HOLDS_S`),
-    a bad one for :data:`HOLDS_S`. ``what`` names the part in errors. Belongs to one event loop. ``timer`` gives
-    seconds that only go up.
+    A probe waits until ``timeout_s`` after the check has begun (None: no limit); a check that takes longer goes on, and
+    no other is started until it ends. A good result is used for ``holds_s`` (default: :data:`HOLDS_S`), a bad one for
+    :data:`HOLDS_S`. ``what`` names the part in errors. Belongs to one event loop. ``timer`` returns seconds that never
+    go back.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Probe:
         self._until_s = 0.0
 
     async def check(self) -> None:
-        """Return when all was well, or raise what ``check`` raised, now or as long as that holds.
+        """Return if the last check passed; otherwise raise its error.
 
         Raises:
-            Unavailable: the check was not done within its time.
+            Unavailable: the check did not end within its time.
         """
         asked = self._asked
         if asked is None or (asked.done() and self._timer() >= self._until_s):
@@ -67,7 +67,7 @@ class Probe:
             asked.add_done_callback(_seen)
         if not asked.done():
             left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
-            # Neither its end nor a prober that goes away ends the check: others wait for it.
+            # Neither the timeout nor a disconnected prober cancels the check: others wait for it.
             await asyncio.wait({asked}, timeout=None if left_s is None else max(0.0, left_s))
             if not asked.done():
                 raise Unavailable(
@@ -85,14 +85,14 @@ class Probe:
 
 
 async def check_all(findings: tuple[Probe, ...]) -> None:
-    """Make several checks at once; raises the error of the first of them, in their order, that failed."""
+    """Run several checks at once; raise the error of the first, in their order, that failed."""
     for error in await asyncio.gather(*(each.check() for each in findings), return_exceptions=True):
         if error is not None:
             raise error
 
 
 async def in_own_thread(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread that nothing else needs, and that does not keep the process from ending."""
+    """Run ``work`` in a daemon thread of its own, which does not delay the end of the process."""
     done: Future[None] = Future()
 
     def run() -> None:
@@ -108,7 +108,7 @@ async def in_own_thread(work: Callable[[], None]) -> None:
 
 
 def _seen(asked: asyncio.Task[None]) -> None:
-    """Look at the error of a check that nobody waited for to the end, so that the loop does not report it as lost."""
+    """Read the error of a check that nobody waited for, so that the loop does not report it as unhandled."""
     if not asked.cancelled():
         asked.exception()
 
@@ -118,9 +118,9 @@ _STEP_S: Final = 0.25
 
 
 class EventLoopMonitor:
-    """Brings the metrics up to date that nobody tells of; those that other workers show are as old as a beat at most.
+    """Updates the metrics that are sampled; values of other workers are at most one interval old.
 
-    ``pools`` gives the use of threads by what they are for.
+    ``pools`` returns the use of threads by purpose.
     """
 
     def __init__(self, metrics: Metrics, catalog: Catalog, pools: Callable[[], Mapping[str, ThreadUse]]) -> None:
@@ -130,7 +130,7 @@ class EventLoopMonitor:
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
-        """Beat on this event loop."""
+        """Run the monitor on this event loop."""
         beat = asyncio.ensure_future(self._beat())
         try:
             with self._metrics.process.watching_pauses():
@@ -141,7 +141,7 @@ class EventLoopMonitor:
                 await beat
 
     def look(self) -> None:
-        """One look at everything but the loop itself; to be taken on the event loop."""
+        """Sample everything except the loop itself; called on the event loop."""
         in_use, most = self._catalog.connections
         self._metrics.catalog.pool(in_use, most)
         pools = self._pools()
@@ -158,5 +158,5 @@ class EventLoopMonitor:
             self._metrics.process.loop_lag.observe(max(0.0, loop.time() - due_s))
             try:
                 self.look()
-            except Exception as error:  # the next beat may succeed; without one, figures would stand still unnoticed
-                _LOG.warning("the metrics could not be brought up to date", exc_info=error)
+            except Exception as error:  # the next round may succeed; without one, values would silently stop changing
+                _LOG.warning("metrics could not be updated", exc_info=error)

@@ -1,7 +1,7 @@
-"""Where a process stands (starting, serving, stopping), and how SIGTERM and SIGINT stop it.
+"""The state of a process (starting, serving, stopping), and how SIGTERM and SIGINT stop it.
 
-Whoever runs the server (uvicorn) stops it by a signal handler of its own: it takes no new connections, waits for what
-is running, and ends the app. Ours comes before it, so that a proxy can notice first.
+The server (uvicorn) has a signal handler of its own: it accepts no new connections, waits for running requests, and
+ends the app. The handler here runs before it, so that a proxy can notice first.
 """
 
 from __future__ import annotations
@@ -21,42 +21,44 @@ from structlog.typing import FilteringBoundLogger
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import Unavailable
 
-#: What answers carry while the process is being stopped, so that clients ask elsewhere on a new connection.
+#: Header of answers while the process is stopping, so that clients connect to another replica.
 _LAST_ANSWER: Final = ((b"connection", b"close"),)
 
 
 class Lifecycle:
-    """Read by the probes and by every answer. Changed from a signal handler, so it takes no lock."""
+    """Read by the probes and for every answer. Changed in a signal handler, so it takes no lock."""
 
     def __init__(self) -> None:
         self.is_started = False
         self.is_draining = False
-        #: Headers that every answer gets.
+        #: Headers of every answer.
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def drain(self) -> None:
-        """From now on the process is not ready, whatever else it still does."""
+        """Mark the process as not ready, whatever else it still does."""
         self.is_draining = True
         self.headers = _LAST_ANSWER
 
     def require_serving(self) -> None:
-        """Raises Unavailable once the process is being stopped."""
+        """Raise Unavailable if the process is stopping."""
         if self.is_draining:
-            raise Unavailable("the service is being stopped; ask another replica", retry_after_s=1, reason="draining")
+            raise Unavailable(
+                "the service is stopping; send the request to another replica", retry_after_s=1, reason="draining"
+            )
 
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-#: How long the end itself may take, after running requests had their time; something is stuck then.
+#: How long the shutdown may take after the running requests' grace period; after that something hangs.
 CLOSING_S: Final = 15.0
 
 
 def drain_on_signals(
     app: FastAPI, lifecycle: Lifecycle, settings: Settings, log: FilteringBoundLogger, *, is_alone: bool
 ) -> None:
-    """Have the app drain for ``drain_s`` when a signal comes, before the server hears of it.
+    """Drain the app for ``drain_s`` at a signal, before the server handles it.
 
-    ``is_alone``: nobody else starts and stops this process, and a second signal ends it at once. A worker process gets
-    signals twice when its whole group gets them, so it leaves that to the process that started it.
+    ``is_alone``: this process has no supervisor, and a second signal ends it at once. A worker process gets signals
+    twice if its whole group gets them, so its supervisor handles the second one.
     """
     inner = app.router.lifespan_context
 
@@ -70,7 +72,7 @@ def drain_on_signals(
 
 
 def end_by(number: int) -> None:
-    """End this process as the signal does when nobody handles it."""
+    """End this process as the signal does without a handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -102,17 +104,17 @@ class _Drain:
         late.daemon = True
         try:
             late.start()
-        except RuntimeError as error:  # the system starts no thread now, but the process must end all the same
-            self._log.warning("nobody watches over the end", pid=os.getpid(), exc_info=error)
+        except RuntimeError as error:  # no thread can be started now, but the process must end nevertheless
+            self._log.warning("no watchdog for the shutdown", pid=os.getpid(), exc_info=error)
 
     def _give_up(self) -> None:
-        self._log.error("the service did not end in time", pid=os.getpid(), after_s=self._max_s)
+        self._log.error("the service did not stop in time", pid=os.getpid(), after_s=self._max_s)
         os._exit(1)
 
 
 @contextmanager
 def _handled(drain: _Drain) -> Iterator[None]:
-    """Put the handler before the server's; where signals are not the server's to handle, nothing is done."""
+    """Install the handler before the server's; do nothing if the server does not handle signals here."""
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             before = signal.getsignal(number)

@@ -18,7 +18,7 @@ from lamella.snapshot.wire.operations import health as operations
 
 
 class HealthRoutes:
-    """Is the process there; has it started; can it serve; what did it do."""
+    """Routes of liveness, startup and readiness probes, and of metrics."""
 
     def __init__(self, *, probes: Threads, readiness: Readiness, metrics: Metrics, is_public: bool) -> None:
         self._probes = probes
@@ -57,7 +57,7 @@ class HealthRoutes:
 
 
 class ConfigRoutes:
-    """Version and limits."""
+    """Routes of version and limits."""
 
     def __init__(self, *, settings: Settings) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
-"""How the app is served: by one process, or by workers and the process that looks after them.
+"""Serves the app in one process, or in workers with a supervisor.
 
-Without ``auth`` every request may do everything. :func:`serve` therefore refuses an address that other machines can
-reach then, unless the settings say ``insecure``.
+Without ``auth`` every request may do everything. :func:`serve` then refuses an address that other machines can reach,
+unless the settings say ``insecure``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lamella.service.telemetry.metrics import share_numbers
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT: ``drain_s`` longer, and running requests may finish within ``shutdown_grace_s``.
+    """Serve until SIGTERM or SIGINT, then for ``drain_s``; running requests may finish within ``shutdown_grace_s``.
 
     A second signal ends it at once.
 
     Raises:
-        InvalidRequest: settings that cannot be used, or that nobody should (:func:`refuse_unsafe`).
-        InvalidSettings: the address cannot be had; nothing was started, and nothing logged.
+        InvalidRequest: invalid or unsafe settings (:func:`refuse_unsafe`).
+        InvalidSettings: the address cannot be used; nothing was started, and nothing logged.
     """
     refuse_unsafe(settings)
     refuse_certificate(settings)
@@ -49,7 +49,7 @@ def serve(settings: Settings) -> None:
         if settings.workers == 1:
             run_alone(served(settings, is_alone=True), options, sockets[0])
             return
-        catalog_of(settings).close()  # migrate once, and fail here rather than in every worker
+        catalog_of(settings).close()  # migrate once, and fail here instead of in every worker
         with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
             share_numbers(folder)
             run_workers(WorkerApp(settings.model_dump_json()), options, sockets)

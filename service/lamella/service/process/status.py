@@ -1,4 +1,4 @@
-"""How the service is, for one page: requests in figures, caches, workers, and the state of catalog and store."""
+"""The status of the service for one page: requests, caches, workers, and the state of catalog and store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from lamella.snapshot.errors import LamellaError, ObjectNotFound
 from lamella.snapshot.storage import Store
 from lamella.snapshot.storage.location import parse
 
-#: How a histogram's last bucket is called: all there is.
+#: Label of a histogram's last bucket, which counts everything.
 _ALL: Final = float("inf")
 
 
 class RouteFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of one method and route. ``errors``: answered with a status from 500 on. Quantiles are estimated from a
-    histogram, None: in its last bucket, which has no upper bound."""
+    histogram; None: in its last bucket, which has no upper bound.
+    """
 
     method: str
     route: str
@@ -57,19 +58,19 @@ class RequestCounts:
                 self._samples.setdefault(sample.name, []).append((sample.labels, sample.value))
 
     def total(self, name: str, **labels: str) -> int:
-        """The sum of a metric over all samples with these labels."""
+        """Return the sum of a metric over all samples with these labels."""
         wanted = labels.items()
         return int(sum(value for found, value in self._samples.get(name, ()) if wanted <= dict(found).items()))
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The sums of a metric by the values of a label, in their order."""
+        """Return the sums of a metric by the values of a label, in their order."""
         found: dict[str, float] = {}
         for labels, value in self._samples.get(name, ()):
             found[labels[label]] = found.get(labels[label], 0.0) + value
         return dict(sorted(found.items()))
 
     def routes(self) -> tuple[RouteFigures, ...]:
-        """Requests by route, those asked most first."""
+        """Return requests by route, the most frequent first."""
         totals: dict[tuple[str, str], list[int]] = {}
         for labels, value in self._samples.get("lamella_requests_total", ()):
             sums = totals.setdefault((labels["method"], labels["route"]), [0, 0])
@@ -95,7 +96,7 @@ class RequestCounts:
         return tuple(sorted(found, key=lambda each: (-each.requests, each.route, each.method)))
 
     def stages(self) -> tuple[StageFigures, ...]:
-        """The stages of prunes, by name."""
+        """Return the stages of prunes, by name."""
         considered = self.by("lamella_prune_considered_total", "stage")
         kept = self.by("lamella_prune_kept_total", "stage")
         kept_bytes = self.by("lamella_prune_kept_bytes_total", "stage")
@@ -117,9 +118,9 @@ class RequestCounts:
 
 
 def quantile_ms(counts: Sequence[tuple[float, float]], share: float) -> float | None:
-    """A quantile of a histogram in seconds, by the line between a bucket's ends, in milliseconds.
+    """Estimate a quantile of a histogram of seconds, by linear interpolation in its bucket, in milliseconds.
 
-    ``counts``: by the upper bound, how many values are up to there, ascending. None: no values, or it is in the bucket
+    ``counts``: by upper bound, how many values are at most that, ascending. None: no values, or it is in the bucket
     without an upper bound.
     """
     if not counts or counts[-1][1] <= 0:
@@ -139,9 +140,9 @@ _MAX_WORKERS: Final = 1_000
 
 
 class CacheFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A cache. ``scope``: of the process that was asked, or of all on the machine.
+    """A cache. ``scope``: of the process that answers, or of all on the machine.
 
-    ``entries``, ``hits`` and ``misses`` None: nobody counts them.
+    ``entries``, ``hits`` and ``misses`` None: not counted.
     """
 
     name: Literal["memory", "disk"]
@@ -168,7 +169,7 @@ class JobWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The catalog's database: its kind, how long it took to answer, the schema that it has. ``error``: it did not."""
+    """The catalog's database: its kind, its response time, its schema. ``error``: it did not answer."""
 
     backend: str
     ping_ms: float | None = None
@@ -177,7 +178,7 @@ class CatalogHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The object store of the warehouse, and how long a look at one object took. ``error``: it failed."""
+    """The object store of the warehouse, and how long a request for one object took. ``error``: it failed."""
 
     scheme: str
     location: str
@@ -186,10 +187,10 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. ``pid``, ``started_ms`` and ``uptime_s`` are of the process that was asked, ``workers`` the ids of all
-    that serve requests. ``requests``, ``prune_stages`` and the counts are of all of them since the service began.
+    """The status. ``pid``, ``started_ms`` and ``uptime_s`` are of the process that answers, ``workers`` the ids of all
+    that serve requests. ``requests``, ``prune_stages`` and the counts are of all of them since the service started.
 
-    ``jobs_pending``: by state; it and ``job_workers`` are empty when the catalog does not answer.
+    ``jobs_pending``: by state; it and ``job_workers`` are empty if the catalog does not answer.
     """
 
     version: str
@@ -214,8 +215,9 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status:
-    """Looks. ``marker``: the object by which the warehouse is known; ``clock`` gives Unix milliseconds, ``timer``
-    seconds."""
+    """Reads the status. ``marker``: the object that identifies the warehouse; ``clock`` returns Unix milliseconds,
+    ``timer`` seconds.
+    """
 
     def __init__(
         self,
@@ -242,7 +244,7 @@ class Status:
         self._started_ms = clock()
 
     def look(self) -> ServiceStatus:
-        """The service as it is now. What does not answer is told, and never raised; waits for database and store."""
+        """Return the status now, and wait for database and store. Failures are reported in it, never raised."""
         counted = RequestCounts(self._metrics.families())
         health = self._catalog_health()
         answers = health.error is None
@@ -339,7 +341,7 @@ class Status:
         try:
             self._store.stat(f"{place}/{self._marker}")
         except ObjectNotFound:
-            pass  # it answered; the marker is written when somebody asks whether the service is ready
+            pass  # it answered; readiness checks write the marker
         except LamellaError as error:
             return StoreHealth(scheme=scheme, location=location, error=without_secrets(error.message))
         return StoreHealth(scheme=scheme, location=location, stat_ms=1000 * (self._timer() - began_s))

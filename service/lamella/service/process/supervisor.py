@@ -1,11 +1,11 @@
-"""The processes that serve: one, or workers and the process that looks after them.
+"""The serving processes: one, or workers and their supervisor.
 
-On Linux workers are forked from a process that has loaded all code: loading it takes seconds of processor time, and
-the memory of it is shared. That process never opens a store, a catalog, an event loop or a thread that workers would
-inherit. Elsewhere each worker is a new process that loads everything itself.
+On Linux workers are forked from a process that has loaded all code: loading it takes seconds of processor time, and its
+memory is shared. That process never opens a store, a catalog, an event loop or a thread, which workers would inherit.
+Elsewhere each worker is a new process that loads everything itself.
 
-Each worker listens on a socket of its own, all on one port (``SO_REUSEPORT``), and the system spreads new connections
-over them by a hash of the client's address and port. On one shared socket whichever worker is idle takes all.
+Each worker listens on its own socket, all on one port (``SO_REUSEPORT``), and the system distributes new connections by
+a hash of the client's address and port. On one shared socket an idle worker would accept all connections.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lamella.snapshot.errors import InvalidSettings
 
 #: Exit status of a server, and of a worker, that could not start.
 _DID_NOT_START: Final = 3
-#: How often a worker is asked whether it is there, and how soon after another was replaced it is.
+#: Interval between pings of a worker, and between replacements of workers.
 _PING_S: Final = 0.5
 _IS_LINUX: Final = sys.platform == "linux"
 _CONTEXT: Final = multiprocessing.get_context("fork" if _IS_LINUX else "spawn")
@@ -42,12 +42,12 @@ _LOG: Final = logging.getLogger("uvicorn.error")
 
 
 def run_alone(app: FastAPI, options: dict[str, Any], sockets: list[socket.socket]) -> None:
-    """Serve on sockets of :func:`listening` until a signal stops this process; SystemExit when it could not start."""
+    """Serve on sockets of :func:`listening` until a signal stops this process; SystemExit if it could not start."""
     server = uvicorn.Server(uvicorn.Config(app, **options))
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def raised(number: int, _frame: FrameType | None) -> None:
-        # When the server has ended it raises the signal again that ended it; then all that was asked for is done.
+        # The server raises the signal that stopped it again when it has ended; all requests are finished by then.
         if not server.started:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
@@ -66,11 +66,11 @@ def run_workers(
     *,
     hung_s: float = 60.0,
 ) -> None:
-    """Serve in a process for each list of sockets until a signal stops this one; SystemExit when they could not start.
+    """Serve in a process for each list of sockets until a signal stops this one; SystemExit if they could not start.
 
     ``make_app`` is called in each of them, and can be pickled. A worker that ends is replaced, and one that does not
-    answer for ``hung_s`` seconds is ended and replaced. SIGTERM and SIGINT are passed on to the workers, which end when
-    they have finished; a second one ends all processes at once.
+    answer for ``hung_s`` seconds is killed and replaced. SIGTERM and SIGINT are passed on to the workers, which finish
+    their requests and end; a second one kills all processes.
     """
     if _Supervisor(make_app, options, sockets, hung_s).run():
         sys.exit(_DID_NOT_START)
@@ -78,16 +78,16 @@ def run_workers(
 
 @contextmanager
 def listening(host: str, port: int, workers: int = 1) -> Iterator[list[list[socket.socket]]]:
-    """For each worker its sockets, one for each address of the host; closed at the end.
+    """Open for each worker its sockets, one for each address of the host; closed at the end.
 
-    All workers have the same ones where the system would not spread connections over several.
+    All workers share the same ones if the system would not distribute connections over several.
 
     Raises:
-        InvalidSettings: the address cannot be had: it is in use, not of this machine, not allowed, or no address.
+        InvalidSettings: the address cannot be used: it is in use, not of this machine, not permitted, or invalid.
     """
     with ExitStack() as opened:
         try:
-            # Bound alone first: two services of one user that share a port would both seem to work.
+            # Bound without SO_REUSEPORT first: two services of one user that share a port would both seem to work.
             first = _bound(_addresses(host, port), opened, is_shared=False)
             sockets = [first] * workers
             if workers > 1 and _IS_LINUX:
@@ -95,7 +95,7 @@ def listening(host: str, port: int, workers: int = 1) -> Iterator[list[list[sock
                 for found in first:
                     found.close()
                 sockets = [_bound(names, opened, is_shared=True) for _ in range(workers)]
-        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
+        except (OSError, UnicodeError) as error:  # the latter for an impossible host name
             raise InvalidSettings(
                 f"cannot listen on {host}, port {port}: {_why(error)}", problems=[_why(error)], host=host, port=port
             ) from error
@@ -110,7 +110,7 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
 def _bound(
     addresses: Iterable[tuple[socket.AddressFamily, Any]], opened: ExitStack, *, is_shared: bool
 ) -> list[socket.socket]:
-    """A socket for each address that this machine has; with port 0 all get the port that the first one is given."""
+    """Bind a socket for each address that this machine has; with port 0 all get the port of the first one."""
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     for family, (host, port, *more) in addresses:
@@ -129,7 +129,7 @@ def _bound(
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            missing = error  # as ::1 for "localhost", where IPv6 is off
+            missing = error  # such as ::1 for "localhost" without IPv6
         else:
             sockets.append(found)
     if missing is not None and not sockets:
@@ -143,19 +143,21 @@ def _why(error: OSError | UnicodeError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                "another program uses that port, perhaps a service that runs already; stop it, or choose another port "
+                "another program uses that port, perhaps a running service; stop it, or choose another port "
                 "(--port or LAMELLA_PORT)"
             )
         case errno.EADDRNOTAVAIL:
             return "this machine does not have that address; set another host (--host or LAMELLA_HOST)"
         case errno.EACCES:
-            return "the system does not let this user have that port; choose one above 1023 (--port or LAMELLA_PORT)"
+            return (
+                "the system does not permit this user to use that port; choose one above 1023 (--port or LAMELLA_PORT)"
+            )
         case _:
             return os.strerror(error.errno) if error.errno else str(error)
 
 
 class _Worker:
-    """A process that serves on ``listening``. ``inherited``: what the others have, which a forked one must not keep."""
+    """A process that serves on ``listening``. ``inherited``: sockets of others, which a forked worker must close."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class _Worker:
         others = [each for each in (*inherited, self.pings) if each not in listening] if _IS_LINUX else []
         arguments = (make_app, options, listening, theirs, others)
         self.process = _CONTEXT.Process(target=_serve_as_worker, args=arguments)  # type: ignore[attr-defined]
-        # A signal that comes before the worker has handlers of its own must not be taken by those of this process.
+        # Signals that arrive before the worker has its own handlers must not run the supervisor's.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             self.process.start()
@@ -180,7 +182,7 @@ class _Worker:
         self._is_pinged = False
 
     def is_well(self, hung_s: float) -> bool:
-        """Whether it is there, and has answered within the time; never waits."""
+        """Return whether it is alive and has answered within the time; never blocks."""
         try:
             if self._is_pinged and self.pings.poll():
                 self.pings.recv()
@@ -193,18 +195,18 @@ class _Worker:
         return self.process.is_alive() and time.monotonic() - self._pinged_s < hung_s
 
     def end(self) -> None:
-        """Have it finish, and end."""
+        """Ask it to finish and end."""
         self.process.terminate()
 
     def kill(self) -> None:
-        """End it at once, and return when it has ended."""
+        """Kill it, and return when it has ended."""
         self.process.kill()
         self.process.join()
         self.pings.close()
 
 
 class _Supervisor:
-    """Starts workers, and looks after them."""
+    """Starts workers and watches them."""
 
     def __init__(
         self,
@@ -215,7 +217,7 @@ class _Supervisor:
     ) -> None:
         self._make_app = make_app
         self._hung_s = hung_s
-        uvicorn.Config(make_app, factory=True, **options)  # sets up the log
+        uvicorn.Config(make_app, factory=True, **options)  # configures the log
         self._sockets = sockets
         self._options = options
         self._workers: list[_Worker] = []
@@ -224,11 +226,11 @@ class _Supervisor:
         self._wake.setblocking(False)
 
     def run(self) -> bool:
-        """Return when all have ended; True: one of them could not start."""
+        """Return when all have ended; True if one of them could not start."""
         for number in SIGNALS:
             signal.signal(number, self._signalled)
         gc.collect()
-        gc.freeze()  # collections in a worker would copy the pages that it shares with the others
+        gc.freeze()  # garbage collections in a worker would copy the shared pages
         for listening in self._sockets:
             self._workers.append(self._started(listening))
         host, port = self._sockets[0][0].getsockname()[:2]
@@ -239,7 +241,7 @@ class _Supervisor:
         for worker in self._workers:
             worker.end()
         for found in (found for listening in self._sockets for found in listening):
-            # Or the system would go on taking connections, which nobody answers, when the workers have stopped to.
+            # Otherwise the system would accept connections that the stopped workers do not answer.
             found.close()
         while any(worker.process.is_alive() for worker in self._workers):
             self._pause([worker.process.sentinel for worker in self._workers if worker.process.is_alive()])
@@ -250,7 +252,7 @@ class _Supervisor:
         return could_not_start or any(worker.process.exitcode == _DID_NOT_START for worker in self._workers)
 
     def _look(self) -> bool:
-        """Replace workers that ended or hang; True: one of them could not start, as none ever will."""
+        """Replace workers that ended or hang; True if one of them could not start, since others would fail as well."""
         self._pause([worker.process.sentinel for worker in self._workers])
         for place, worker in enumerate(self._workers):
             if self._signals:
@@ -271,7 +273,7 @@ class _Supervisor:
         return _Worker(self._make_app, self._options, listening, inherited)
 
     def _pause(self, sentinels: list[int]) -> None:
-        """Return after a moment, or when a worker has ended or a signal has come."""
+        """Return after a moment, or when a worker has ended or a signal has arrived."""
         if wait([*sentinels, self._woken], timeout=_PING_S) and self._woken in wait([self._woken], timeout=0):
             self._woken.recv(64)
 
@@ -287,7 +289,7 @@ def _serve_as_worker(
     pings: Connection,
     inherited: list[socket.socket | Connection],
 ) -> None:
-    """What a worker process does."""
+    """Run a worker process."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -298,7 +300,7 @@ def _serve_as_worker(
 
 
 def _answer_pings(pings: Connection) -> None:
-    """Until the process that looks after this one is gone; then this one finishes, and ends, too."""
+    """Answer pings until the supervisor ends; then finish and end too."""
     try:
         while True:
             pings.send(pings.recv())

@@ -1,6 +1,6 @@
-"""What a worker process is given: how to make its app.
+"""Makes the app in a worker process.
 
-This module imports nothing else of ours: where workers are not forked, one loads it before it can say that it is alive.
+This module imports nothing else of the project: without fork, a worker loads it before it can answer pings.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class WorkerApp:
-    """Makes the app of settings that came through a pipe, so that no secret has to stand in an environment."""
+    """Makes the app from settings that came through a pipe, so that no secret is in an environment variable."""
 
     def __init__(self, settings_json: str) -> None:
         self._settings_json = settings_json
 
     def __call__(self) -> FastAPI:
-        """The app, as a worker serves it."""
+        """Return the app as a worker serves it."""
         from lamella.service.app import served
         from lamella.service.config.settings import Settings
 
