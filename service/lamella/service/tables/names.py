@@ -1,12 +1,12 @@
 """Names of namespaces, tables, tags and keys, and the locations that tables and files may have.
 
-A namespace may have levels (``sales.eu``), so ``sales.eu.orders`` is table ``orders`` in namespace ``sales.eu``;
-levels are part of the name and nothing more. A table's name has none. Where a snapshot is asked for, a UUID is an id
-and anything else a tag, so no tag is a UUID.
+A namespace may have levels (``sales.eu``), so ``sales.eu.orders`` is table ``orders`` in namespace ``sales.eu``; levels
+are just part of the name. A table's name has none. Where a snapshot is requested, a UUID is an id and anything else a
+tag, so a tag cannot be a UUID.
 
-They decide about what is to become part of a table, or is read in order to. Blocks that a table has already stay its
-own: what was registered before a rule was made is pruned and read as ever, but it gets no signed URL, does not come
-back by a rollback, and is not deleted by a clean-up.
+Location rules apply to files that are added to a table, or read in order to be added. Blocks that a table has already
+stay: a block that was registered before a rule was made is pruned and read as before. But it gets no signed URL, cannot
+come back by a rollback, and is not deleted by a clean-up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kind = Literal["namespace", "table", "tag", "schedule", "key"]
 
 MAX_NAME_LENGTH: Final = 128
 
-#: No leading dash: names stand in command lines.
+#: No leading dash, since names are used in command lines.
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     "namespace": re.compile(rf"{_PART}(?:\.{_PART})*"),
@@ -41,7 +41,7 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
 _RULES: Final[dict[Kind, str]] = {
     "namespace": "letters, digits, '_' and '-' (not first) are allowed, and single dots between its levels",
     "table": "letters, digits, '_' and '-' (not first) are allowed",
-    "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it is no UUID",
+    "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it cannot be a UUID",
     "schedule": "letters, digits, '_' and '-' (not first) are allowed",
     "key": "letters, digits, '_', '-' and '.' (the last two not first) are allowed",
 }
@@ -72,15 +72,15 @@ def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:
         raise InvalidRequest(f"the file belongs to another table, {other}; copy it", location=location, table_id=other)
 
 
-#: Stands for every namespace.
+#: Matches every namespace.
 _EVERY: Final = "*"
 
 
 class LocationRules:
-    """Made of settings once. Without ``allowed_locations`` there are rules only where requests are authenticated.
+    """Location rules of the settings. Without ``allowed_locations`` there are rules only if ``auth`` is on.
 
     Raises:
-        InvalidRequest: a prefix that makes no allowed place.
+        InvalidRequest: an invalid prefix.
     """
 
     def __init__(self, settings: Settings, warehouse: Warehouse) -> None:
@@ -92,7 +92,7 @@ class LocationRules:
         check_rules(settings)
 
     def of(self, namespace: str, table_id: str | None) -> Places:
-        """The places of a table; ``table_id`` None: one that is not made yet."""
+        """Return the allowed locations of a table; ``table_id`` None: a table that does not exist yet."""
         if not self._on:
             return Anywhere()
         own = None if table_id is None else self._warehouse.table_location(table_id)
@@ -101,7 +101,7 @@ class LocationRules:
 
 
 def check_rules(settings: Settings) -> None:
-    """Raise InvalidRequest for a prefix among the settings that makes no allowed place."""
+    """Raise InvalidRequest for an invalid prefix in the settings."""
     for prefixes in (settings.allowed_locations or {}).values():
         for prefix in prefixes:
             try:
@@ -111,7 +111,7 @@ def check_rules(settings: Settings) -> None:
 
 
 def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
-    """The locations that may be used, and what is said of the others."""
+    """Return the allowed locations, and refusals of the others."""
     allowed, refused = [], []
     for location in locations:
         try:
@@ -124,18 +124,18 @@ def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str],
 
 
 def require_job_places(places: Places, kind: JobKind, arguments: Mapping[str, Any]) -> None:
-    """Raise LocationRefused when a job of a table would write where the table may not have files."""
+    """Raise LocationRefused if a job of a table would write to a location that the table may not use."""
     for name in kind.location_arguments:
         if name in arguments:
             places.require_all_below(str(arguments[name]))
 
 
 def require_places(places: Places, blocks: Iterable[Block]) -> None:
-    """Raise LocationRefused for the first block that may not be where it is; other mistakes are told elsewhere."""
+    """Raise LocationRefused for the first block at a location that is not allowed; other checks report other errors."""
     for block in blocks:
         try:
             places.require(block.location)
         except LocationRefused:
             raise
         except InvalidRequest:
-            continue  # no location at all: the block's own check says so
+            continue  # not a location: the block's own check reports it

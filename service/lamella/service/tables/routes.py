@@ -47,7 +47,7 @@ _CHANGE = msgspec.json.Decoder(NamespaceChange)
 
 
 class NamespaceRoutes:
-    """Create, list, look at and drop namespaces."""
+    """Routes that create, list, return and drop namespaces."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, mutations: Mutations, tables: Tables) -> None:
         self._catalog = catalog
@@ -111,7 +111,7 @@ _CREATE_TABLE = msgspec.json.Decoder(CreateTable)
 
 
 class TableRoutes:
-    """Create, list, look at and drop tables."""
+    """Routes that create, list, return and drop tables."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class TableRoutes:
         namespace = request.path_params["namespace"]
         about(request, f"{namespace}.{asked.name}")
         if asked.source is not msgspec.UNSET and asked.source.catalog is not None:
-            # the service asks that catalog with rights of its own, so it must not do so for whoever wants to look
+            # the service calls that catalog with its own rights, so it must not do so for everyone
             require(request, "write")
         tables = self._tables
         return await self._mutations.run(request, lambda claim: tables.create_table(namespace, asked, claim), body)
@@ -159,7 +159,7 @@ class TableRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         tables, purge = self._tables, truth(request, "purge")
         base = request.query_params.get("base_snapshot_id")
-        # As if they were a body: a key that was used without them belongs to another request.
+        # Hashed like a body: a key that was used with other parameters belongs to another request.
         body = (b"purge" if purge else b"") + (b"" if base is None else b" base " + base.encode())
         return await self._mutations.run(
             request,
@@ -181,7 +181,7 @@ _EVOLVE = msgspec.json.Decoder(EvolveRequest)
 
 
 class SchemaRoutes:
-    """Look at the schemas of a table; change the one in force."""
+    """Routes that return the schemas of a table and change the current one."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ _UNDROP: Final = msgspec.json.Decoder(UndropRequest)
 
 
 class DroppedRoutes:
-    """List dropped tables, bring one back."""
+    """Routes that list dropped tables and undrop one."""
 
     def __init__(self, *, readers: Threads, mutations: Mutations, tables: Tables) -> None:
         self._readers = readers

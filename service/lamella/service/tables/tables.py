@@ -1,4 +1,4 @@
-"""Creating, dropping and undropping namespaces and tables."""
+"""Creates, drops and undrops namespaces and tables."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from lamella.snapshot.wire import (
 from lamella.snapshot.wire.limits import MAX_PROPERTIES
 from lamella.snapshot.workload.recorded_filters import check_recording
 
-#: How often a change of a namespace's properties is tried when others change them too.
+#: How often a change of a namespace's properties is retried if others change them too.
 _TRIES: Final = 20
 
 
 class Tables:
-    """What the catalog holds, made and dropped by name."""
+    """Creates and drops namespaces and tables by name."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Tables:
         self._rules = rules
 
     def create_namespace(self, request: CreateNamespace, claim: IdempotencyKey) -> StoredResponse:
-        """Raises InvalidRequest, AlreadyExists, QuotaExceeded."""
+        """Create a namespace. Raises InvalidRequest, AlreadyExists, QuotaExceeded."""
         check_quotas(request.properties)
         info = NamespaceInfo(name=check_name("namespace", request.name), properties=request.properties)
         sealed = claim.seal(201, info)
@@ -88,13 +88,13 @@ class Tables:
         """Set and remove properties.
 
         Raises:
-            InvalidRequest: nothing to do, a property that is both set and removed, or a quota that is none.
+            InvalidRequest: nothing to do, a property that is both set and removed, or an invalid quota.
             LimitExceeded: more properties than a namespace may have.
             NamespaceNotFound: no such namespace.
-            Unavailable: others change it all the time.
+            Unavailable: others kept changing it.
         """
         if not (request.set or request.remove):
-            raise InvalidRequest("there is nothing to set and nothing to remove")
+            raise InvalidRequest("the request sets and removes nothing")
         both = sorted(set(request.set) & set(request.remove))
         if both:
             raise InvalidRequest(f"property {both[0]!r} is both set and removed", property=both[0])
@@ -104,16 +104,16 @@ class Tables:
             left = {key: value for key, value in before.properties.items() if key not in request.remove}
             properties = {**left, **request.set}
             if len(properties) > MAX_PROPERTIES:
-                text = f"a namespace has at most {MAX_PROPERTIES} properties"
+                text = f"a namespace can have at most {MAX_PROPERTIES} properties"
                 raise LimitExceeded(text, limit="properties", most=MAX_PROPERTIES)
             after = msgspec.structs.replace(before, properties=properties)
             sealed = claim.seal(200, after)
             if self._catalog.change_namespace(before, after, remember=sealed.stored):
                 return sealed
-        raise Unavailable("others are changing the namespace", retry_after_s=1)
+        raise Unavailable("the namespace is being changed by others; try again", retry_after_s=1)
 
     def namespace_quota(self, name: str) -> NamespaceQuota:
-        """How much there is in a namespace, and may be. Raises NamespaceNotFound."""
+        """Return the usage and the quotas of a namespace. Raises NamespaceNotFound."""
         use = self._catalog.namespace_use(name)
         return NamespaceQuota(
             tables=QuotaUse(used=use.tables, most=use.quotas.tables),
@@ -122,21 +122,22 @@ class Tables:
         )
 
     def drop_namespace(self, name: str, claim: IdempotencyKey) -> StoredResponse:
-        """Raises NamespaceNotFound, NamespaceNotEmpty. Dropped tables do not keep it; they outlive it."""
+        """Drop a namespace; dropped tables in it do not prevent that. Raises NamespaceNotFound, NamespaceNotEmpty."""
         sealed = claim.seal(204)
         self._catalog.drop_namespace(name, now_ms=self._clock(), remember=sealed.stored)
         return sealed
 
     def create_table(self, namespace: str, request: CreateTable, claim: IdempotencyKey) -> StoredResponse:
-        """Write the first snapshot, then let the catalog know the table.
+        """Write the first snapshot, then add the table to the catalog.
 
         Raises:
             InvalidRequest: the name, both or none of ``schema`` and ``schema_from``, a cluster key without order, or a
                 source that cannot be followed.
-            LocationRefused: ``schema_from``, the source or a file that it names is where the table may have none.
+            LocationRefused: the table may not use the location of ``schema_from``, of the source or of one of its
+                files.
             InvalidSchema, UnknownColumn: the columns, or a cluster key that is none of them.
             NotParquet, ObjectNotFound, StoreError: ``schema_from``, or the source.
-            NamespaceNotFound, AlreadyExists, QuotaExceeded: what is there.
+            NamespaceNotFound, AlreadyExists, QuotaExceeded: the state of the catalog.
         """
         name = check_name("table", request.name)
         check_retention(request.properties)
@@ -148,7 +149,7 @@ class Tables:
         schema, properties = self._columns(request, self._rules.of(namespace, None))
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
         if kind != "linear" and not request.cluster_key:
-            raise InvalidRequest("cluster_kind is of a cluster key: name its columns")
+            raise InvalidRequest("cluster_kind without columns: name the columns of the cluster key")
         cluster_key = cluster_columns(schema, request.cluster_key)
         table_id = str(self._ids.new())
         now_ms = self._clock()
@@ -183,10 +184,10 @@ class Tables:
         purge: bool = False,
         base_snapshot_id: str | None = None,
     ) -> StoredResponse:
-        """Files and manifests stay until a vacuum; ``purge``: no undrop.
+        """Drop a table; files and manifests stay until a vacuum. ``purge``: it cannot be undropped.
 
         Raises:
-            NamespaceNotFound, TableNotFound.
+            NamespaceNotFound, TableNotFound: no such table.
             CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
         """
         sealed = claim.seal(204)
@@ -201,9 +202,9 @@ class Tables:
         return sealed
 
     def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:
-        """The tables that can be undropped, newest drop first; raises NamespaceNotFound.
+        """Return the tables that can be undropped, latest drop first. Raises NamespaceNotFound.
 
-        ``earlier``: also of earlier namespaces of that name, which may have been somebody else's.
+        ``earlier``: also of dropped namespaces of that name, which may have been somebody else's.
         """
         return DroppedList(
             tables=tuple(
@@ -223,10 +224,10 @@ class Tables:
         """Bring a dropped table back, with its history and tags. ``earlier`` as in :meth:`dropped`.
 
         Raises:
-            InvalidRequest: both or none of ``table_id`` and ``name``, or a new name that is none.
+            InvalidRequest: both or none of ``table_id`` and ``name``, or an invalid new name.
             NamespaceNotFound, TableNotFound: no such dropped table.
             AlreadyExists: the name is taken.
-            QuotaExceeded: there is no room for it.
+            QuotaExceeded: it would exceed a quota.
         """
         if (request.table_id is None) == (request.name is None):
             raise InvalidRequest("give exactly one of table_id and name")
@@ -249,12 +250,12 @@ class Tables:
         return sealed
 
     def info_of(self, record: TableRecord) -> TableInfo:
-        """The table as it stands."""
+        """Return the table as it is."""
         with trusted_manifests():
             return table_info(record, self._warehouse.snapshot(record.pointer))
 
     def _refuse_taken(self, namespace: str, name: str) -> None:
-        # Only so that what is refused writes no snapshot first: the catalog decides when two ask at once.
+        # Only to avoid writing a snapshot for a request that is refused; the catalog decides.
         try:
             self._catalog.table(namespace, name)
         except TableNotFound:
@@ -263,7 +264,7 @@ class Tables:
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 
     def _columns(self, request: CreateTable, places: Places) -> tuple[Schema, dict[str, str]]:
-        """The first schema of a table, and what it remembers of its source."""
+        """Return the first schema of a table, and the properties of its source."""
         source = request.source
         if source is msgspec.UNSET:
             return self._schema(request, places), {}
@@ -273,7 +274,9 @@ class Tables:
         given = request.schema is not None or request.schema_from is not None
         if state.schemas:
             if given:
-                raise InvalidRequest(f"the columns are those of the {source.kind} table, not schema or schema_from")
+                raise InvalidRequest(
+                    f"the columns come from the {source.kind} table; do not give schema or schema_from"
+                )
             schema = Schema.assign(first_columns(state))
             return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
         if given:
@@ -281,9 +284,9 @@ class Tables:
         elif state.files:
             schema = schema_of(read_footer(self._store, state.files[0].location))
         else:
-            raise InvalidRequest(f"{source.location} shows no Parquet file to take the columns from: give schema")
+            raise InvalidRequest(f"{source.location} lists no Parquet file to take the columns from: give schema")
         if request.schema is None:
-            # One file's columns: what is required there may be null in the others.
+            # The columns of one file: a column that is required there may be null in others.
             schema = Schema.assign(nullable_columns(schema.columns))
         return schema, properties
 
