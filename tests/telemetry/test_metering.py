@@ -357,7 +357,7 @@ def test_a_beat_that_fails_is_followed_by_others(
 
     asyncio.run(beat())
     catalog.close()
-    assert "could not be brought up to date" in caplog.text
+    assert "metrics could not be updated" in caplog.text
 
 
 def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:

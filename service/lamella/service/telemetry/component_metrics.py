@@ -25,9 +25,9 @@ REQUEST_S: Final = (
     0.0001, 0.00025, 0.0004, 0.0006, 0.0008, 0.001, 0.00125, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.0065, 0.008,
     0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
 )
-#: Of what waits for others.
+#: Of waits.
 WAIT_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-#: Of calls of a store or a database: from files of this machine to what is hardly reached.
+#: Of calls of a store or a database: from local files to a remote service that hardly answers.
 CALL_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )
@@ -40,31 +40,31 @@ class CatalogMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
             "lamella_catalog_seconds",
-            "Time that statements and commits of the catalog's database took, by how they ended.",
+            "Duration of statements and commits of the catalog's database, by outcome.",
             ("operation", "outcome"),
             buckets=CALL_S,
             registry=registry,
         )
         self.wait_seconds = Histogram(
             "lamella_catalog_wait_seconds",
-            "Time until a connection of the catalog's pool was had.",
+            "Time waited for a connection of the catalog's pool.",
             buckets=CALL_S,
             registry=registry,
         )
         self.pool_timeouts = Counter(
             "lamella_catalog_pool_timeouts",
-            "Waits for a connection of the catalog's pool that were given up, since all were in use.",
+            "Waits for a connection of the catalog's pool that timed out, since all were in use.",
             registry=registry,
         )
         self.in_use = Gauge(
             "lamella_catalog_connections_in_use",
-            "Connections of the catalog's pool that are in use.",
+            "Connections of the catalog's pool in use.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.most = Gauge(
             "lamella_catalog_connections_max",
-            "Connections that the catalog's pool may have.",
+            "Limit of connections of the catalog's pool.",
             registry=registry,
             multiprocess_mode="livesum",
         )
@@ -84,13 +84,13 @@ class CatalogMetrics:
             self.pool_timeouts.inc()
 
     def pool(self, in_use: int, most: int) -> None:
-        """Note how much of the pool is in use."""
+        """Set how much of the pool is in use."""
         self.in_use.set(in_use)
         self.most.set(most)
 
 
 class LimitMetrics:
-    """Places for requests, deadlines, bodies, connections."""
+    """Slots for requests, deadlines, bodies, connections."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.refused = Counter(
@@ -101,37 +101,37 @@ class LimitMetrics:
         )
         self.waiting = Gauge(
             "lamella_requests_waiting",
-            "Requests that wait for a place, by kind.",
+            "Requests that wait for a slot, by kind.",
             ("kind",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.late = Counter(
             "lamella_requests_late",
-            "Requests given up because their time was over.",
+            "Requests cancelled at their deadline.",
             registry=registry,
         )
         self.abandoned = Gauge(
             "lamella_threads_abandoned",
-            "Threads at work for requests that were given up.",
+            "Threads that still work for cancelled requests.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.body_bytes = Gauge(
             "lamella_request_body_bytes",
-            "Bytes of request bodies that are held.",
+            "Bytes of request bodies in memory.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.connections = Gauge(
             "lamella_connections",
-            "Connections of clients.",
+            "Open client connections.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.connections_cut = Counter(
             "lamella_connections_cut",
-            "Connections that the service ended, by the reason.",
+            "Connections closed by the service, by the reason.",
             ("reason",),
             registry=registry,
         )
@@ -146,20 +146,20 @@ class MemoryMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.events = Counter(
             "lamella_memory_cache_events",
-            "What happened to values that are kept in memory, by their kind.",
+            "Events of the memory caches, by kind of value.",
             ("kind", "event"),
             registry=registry,
         )
         self.size_bytes = Gauge(
             "lamella_memory_cache_size_bytes",
-            "Bytes of the values that are kept in memory, by their kind.",
+            "Bytes in the memory caches, by kind of value.",
             ("kind",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.limit_bytes = Gauge(
             "lamella_memory_cache_limit_bytes",
-            "Bytes that values in memory may take, by the setting that bounds them.",
+            "Limit of bytes in the memory caches, by setting.",
             ("setting",),
             registry=registry,
             multiprocess_mode="livesum",
@@ -169,13 +169,13 @@ class MemoryMetrics:
         self._lock = threading.Lock()
 
     def watch(self, look: Callable[[], Mapping[str, Counts]], limits_bytes: Mapping[str, int]) -> None:
-        """From now on take over what ``look`` gives, by kind; ``limits_bytes`` are by setting."""
+        """Export the counts that ``look`` returns, by kind; ``limits_bytes`` are by setting."""
         self._look = look
         for setting, limit_bytes in limits_bytes.items():
             self.limit_bytes.labels(setting).set(limit_bytes)
 
     def fold(self) -> None:
-        """Bring the metrics up to date."""
+        """Update the metrics."""
         with self._lock:
             for kind, now in self._look().items():
                 before = self._taken.get(kind)
@@ -190,13 +190,13 @@ class MemoryMetrics:
 
 
 class ProcessMetrics:
-    """Release, event loop, threads, and how long the oldest commit has been under way. ``timer`` gives seconds."""
+    """Release, event loop, threads, and the age of the oldest pending commit. ``timer`` returns seconds."""
 
     def __init__(self, registry: CollectorRegistry, timer: Callable[[], float] = time.monotonic) -> None:
         self._timer = timer
         self.build = Gauge(
             "lamella_build_info",
-            "Always 1; the release that runs, and the Python that runs it.",
+            "Always 1; labels name the running release and the Python version.",
             ("version", "python"),
             registry=registry,
             multiprocess_mode="max",
@@ -204,46 +204,46 @@ class ProcessMetrics:
         self.build.labels(release(), platform.python_version()).set(1)
         self.loop_lag = Histogram(
             "lamella_event_loop_lag_seconds",
-            "How much later than it was due a timer of the event loop went off, looked at four times a second.",
+            "Delay of a timer on the event loop, measured four times a second.",
             buckets=WAIT_S,
             registry=registry,
         )
         self.threads_busy = Gauge(
             "lamella_threads_busy",
-            "Threads that are at work, by what they are for.",
+            "Busy threads, by purpose.",
             ("pool",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.threads_max = Gauge(
             "lamella_threads_max",
-            "Threads that may be at work at once, by what they are for.",
+            "Limit of threads, by purpose.",
             ("pool",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.threads_waiting = Gauge(
             "lamella_threads_waiting",
-            "Pieces of work that wait for a thread, by what it is for.",
+            "Work that waits for a thread, by purpose.",
             ("pool",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.commits_in_progress = Gauge(
             "lamella_commits_in_progress",
-            "Registrations and commits that wait for their turn or are at work.",
+            "Registrations and commits that are waiting or running.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.oldest_commit = Gauge(
             "lamella_commit_oldest_seconds",
-            "How long the registration or commit has been under way that began first of those that are; 0: none is.",
+            "Age of the oldest pending registration or commit; 0: none is pending.",
             registry=registry,
             multiprocess_mode="livemax",
         )
         self.gc_pause = Histogram(
             "lamella_gc_pause_seconds",
-            "Time that all threads stood still for Python's garbage collector, by generation; 2 is a full collection.",
+            "Time that all threads paused for Python's garbage collector, by generation; 2 is a full collection.",
             ("generation",),
             buckets=CALL_S,
             registry=registry,
@@ -256,7 +256,7 @@ class ProcessMetrics:
 
     @contextmanager
     def watching_pauses(self) -> Iterator[None]:
-        """Note each collection of the garbage collector, for :meth:`fold`."""
+        """Record each run of the garbage collector, for :meth:`fold`."""
         gc.callbacks.append(self._collecting)
         try:
             yield
@@ -264,14 +264,14 @@ class ProcessMetrics:
             gc.callbacks.remove(self._collecting)
 
     def _collecting(self, phase: str, about: dict[str, int]) -> None:
-        # A collection begins in the middle of anything, so this takes no lock: a metric has one.
+        # A collection can start anywhere, so this takes no lock, which a metric would.
         if phase == "start":
             self._pause_begun_s = time.perf_counter()
         else:
             self._paused.append((about["generation"], time.perf_counter() - self._pause_begun_s))
 
     def commit_begun(self) -> Callable[[], None]:
-        """A commit is under way until what is returned is called."""
+        """Count a commit as pending until the returned function is called."""
         number = next(self._numbers)
         self._begun_s[number] = self._timer()
         self.commits_in_progress.inc()
@@ -282,13 +282,13 @@ class ProcessMetrics:
             self.commits_in_progress.dec()
 
     def threads(self, pool: str, *, busy: int, most: int, waiting: int) -> None:
-        """Note how busy the threads of a pool are."""
+        """Set how busy the threads of a pool are."""
         self.threads_busy.labels(pool).set(busy)
         self.threads_max.labels(pool).set(most)
         self.threads_waiting.labels(pool).set(waiting)
 
     def fold(self) -> None:
-        """Bring up to date what nobody tells of."""
+        """Update the sampled metrics."""
         paused, self._paused = self._paused, []
         for generation, took_s in paused:
             self._pauses[generation].observe(took_s)
@@ -302,7 +302,7 @@ class StoreMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
             "lamella_store_seconds",
-            "Time that calls of the object store took, by how they ended.",
+            "Duration of calls of the object store, by outcome.",
             ("operation", "outcome"),
             buckets=CALL_S,
             registry=registry,
@@ -311,7 +311,7 @@ class StoreMetrics:
         self.written_bytes = Counter(
             "lamella_store_written_bytes", "Bytes written to the object store.", registry=registry
         )
-        # Finding a metric by its labels costs more than counting.
+        # Looking up a metric by its labels costs more than counting.
         self._timed: dict[tuple[StoreOperation, StoreOutcome], Histogram] = {}
 
     def store_called(

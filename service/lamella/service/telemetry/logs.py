@@ -29,7 +29,7 @@ def _renderers(style: Literal["json", "text"]) -> list[Processor]:
 def make_log(
     level: str = "info", style: Literal["json", "text"] = "json", stream: TextIO | None = None
 ) -> FilteringBoundLogger:
-    """A logger of its own, with no settings shared through the process; lines go to stderr unless told otherwise."""
+    """Return a logger of its own, without process-wide settings; lines go to stderr by default."""
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream if stream is not None else sys.stderr),
         processors=[
@@ -44,7 +44,7 @@ def make_log(
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The line of one request. ``ms``: from the first byte of the request to the last of its answer."""
+    """The log line of one request. ``ms``: from the first byte of the request to the last of its answer."""
 
     method: str
     path: str
@@ -61,8 +61,8 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
 class RequestLog:
     """Writes the lines of requests, at level info.
 
-    JSON goes to the stream directly: through the log's processors a line would cost as much as all else that is done
-    around a request.
+    JSON goes to the stream directly: through the log's processors a line would cost as much as all other work around a
+    request.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class RequestLog:
         request_id: str,
         trace_id: str | None = None,
     ) -> None:
-        """One line."""
+        """Write one line."""
         if not self._is_on:
             return
         path = unspelt(path)
         if not self._direct:
-            # a terminal obeys what cannot be printed
+            # terminals interpret control characters
             path = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in path)
             traced = {} if trace_id is None else {"trace_id": trace_id}
             self._log.info(
@@ -124,7 +124,7 @@ class RequestLog:
 
 
 class LibraryFormatter(logging.Formatter):
-    """Lines of the libraries (uvicorn, SQLAlchemy, Alembic) in the same form as ours."""
+    """Formats the lines of libraries (uvicorn, SQLAlchemy, Alembic) like the service's own."""
 
     def __init__(self, style: Literal["json", "text"] = "json") -> None:
         super().__init__()
@@ -138,12 +138,12 @@ class LibraryFormatter(logging.Formatter):
         )
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         return self._inner.format(record)
 
 
 def library_logging(level: str, style: Literal["json", "text"]) -> dict[str, Any]:
-    """Settings for :func:`logging.config.dictConfig`; plain values, so that worker processes can take them along."""
+    """Return settings for :func:`logging.config.dictConfig`; plain values, which can be pickled."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -154,9 +154,9 @@ def library_logging(level: str, style: Literal["json", "text"]) -> dict[str, Any
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
             "uvicorn": {"level": level.upper()},
-            # Requests are logged by our own middleware, by route and without query strings.
+            # The service's own middleware logs requests, by route and without query strings.
             "uvicorn.access": {"level": "CRITICAL", "propagate": False},
-            # It warns of texts that it does not know as a statement, and quotes them.
+            # It warns of unknown statements, and quotes them.
             "sqlglot": {"level": "CRITICAL"},
         },
     }

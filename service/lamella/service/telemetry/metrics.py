@@ -1,8 +1,8 @@
-"""What ``/metrics`` shows, of one process or of all workers. Each app has a registry of its own; docs/metrics.md
+"""The metrics of ``/metrics``, of one process or of all workers. Each app has its own registry; docs/metrics.md
 describes every name.
 
-With several workers the numbers of all of them are added up through ``PROMETHEUS_MULTIPROC_DIR``
-(:func:`lamella.service.process.server.serve` sets it), since a scrape reaches only one.
+With several workers, a scrape reaches only one of them. The values of all are added up through
+``PROMETHEUS_MULTIPROC_DIR``, which :func:`lamella.service.process.server.serve` sets.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def share_numbers(folder: str) -> None:
-    """Have this process, and those that it starts, keep their numbers in a folder, unless the environment names one."""
+    """Store the values of this process and its children in a folder, unless the environment names one."""
     os.environ.setdefault(MULTIPROCESS_VARIABLE, folder)
-    # The package looks at the environment when it is loaded, which it was before we got here.
+    # The package reads the environment when it is imported, which has happened by now.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
 
 
 def are_shared() -> bool:
-    """True when there are several workers, or may be."""
+    """Return True if there are, or may be, several workers."""
     return MULTIPROCESS_VARIABLE in os.environ
 
 
 def all_workers() -> CollectorRegistry:
-    """The numbers of all workers together."""
+    """Return the values of all workers together."""
     _forget_dead_workers(Path(os.environ[MULTIPROCESS_VARIABLE]))
     together = CollectorRegistry()
-    multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package leaves it untyped
+    multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package has no types
     return together
 
 
 def worker_pids() -> tuple[int, ...]:
-    """The processes that serve requests, ascending: those that are alive and counted something, and this one."""
+    """Return the serving processes, ascending: those that are alive and counted something, and this one."""
     folder = os.environ.get(MULTIPROCESS_VARIABLE)
     found = {os.getpid()}
     for path in Path(folder).glob("*_*.db") if folder is not None else ():
@@ -74,11 +74,11 @@ def worker_pids() -> tuple[int, ...]:
 
 
 def _forget_dead_workers(folder: Path) -> None:
-    """A worker that was killed cannot take back what it counted as in progress."""
+    """Delete the gauges of killed workers, which could not remove what they counted as in progress."""
     for path in folder.glob("gauge_live*_*.db"):
         pid = int(path.stem.rpartition("_")[2])
         if not _is_alive(pid):
-            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # the package leaves it untyped
+            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # the package has no types
 
 
 def _is_alive(pid: int) -> bool:
@@ -87,7 +87,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody else's: the number was given away again, and is left alone
+        return True  # the process id was reused by somebody else's process
     return True
 
 
@@ -96,7 +96,7 @@ _GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class _Sums:
-    """Of the prunes since the last fold, for one stage."""
+    """The prunes since the last fold, for one stage."""
 
     __slots__ = ("considered", "kept", "kept_bytes", "ms")
 
@@ -105,7 +105,7 @@ class _Sums:
         self.ms = 0.0
 
     def values(self) -> tuple[float, ...]:
-        """In the order of the counters, in their units."""
+        """Return the values in the order of the counters, in their units."""
         return (self.considered, self.kept, self.kept_bytes, self.ms / 1000)
 
 
@@ -134,16 +134,16 @@ class Metrics:
         )
         self.in_progress = Gauge(
             "lamella_requests_in_progress",
-            "Requests that are being served.",
+            "Requests in progress.",
             registry=self.registry,
             multiprocess_mode="livesum",
         )
         self.problems = self._counter("lamella_problems", "Problem documents sent, by error code.", ("code",))
         self.auth_failures = self._counter(
-            "lamella_auth_failures", "Requests that did not show a key or token that holds, by the reason.", ("reason",)
+            "lamella_auth_failures", "Requests without a valid key or token, by the reason.", ("reason",)
         )
         self.rate_limited = self._counter(
-            "lamella_rate_limited", "Requests refused because one asked too often, by what was counted.", ("by",)
+            "lamella_rate_limited", "Requests refused by a rate limit, by what was counted.", ("by",)
         )
         self.stage_considered = self._counter(
             "lamella_prune_considered", "Segments or blocks that a pruning stage looked at.", ("stage",)
@@ -160,50 +160,50 @@ class Metrics:
             "lamella_prune_index_failures", "Skip indexes that a prune could not read, so that their blocks stayed."
         )
         self.aggregates = self._counter(
-            "lamella_aggregates", "Aggregates answered, by whether statistics decided them all.", ("complete",)
+            "lamella_aggregates", "Aggregates answered, by whether statistics sufficed for all.", ("complete",)
         )
         self.aggregate_scan_blocks = self._counter(
-            "lamella_aggregate_scan_blocks", "Blocks that aggregate answers left to be scanned."
+            "lamella_aggregate_scan_blocks", "Blocks that aggregate answers left to scan."
         )
         self.filters_recorded = self._counter(
             "lamella_filters_recorded",
-            "Filters of prunes noted for advice, by whether they were kept.",
+            "Filters of prunes recorded for advice, by whether they were stored.",
             ("outcome",),
         )
         self.prune_rates_lost = self._counter(
-            "lamella_prune_rates_lost", "Prunes that the prune rates leave out, since the catalog did not take them."
+            "lamella_prune_rates_lost", "Prunes missing from the prune rates, since the catalog did not store them."
         )
         self.audit_entries = self._counter(
-            "lamella_audit_entries", "Entries of the audit trail, by whether they were kept.", ("outcome",)
+            "lamella_audit_entries", "Entries of the audit trail, by whether they were stored.", ("outcome",)
         )
         self.incomplete = self._counter("lamella_prune_incomplete", "Prunes whose time budget ran out.")
         self.large_refused = self._counter(
-            "lamella_large_answers_refused", "Large answers refused because too many were waiting for their turn."
+            "lamella_large_answers_refused", "Large answers refused because too many were waiting."
         )
         self.answers_cut = self._counter(
-            "lamella_answers_cut", "Answers that were not sent to their end, by the reason.", ("reason",)
+            "lamella_answers_cut", "Answers that were not sent completely, by the reason.", ("reason",)
         )
-        for reason in ("client", "stalled", "failed"):  # so that the first one is seen as an increase
+        for reason in ("client", "stalled", "failed"):  # so that the first one counts as an increase
             self.answers_cut.labels(reason)
-        self.urls_signed = self._counter("lamella_urls_signed", "URLs of blocks that were signed for readers.")
-        self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
+        self.urls_signed = self._counter("lamella_urls_signed", "Block URLs signed for readers.")
+        self.commits = self._counter("lamella_commits", "Snapshots made by registrations and commits.")
         self.commit_retries = self._counter(
-            "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
+            "lamella_commit_retries", "Pointer swaps lost to another commit and retried."
         )
         self.commit_attempts = self._counter(
-            "lamella_commit_attempts", "Snapshots begun for a group of commits, also those that another commit beat."
+            "lamella_commit_attempts", "Snapshots begun for a group of commits, including those that lost the swap."
         )
         self.commits_rejected = self._counter(
             "lamella_commits_rejected",
-            "Commits that were refused once they had waited their turn, by error code.",
+            "Commits refused after waiting in the queue, by error code.",
             ("code",),
         )
         self.mutations_refused = self._counter(
-            "lamella_mutations_refused", "Mutations refused at the door, by the limit that was reached.", ("limit",)
+            "lamella_mutations_refused", "Mutations refused before queueing, by the limit that was reached.", ("limit",)
         )
         self.group_size = Histogram(
             "lamella_commit_group_size",
-            "Registrations and commits that a leader took from the queue of a table together.",
+            "Registrations and commits that a leader took from a table's queue together.",
             buckets=_GROUP_SIZES,
             registry=self.registry,
         )
@@ -216,55 +216,54 @@ class Metrics:
         self.blocks_added = self._counter("lamella_blocks_added", "Blocks added by commits.")
         self.blocks_removed = self._counter("lamella_blocks_removed", "Blocks removed by commits.")
         self.files_refused = self._counter(
-            "lamella_files_refused", "Files that a registration or commit did not take, by error code.", ("code",)
+            "lamella_files_refused", "Files refused by a registration or commit, by error code.", ("code",)
         )
         self.replays = self._counter(
-            "lamella_idempotent_replays", "Mutations answered from a stored answer by their Idempotency-Key."
+            "lamella_idempotent_replays", "Mutations answered from a stored answer, by Idempotency-Key."
         )
-        self.snapshots_expired = self._counter("lamella_snapshots_expired", "Snapshots that left a history.")
+        self.snapshots_expired = self._counter("lamella_snapshots_expired", "Snapshots removed from histories.")
         self.vacuum_deleted = self._counter("lamella_vacuum_deleted", "Objects that clean-ups deleted.", ("kind",))
         self.vacuum_deleted_bytes = self._counter(
             "lamella_vacuum_deleted_bytes", "Bytes of the objects that clean-ups deleted.", ("kind",)
         )
-        # What the counters of stages do not have yet; with several workers another one may be asked, so they have all.
+        # Values that are not in the counters of stages yet; with several workers another one may be scraped, so the
+        # counters have everything.
         self._funnel: dict[str, _Sums] = {}
         self._funnel_lock = threading.Lock()
         self._stages: dict[str, tuple[Counter, ...]] = {}
-        self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
-        self.jobs_enqueued = self._counter(
-            "lamella_jobs_enqueued", "Jobs that were enqueued, by what asked for them.", ("kind", "origin")
-        )
+        self.leases_taken = self._counter("lamella_leases", "Leases created.")
+        self.jobs_enqueued = self._counter("lamella_jobs_enqueued", "Jobs enqueued, by origin.", ("kind", "origin"))
         self.job_attempts = self._counter(
-            "lamella_job_attempts", "Attempts at jobs that ended, by how they did.", ("kind", "outcome")
+            "lamella_job_attempts", "Attempts at jobs that ended, by outcome.", ("kind", "outcome")
         )
         self.job_seconds = Histogram(
             "lamella_job_seconds",
-            "Time that an attempt at a job took, from its claim to its end.",
+            "Duration of an attempt at a job, from its claim to its end.",
             ("kind",),
             buckets=_JOB_S,
             registry=self.registry,
         )
         self.jobs_pending = Gauge(
             "lamella_jobs_pending",
-            "Jobs that were queued and running when a worker last asked what is due.",
+            "Jobs queued and running when a worker last checked what is due.",
             ("state",),
             registry=self.registry,
             multiprocess_mode="mostrecent",
         )
         self.upkeep_failures = self._counter(
             "lamella_upkeep_failures",
-            "Schedules and policies that could not be looked at when they were due, by error code.",
+            "Due schedules and policies that could not be checked, by error code.",
             ("what", "code"),
         )
         self.disk_cache_events = self._counter(
-            "lamella_disk_cache_events", "Files of the cache on disk that were opened, made, evicted, ...", ("event",)
+            "lamella_disk_cache_events", "Files of the disk cache that were opened, created, evicted, ...", ("event",)
         )
         self.disk_cache_bytes = self._counter(
-            "lamella_disk_cache_bytes", "Bytes of those files, where the size is known.", ("event",)
+            "lamella_disk_cache_bytes", "Bytes of those files, if the size is known.", ("event",)
         )
         self.disk_cache_size = Gauge(
             "lamella_disk_cache_size_bytes",
-            "Bytes of all files in the cache on disk, when one was last added.",
+            "Bytes of all files in the disk cache, when one was last added.",
             registry=self.registry,
             multiprocess_mode="mostrecent",
         )
@@ -273,7 +272,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def pruned(self, answer: PruneAnswer) -> None:
-        """Count the funnel of one prune."""
+        """Count one prune."""
         report = answer.report
         with self._funnel_lock:
             for stage in report.stages:
@@ -295,7 +294,7 @@ class Metrics:
             self.index_failures.inc(failed)
 
     def _fold_funnel(self) -> None:
-        """Bring the counters of stages up to date. Each of their dozen costs as much as all sums of a prune."""
+        """Update the counters of stages. Each of the dozen costs as much as all sums of a prune."""
         with self._funnel_lock:
             funnel, self._funnel = self._funnel, {}
         for stage, sums in funnel.items():
@@ -306,7 +305,7 @@ class Metrics:
                 counter.inc(sum_)
 
     def _stage_counters(self, stage: str) -> tuple[Counter, ...]:
-        """To find a metric by its labels costs more than to count."""
+        """Return a stage's counters; looking up a metric by its labels costs more than counting."""
         of_stages = (self.stage_considered, self.stage_kept, self.stage_kept_bytes, self.stage_seconds)
         return tuple(counter.labels(stage) for counter in of_stages)
 
@@ -317,12 +316,12 @@ class Metrics:
         self.not_used.inc(len(answer.report.not_used))
 
     def recorded(self, *, kept: int, lost: int) -> None:
-        """Count filters that were recorded for advice, and that could not be."""
+        """Count filters that were recorded for advice, and filters that were lost."""
         self.filters_recorded.labels("kept").inc(kept)
         self.filters_recorded.labels("lost").inc(lost)
 
     def audited(self, *, kept: int, lost: int) -> None:
-        """Count entries of the audit trail that were written, and that could not be."""
+        """Count entries of the audit trail that were written, and entries that were lost."""
         self.audit_entries.labels("kept").inc(kept)
         self.audit_entries.labels("lost").inc(lost)
 
@@ -338,49 +337,49 @@ class Metrics:
         self.vacuum_deleted_bytes.labels(kind).inc(size_bytes)
 
     def expect_jobs(self, kinds: Iterable[str]) -> None:
-        """Show at once that none has failed: of a series that begins with its first failure, no increase is seen."""
+        """Create the series of failures at 0: a series that begins with its first failure shows no increase."""
         for kind in kinds:
             for outcome in ("failed", "lost"):
                 self.job_attempts.labels(kind, outcome)
 
     def job_enqueued(self, kind: str, origin: str) -> None:
-        """Count one job that was asked for."""
+        """Count one enqueued job."""
         self.jobs_enqueued.labels(kind, origin).inc()
 
     def job_attempt(self, kind: str, outcome: str, took_ms: int | None) -> None:
-        """Count one attempt that ended; ``took_ms`` None: it did not begin."""
+        """Count one attempt that ended; ``took_ms`` None: it did not start."""
         self.job_attempts.labels(kind, outcome).inc()
         if took_ms is not None:
             self.job_seconds.labels(kind).observe(took_ms / 1000)
 
     def jobs_waiting(self, counts: Mapping[str, int]) -> None:
-        """Note how many jobs there are, by state."""
+        """Set how many jobs there are, by state."""
         for state, count in counts.items():
             self.jobs_pending.labels(state).set(count)
 
     def upkeep_failed(self, what: Literal["schedule", "policy"], code: str) -> None:
-        """Count one that could not be looked at."""
+        """Count one schedule or policy that could not be checked."""
         self.upkeep_failures.labels(what, code).inc()
 
     def cache_event(self, event: Event, files: int, size_bytes: int) -> None:
-        """Count what happened in the cache on disk."""
+        """Count an event of the disk cache."""
         self.disk_cache_events.labels(event).inc(files)
         self.disk_cache_bytes.labels(event).inc(size_bytes)
 
     def cache_size(self, size_bytes: int) -> None:
-        """Note how large the cache on disk is."""
+        """Set the size of the disk cache."""
         self.disk_cache_size.set(size_bytes)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._together())
 
     def families(self) -> list[Metric]:
-        """All of it, of all workers together."""
+        """Return all metrics of all workers together."""
         return list(self._together().collect())
 
     def fold(self) -> None:
-        """Bring up to date what is counted elsewhere, with plain numbers."""
+        """Update metrics from the plain numbers that are counted elsewhere."""
         self._fold_funnel()
         self.memory.fold()
         self.process.fold()

@@ -1,8 +1,8 @@
-"""The audit trail: which changes were asked for over HTTP, by whom, of what, and what came of it.
+"""The audit trail: which changes were requested over HTTP, by whom, on what, and with which result.
 
-An operation that changes something is watched (:meth:`Audit.watched`), so that no route has to think of it. Entries are
-written about a second later, in the log and in the catalog, by a thread; a process that is killed may lose those of its
-last second. What was committed is in the tables' histories anyway.
+Every operation that changes something is wrapped (:meth:`Audit.watched`), so that no route can forget it. A thread
+writes entries about a second later, to the log and the catalog. A killed process may lose those of its last second;
+commits are in the tables' histories anyway.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.wire import AuditEntry, AuditList, Problem
 
 _DELAY_S: Final = 1.0
-#: Entries that are held while they cannot be written; about ten megabytes.
+#: Most entries in memory while they cannot be written; about ten megabytes.
 _MAX_HELD: Final = 20_000
-#: Written in one transaction.
+#: Most entries in one transaction.
 _TOGETHER: Final = 1_000
 _LONGEST_TARGET: Final = 300
 _LONGEST_CLIENT: Final = 255
-#: The client went away, or the service stopped, before there was an answer.
+#: The client disconnected, or the service stopped, before there was an answer.
 _NO_ANSWER: Final = 499
 _TARGET: Final = "lamella.target"
-#: Only what can be a name is noted of a body, since anything else may be anything.
+#: Only valid names are recorded from a body, since anything else may be secret.
 _NAMES: Final = re.compile(rf"[A-Za-z0-9_.:@=*-]{{1,{_LONGEST_TARGET}}}")
-_OF: Final = "this listing of the trail"
+_OF: Final = "this listing of the audit trail"
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
 def about(request: Request, target: str) -> None:
-    """Say which table or namespace a request is about, where its path does not; a text that is no name is left out."""
+    """Set the table or namespace that a request is about, if its path does not have it; invalid names are ignored."""
     if _NAMES.fullmatch(target):
         request.scope[_TARGET] = target
 
 
 class Audit:
-    """Keeps the trail. ``clock`` gives Unix milliseconds."""
+    """Writes the trail. ``clock`` returns Unix milliseconds."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Audit:
         )
 
     def watched(self, operation: str, handler: Handler) -> Handler:
-        """A handler whose requests are all noted as that operation, whatever comes of them.
+        """Return a handler whose requests are all recorded as that operation, whatever the result.
 
-        But for those of nobody known, which are counted and logged: who has no key must not fill the trail.
+        Unauthenticated requests are counted and logged instead: clients without a key must not fill the trail.
         """
 
         async def watched(request: Request) -> Response:
@@ -95,7 +95,7 @@ class Audit:
                 if is_known(request):
                     self.note(request, operation, _NO_ANSWER)
                 raise
-            # nor who asks too often: that is counted, too
+            # rate-limited requests are counted as well
             code = _code(request, response)
             if is_known(request) and code != RateLimited.code:
                 self.note(request, operation, response.status_code, code)
@@ -104,7 +104,7 @@ class Audit:
         return watched
 
     def note(self, request: Request, operation: str, status: int, code: str | None = None) -> None:
-        """Take note of a change that was asked for; waits for nothing."""
+        """Record a requested change; does not block."""
         if len(self._noted) >= _MAX_HELD:
             self._metrics.audited(kept=0, lost=1)
             return
@@ -125,7 +125,7 @@ class Audit:
         self._later.soon()
 
     def page(self, before_id: str | None, limit: int, table: str | None = None) -> list[AuditEntry]:
-        """Entries, the newest first, from behind ``before_id``; ``table``: only those about ``namespace.table``.
+        """Return entries older than ``before_id``, newest first; ``table``: only those about ``namespace.table``.
 
         Raises Unavailable.
         """
@@ -133,7 +133,7 @@ class Audit:
         return self._catalog.audit(before_id=before_id, limit=limit, target=table)
 
     def list(self, *, page_size: int, page_token: str | None, table: str | None) -> AuditList:
-        """Part of the trail; raises InvalidPageToken, Unavailable."""
+        """Return a page of the trail. Raises InvalidPageToken, Unavailable."""
         scope = table or ""
         before_id = None if page_token is None else self._tokens.read_id(page_token, _OF, scope)
         found = self.page(before_id, page_size + 1, table)
@@ -145,7 +145,7 @@ class Audit:
         )
 
     def write(self) -> None:
-        """Write what was noted; what the catalog does not take now is held for the next time."""
+        """Write the recorded entries; those that the catalog does not store now stay for the next time."""
         with self._writing:
             waiting, self._unstored = self._unstored, []
             while self._noted:
@@ -156,15 +156,15 @@ class Audit:
                 part = waiting[start : start + _TOGETHER]
                 try:
                     self._catalog.add_audit(part)
-                except LamellaError:  # an entry that is there already, after all, does no harm
+                except LamellaError:  # an entry that was stored after all does no harm
                     self._hold(waiting[start:])
                     return
                 self._metrics.audited(kept=len(part), lost=0)
-            with suppress(LamellaError):  # there is a next time
+            with suppress(LamellaError):  # the next round retries
                 self._forgetting.run()
 
     def close(self) -> None:
-        """Write the last entries, and end the thread."""
+        """Write the last entries, and stop the thread."""
         self._later.close()
         self.write()
 
@@ -181,16 +181,16 @@ def _target(request: Request) -> str | None:
     given = request.path_params
     text = given.get("job_id")
     if "namespace" in given:
-        # a namespace may be called as a table is; who may read what was done with one may not know of the other
+        # a namespace may be named like a table; readers of one may not know of the other
         text = f"{given['namespace']}.{given.get('table', '*')}"
     if text is None:
         return None
-    # PostgreSQL holds no NUL, and a terminal obeys what else cannot be printed
+    # PostgreSQL stores no NUL, and terminals interpret control characters
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:_LONGEST_TARGET])
 
 
 def _code(request: Request, response: Response) -> str | None:
-    """The code of the error that was answered, also of one that was stored under an idempotency key."""
+    """Return the code of the error in the answer, also of one that was stored under an idempotency key."""
     raised: str | None = request.scope.get(CODE)
     if raised is not None or response.media_type != MEDIA_TYPE:
         return raised

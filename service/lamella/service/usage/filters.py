@@ -1,10 +1,10 @@
-"""Filters that are recorded for advice, and how well prunes skip: noted beside a prune, written later by a thread.
+"""Records filters for advice, and prune rates: noted during a prune, written later by a thread.
 
-A prune only puts a note into a queue of bounded length; when a thread cannot keep up, the oldest notes are lost. What
-is written is each filter once, without its constants unless the service or the table says otherwise.
+A prune only adds a note to a bounded queue; if the thread cannot keep up, the oldest notes are lost. Each filter is
+stored once, without its constants unless the service or the table says otherwise.
 
-A prune adds to sums in memory and waits for nothing. Every few seconds these are added to those in the catalog, to
-which all workers and replicas add. A process that is killed loses its last seconds.
+Prune rates are sums in memory, which a prune updates without waiting. Every few seconds they are added to those in the
+catalog, to which all workers and replicas add. A killed process loses its last seconds.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Rep
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
 from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
-#: Notes that are held at most, and that are written together.
+#: Most notes in memory, and most notes written together.
 _MAX_NOTES: Final = 1_024
 _TOGETHER: Final = 128
-#: No longer until a note is written, once there is another one.
+#: Longest delay until a note is written, once there is another one.
 _LATEST_S: Final = 10.0
-#: A filter whose tree is longer is not kept.
+#: Longest tree of a filter that is stored.
 _MAX_CHARS: Final = 16_384
 _DIGEST_CHARS: Final = 32
 _TEXT_CHARS: Final = 500
@@ -45,7 +45,7 @@ _Note = tuple[TableRecord, PruneRequest, int, Report]
 
 
 class Recorder:
-    """Keeps filters. ``secret`` keys the hashes, ``timer`` gives seconds."""
+    """Records filters. ``secret`` is the key of the hashes; ``timer`` returns seconds."""
 
     def __init__(
         self,
@@ -81,27 +81,27 @@ class Recorder:
             self._later.soon()
 
     def write(self) -> None:
-        """Write what is noted. A filter that cannot be kept, or that the catalog does not take, is lost and counted."""
+        """Write the notes. A filter that cannot be stored, or that the catalog refuses, is lost and counted."""
         with self._lock:
             self._written_s = self._timer()
             self._write(self._taken())
 
     def mode(self, record: TableRecord) -> Mode:
-        """What is kept of the filters of a table."""
+        """Return what is recorded of the filters of a table."""
         return mode_of(self._warehouse.head(record.pointer).properties, self._default)
 
     def filters(self, table_id: str, limit: int) -> list[RecordedFilter]:
-        """What was kept of a table, this process's last notes among it."""
+        """Return the recorded filters of a table, including the last notes of this process."""
         self.write()
         return self._catalog.recorded(table_id, limit=min(limit, self._bounds.max_filters))
 
     def clear(self, table_id: str) -> int:
-        """Forget what was kept of a table."""
+        """Delete the recorded filters of a table."""
         self.write()
         return self._catalog.clear_recorded(table_id)
 
     def close(self) -> None:
-        """Write the last notes, and end the thread."""
+        """Write the last notes, and stop the thread."""
         self._later.close()
         self.write()
 
@@ -124,7 +124,7 @@ class Recorder:
                 if modes[table_id] == "off":
                     continue
                 made = self._kept(note, modes[table_id])
-            except LamellaError:  # a prune answered this filter, but its table may be gone by now
+            except LamellaError:  # the filter was answered, but its table may be dropped by now
                 made = None
             if made is None:
                 lost += 1
@@ -135,7 +135,7 @@ class Recorder:
         for table_id, filters in by_table.items():
             try:
                 self._catalog.add_recorded(table_id, list(filters.values()), self._bounds)
-            except LamellaError:  # the catalog does not answer: advice can do without
+            except LamellaError:  # the catalog does not answer; advice can do without
                 count = sum(each.times for each in filters.values())
                 lost, kept = lost + count, kept - count
         self._metrics.recorded(kept=kept, lost=lost)
@@ -183,12 +183,12 @@ def _together(before: RecordedFilter | None, each: RecordedFilter) -> RecordedFi
 
 
 _DELAY_S: Final = 5.0
-#: Sums that are held while the catalog does not answer.
+#: Most sums in memory while the catalog does not answer.
 _MAX_HELD: Final = 10_000
 
 
 class _Sums:
-    """Of one table in one bucket."""
+    """The sums of one table in one period."""
 
     __slots__ = ("bytes_total", "considered", "kept", "kept_bytes", "ms", "prunes")
 
@@ -197,13 +197,13 @@ class _Sums:
         self.ms = 0.0
 
     def add(self, other: _Sums) -> None:
-        """The sums of both."""
+        """Add other sums."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class PruneRates:
-    """Keeps them. ``clock`` gives Unix milliseconds."""
+    """Stores prune rates. ``clock`` returns Unix milliseconds."""
 
     def __init__(self, catalog: Catalog, metrics: Metrics, clock: Callable[[], int]) -> None:
         self._catalog = catalog
@@ -218,13 +218,13 @@ class PruneRates:
         )
 
     def note(self, record: TableRecord, report: Report, kept_blocks: int) -> None:
-        """Count a prune of a whole snapshot that kept so many blocks; waits for nothing."""
+        """Count a prune of a whole snapshot that kept so many blocks; does not block."""
         key = (record.table_id, self._clock() // BUCKET_MS)
         kept_bytes = report.bytes_total
         ms = 0.0
         for stage in report.stages:
             ms += stage.ms
-            if stage.stage != "page":  # what is skipped inside of blocks is not counted
+            if stage.stage != "page":  # skipping inside of blocks is not counted
                 kept_bytes = stage.bytes
         with self._lock:
             sums = self._sums.get(key)
@@ -240,20 +240,23 @@ class PruneRates:
             self._later.soon()
 
     def rates(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, PruneRate]:
-        """By table, all prunes since the bucket of that time, this process's last ones among them.
+        """Return, by table, the sums of all prunes since the period of that time, including the last ones of this
+        process.
 
-        Tables of which nothing was asked are left out. Raises Unavailable.
+        Tables without prunes are left out. Raises Unavailable.
         """
         self.write()
         return self._catalog.prune_rates(table_ids, since_ms=_begin_ms(since_ms))
 
     def series(self, table_id: str, *, since_ms: int) -> list[PruneRate]:
-        """The prunes of a table by bucket, the oldest first, from the bucket of that time on. Raises Unavailable."""
+        """Return the prunes of a table by period, the oldest first, from the period of that time on. Raises
+        Unavailable.
+        """
         self.write()
         return self._catalog.prune_rate_series(table_id, since_ms=_begin_ms(since_ms))
 
     def answer(self, table: TableRecord, since_s: int) -> PruneRatesAnswer:
-        """The prunes of the last so many seconds. Raises Unavailable."""
+        """Return the prunes of the last ``since_s`` seconds. Raises Unavailable."""
         since_ms = _begin_ms(self._clock() - since_s * 1000)
         series = self.series(table.table_id, since_ms=since_ms)
         total = PruneRate(
@@ -267,21 +270,21 @@ class PruneRates:
         return PruneRatesAnswer(since_ms=since_ms, bucket_s=BUCKET_MS // 1000, total=total, series=tuple(series))
 
     def write(self) -> None:
-        """Add what was noted to what the catalog has; what it does not take now is held for the next time."""
+        """Add the noted sums to the catalog's; those that it does not store now stay for the next time."""
         with self._writing:
             with self._lock:
                 taken, self._sums = self._sums, {}
             try:
                 self._catalog.add_prune_rates(_row(*key, sums) for key, sums in taken.items())
-            except OutcomeUnknown:  # perhaps they are there; better too few than twice
+            except OutcomeUnknown:  # they may be stored; too few is better than twice
                 self._lost(taken.values())
             except Unavailable:
                 self._hold(taken)
-            with suppress(LamellaError):  # there is a next time
+            with suppress(LamellaError):  # the next round retries
                 self._forgetting.run()
 
     def close(self) -> None:
-        """Write the last notes, and end the thread."""
+        """Write the last notes, and stop the thread."""
         self._later.close()
         self.write()
 
@@ -337,7 +340,7 @@ def _begin_ms(at_ms: int) -> int:
 
 
 def as_recorded(each: RecordedFilter) -> Recorded:
-    """A filter as the catalog keeps it, for being asked again."""
+    """Convert a stored filter for replaying it."""
     return Recorded(
         tree=each.tree,
         text=each.text,

@@ -35,7 +35,7 @@ _REPORT: Final = msgspec.json.Decoder(FeedbackRequest)
 
 
 class FeedbackRoutes:
-    """Take reports, say what is remembered, forget it."""
+    """Routes that accept, list and delete readers' reports."""
 
     def __init__(self, *, catalog: Catalog, readers: Threads, feedback: Feedback) -> None:
         self._catalog = catalog
@@ -79,7 +79,7 @@ class FeedbackRoutes:
 
 
 class UsageRoutes:
-    """What is noted of prunes and of changes."""
+    """Routes of what is recorded of prunes and changes."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, prune_rates: PruneRates, audit: Audit, page_size_max: int
