@@ -22,11 +22,11 @@ _FORM = re.compile(r'<form[^>]*method="post"[^>]*>.*?</form>', re.DOTALL)
 HARMLESS = {
     "Log out",
     "Log in",
-    "Make the key",
-    "Give it",
+    "Create the key",
+    "Grant the role",
     "Set the tag",
     "Set the key",
-    "Make the index",
+    "Create the index",
     "Restore the index",
     "Start the job",
     "Retry",
@@ -57,7 +57,7 @@ def asked(browser: TestClient, path: str) -> tuple[str, dict[str, str]]:
     assert page.status_code == 200, page.text
     (form,) = [each for each in _FORM.findall(page.text) if "/logout" not in each]
     assert 'class="danger"' in form
-    assert "Leave it as it is" in form
+    assert "Go back" in form
     return page.text, dict(_HIDDEN.findall(form))
 
 
@@ -93,7 +93,7 @@ def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: TestC
         for text in re.findall(r'<button[^>]*form="act"[^>]*>([^<]*)', page.text):
             assert text.strip() in HARMLESS, (path, text)
         assert 'class="danger' not in page.text
-    assert {"Log out", "Make the key", "Give it", "Set the tag"} <= seen
+    assert {"Log out", "Create the key", "Grant the role", "Set the tag"} <= seen
     assert name in admin.get("/ui/access").text
 
 
@@ -118,7 +118,7 @@ def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: TestClient
     assert admin.post("/ui/access/give", data={**hidden, **given}).status_code == 303
     path = "/ui/access/take?principal=user%3Aeve&role=write&place=north.*"
     page, fields = asked(admin, path)
-    assert "Take the role write on north.* away from user:eve?" in page
+    assert "Remove the role write on north.* from user:eve?" in page
     assert given.items() <= fields.items()
     assert admin.get(path.replace("write", "admin")).status_code == 404
     assert "user:eve" in admin.get("/ui/access").text
@@ -164,7 +164,7 @@ def test_who_may_not_do_it_is_not_asked(tenants: Tenants) -> None:
         ({}, "every program on this machine may read and change every table", None),
         (
             {"host": "192.0.2.1", "insecure": True},
-            "whoever reaches the address may read and change every table",
+            "everyone who reaches the address may read and change every table",
             "insecure",
         ),
         ({"auth": True}, "Requests are authenticated (auth): each needs an API key, and may do", None),

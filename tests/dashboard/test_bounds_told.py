@@ -63,10 +63,10 @@ def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: TestC
     """A block without sizes of columns counts as no byte: the sum is a bound as soon as one is among those kept."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     page = text_of(app, f"{PAGE}/lab", filter="a > 0", columns="a")
-    assert re.fullmatch(r"\d+ B", fact(page, "Of it, the columns asked for", "Rows in these blocks"))
+    assert re.fullmatch(r"\d+ B", fact(page, "Of it, requested columns", "Rows in these blocks"))
     commit(app, {"location": file(tmp_path, "y"), "row_count": 3, "file_size": 0})
     page = text_of(app, f"{PAGE}/lab", filter="a > 0", columns="a")
-    assert re.fullmatch(r"at least \d+ B", fact(page, "Of it, the columns asked for", "Rows in these blocks"))
+    assert re.fullmatch(r"at least \d+ B", fact(page, "Of it, requested columns", "Rows in these blocks"))
 
 
 def test_what_no_statistics_tell_is_no_number(app: TestClient, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_no_statistics_tell_is_no_number(app: TestClient, tmp_path: Path) -
     row = fact(page, " a int64", "s string")
     assert row.split()[:4] == [words.NOTHING] * 4
     page = text_of(app, f"{PAGE}/map", zoom="1.0")
-    assert fact(page.split("Known from", 1)[1], " a int64", "s string").split()[:4] == [words.NOTHING] * 4
+    assert fact(page.split("Source", 1)[1], " a int64", "s string").split()[:4] == [words.NOTHING] * 4
 
 
 def test_bounds_that_may_not_occur_are_marked(app: TestClient, tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_bounds_that_may_not_occur_are_marked(app: TestClient, tmp_path: Path) -
     assert data["summary"]["row_count"] == 3
     page = text_of(app, f"{PAGE}/map", zoom="0.0", column="s")
     pages = page.split("Pages of s", 1)[1].split("Columns", 1)[0]
-    assert "Least and greatest values are bounds" in pages
+    assert "Minima and maxima are bounds" in pages
     for path, query in ((f"{PAGE}/columns", {}), (f"{PAGE}/map", {"zoom": "0.0"})):
         page = text_of(app, path, **query)
-        row = page.split("Known from", 1)[1].split("s string", 1)[1]
+        row = page.split("Source", 1)[1].split("s string", 1)[1]
         assert ("≥" in row) == ("xa" not in row)
 
 
@@ -109,7 +109,7 @@ def test_depths_of_a_sample_are_said_to_be_of_one(
     assert answer.status_code == 200, answer.text
     page = text_of(app, PAGE)
     for _ in range(600):
-        if "Being measured" not in page:
+        if "Measuring" not in page:
             break
         time.sleep(0.1)
         page = text_of(app, PAGE)

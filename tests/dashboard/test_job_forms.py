@@ -125,7 +125,7 @@ def test_a_preview_of_reclustering_says_what_a_look_up_gains(screens: Screens, l
     text = preview(screens, "recluster", table=LINEITEM).text
     assert f"{sum(task.blocks_saved for task in plan.tasks):.1f} blocks less" in text
     nothing = preview(screens, "recluster", table=LINEITEM, min_gain="1e9").text
-    assert "Nothing is to be done" in nothing
+    assert "There is nothing to do" in nothing
 
 
 def test_a_preview_of_a_delete_tells_whole_blocks_from_others(screens: Screens, lake: Lamella) -> None:
@@ -139,7 +139,7 @@ def test_a_preview_of_a_delete_tells_whole_blocks_from_others(screens: Screens, 
     assert part
     text = preview(screens, "delete", table=EVENTS, where=where).text
     rows = sum(block.row_count for block in kept)
-    assert f"At most {rows:,} rows go, of {len(kept)} blocks" in text
+    assert f"At most {rows:,} rows are deleted, from {len(kept)} blocks" in text
     assert f"{len(whole)} with {sum(block.row_count for block in whole):,} rows" in text
     assert f"{len(part)} with {sum(block.row_count for block in part):,} rows" in text
     assert "nothing would be deleted" in preview(screens, "delete", table=EVENTS, where="at < 0").text
@@ -148,10 +148,10 @@ def test_a_preview_of_a_delete_tells_whole_blocks_from_others(screens: Screens, 
 @pytest.mark.parametrize(
     ("kind", "texts", "says"),
     [
-        ("regroup", {"table": LINEITEM}, "Nothing is to be done"),
+        ("regroup", {"table": LINEITEM}, "There is nothing to do"),
         ("index_refresh", {"table": LINEITEM, "index": "by_part"}, "10 blocks would be indexed"),
-        ("index_refresh", {"table": LINEITEM, "index": "by_part", "mode": "full"}, "read and indexed anew"),
-        ("update", {"table": EVENTS, "set": "kind = 'x'", "where": "at < 1000"}, "are written anew"),
+        ("index_refresh", {"table": LINEITEM, "index": "by_part", "mode": "full"}, "read and indexed again"),
+        ("update", {"table": EVENTS, "set": "kind = 'x'", "where": "at < 1000"}, "are rewritten"),
         ("vacuum", {"table": LINEITEM}, "clean up"),
         ("vacuum_dropped", {}, "There is nothing to clean up"),
         ("verify", {"table": LINEITEM, "deep": "on", "blocks": "7"}, "60 blocks of"),
@@ -177,10 +177,10 @@ def test_each_preview_says_what_would_be_touched(
         ("compact", {"where": "at = DATE '2020-01-01'"}, "at"),
         ("compact", {"priority": "high"}, "whole number"),
         ("recluster", {"min_gain": "-1"}, ">= 0"),
-        ("index_refresh", {}, "needed"),
+        ("index_refresh", {}, "required"),
         ("index_refresh", {"index": "nowhere"}, "no index 'nowhere'"),
         ("index_refresh", {"index": "x", "mode": "all"}, "all"),
-        ("delete", {}, "needed"),
+        ("delete", {}, "required"),
         ("update", {"set": "kind"}, "a name, = and a value"),
         ("update", {"set": "colour = 1", "all": "on"}, "no column 'colour'"),
         ("update", {"set": "kind = 'x'"}, "exactly one of where and all"),
@@ -307,8 +307,8 @@ def test_a_running_job_says_who_is_at_it(screens: Screens, lake: Lamella) -> Non
     assert "1 of 3" in text
     screens.post(f"/ui/jobs/{job_id}/cancel", screens.get(f"/ui/jobs/{job_id}"))
     assert lake.jobs.get(job_id).cancel_requested
-    assert "is being cancelled" in screens.get("/ui/jobs").text
-    assert "asked to end it" in screens.get(f"/ui/jobs/{job_id}").text
+    assert "cancelling" in screens.get("/ui/jobs").text
+    assert "Cancellation was requested" in screens.get(f"/ui/jobs/{job_id}").text
     lake.jobs.finish(job_id, FinishJob(lease_token=token, outcome="cancelled"))
 
 
@@ -371,7 +371,7 @@ def test_a_job_that_is_over_cannot_be_cancelled(screens: Screens, lake: Lamella)
     job = ended(lake, outcome="succeeded", result={})
     form = screens.get(f"/ui/jobs/{job.job_id}")
     assert "Cancel" not in form.text
-    assert "is over" in Form(screens.post(f"/ui/jobs/{job.job_id}/cancel", form, expect=409).text).text
+    assert "has ended" in Form(screens.post(f"/ui/jobs/{job.job_id}/cancel", form, expect=409).text).text
     screens.get("/ui/jobs/nowhere", expect=404)
 
 
@@ -410,7 +410,7 @@ def test_an_index_form_says_what_comes_of_it(screens: Screens, lake: Lamella) ->
     """Its size, its score and what the recorded filters would read; nothing is made by looking."""
     before = lake.table(LINEITEM).indexes(dropped=True)
     form = screens.get(INDEXES + "/new", kind="bloom", name="maybe", expression="l_partkey", preview="1")
-    for words in ("Bytes a block", "Score, of 100", "A recorded filter reads now", "l_partkey (int64)"):
+    for words in ("Bytes per block", "Score, of 100", "A recorded filter reads now", "l_partkey (int64)"):
         assert words in form.text
     over = screens.get(INDEXES + "/new", kind="value_set", name="maybe", expression="l_quantity * 2", preview="1")
     assert "(l_quantity * 2)" in over.text or "l_quantity * 2" in over.text
@@ -438,8 +438,8 @@ def test_an_index_whose_gain_the_manifests_cannot_tell_is_tried_on_some_blocks(s
     said = Form(answer.text).text
     assert "helps none" not in said
     assert "It helps 1 of 1 recorded filter" in said
-    assert "Measured by an index in memory over 32 blocks that were read." in said
-    assert "manifests cannot tell" in said or " to " in said.partition("Score, of 100")[2][:40]
+    assert "Measured with an index in memory over 32 blocks that were read." in said
+    assert "unknown from manifests" in said or " to " in said.partition("Score, of 100")[2][:40]
 
 
 @pytest.mark.usefixtures("tickets")
@@ -461,13 +461,13 @@ def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens
     asked = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'"}
     path = "/ui/tables/shop/tickets/lab/compare"
     page = settled(screens.http, path, asked)
-    assert "cannot be told beforehand" in page.text
+    assert "cannot be predicted" in page.text
     assert "as many bytes as now" not in page.text
     assert "Read 32 blocks and measure" in page.text
     measured = settled(screens.http, path, {**asked, "sample": "32"})
     assert "Measured on 32 blocks" in measured.text
     assert "fewer (" in measured.text
-    assert "cannot be told" not in measured.text
+    assert "cannot be predicted" not in measured.text
 
 
 @pytest.mark.parametrize(
@@ -478,8 +478,8 @@ def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens
         ({"name": "x", "expression": "l_nowhere"}, "no column 'l_nowhere'"),
         ({"name": "x", "expression": "l_partkey +"}, "offset"),
         ({"name": "x", "expression": "1 + 1"}, "names no column"),
-        ({"name": "x"}, "needed"),
-        ({"expression": "l_partkey"}, "needed"),
+        ({"name": "x"}, "required"),
+        ({"expression": "l_partkey"}, "required"),
         ({"name": "x", "expression": "l_partkey", "opt_false_positives": "2"}, "false_positives"),
         ({"name": "x", "expression": "l_partkey", "opt_false_positives": "few"}, "umber, not 'few'"),
         ({"name": "x", "expression": "l_partkey", "time_zone": "Moon"}, "time zone"),
@@ -494,7 +494,7 @@ def test_a_wrong_index_is_told_beside_its_field(
     assert answer.status_code == 400
     form = Form(answer.text)
     assert any(said in alert for alert in form.alerts), form.alerts
-    assert "Make the index" not in form.text
+    assert "Create the index" not in form.text
     for text in texts.values():
         assert f'value="{text}"' in answer.text
     assert lake.table(LINEITEM).indexes(dropped=True) == before

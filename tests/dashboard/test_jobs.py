@@ -171,7 +171,7 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
 def test_the_queue_shows_what_comes_by_itself(page: Page, lake: Lamella) -> None:
     """A job that somebody else asks for appears on the page while it is open."""
     page.goto(f"/ui/jobs?kind=vacuum&table={EVENTS}")  # no other test asks for one of these
-    expect(page.get_by_text("There is no such job.")).to_be_visible()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
     job_id = lake.jobs.submit("vacuum", EVENTS, delay_s=600).job_id
     expect(page.get_by_role("row").filter(has_text=job_id)).to_contain_text("queued", timeout=PATIENCE_MS)
 
@@ -255,9 +255,9 @@ def test_an_index_is_made_filled_dropped_and_restored_by_clicks(
     page.get_by_label("Name").fill("by_order")
     page.get_by_label("Over").fill("l_orderkey")
     page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_text("Bytes a block")).to_be_visible()
+    expect(page.get_by_text("Bytes per block")).to_be_visible()
     screenshot(page, "index_preview")
-    page.get_by_role("button", name="Make the index").click()
+    page.get_by_role("button", name="Create the index").click()
     expect(page.locator("#state h2")).to_have_text("State: queued")
     start_worker("indexer")
     expect(page.locator("#state h2")).to_have_text("State: succeeded", timeout=PATIENCE_MS)

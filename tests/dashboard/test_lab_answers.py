@@ -112,8 +112,8 @@ def test_columns_and_a_limit_count(get: Get, lake: Lamella) -> None:
     shown = text_in(get(LAB, filter="l_quantity < 1000", columns="l_tax", limit=10))
     assert answer.block_columns is not None
     assert answer.block_columns.column_size_bytes is not None
-    assert f"the columns asked for {words.size(sum(answer.block_columns.column_size_bytes))}" in shown
-    assert "enough for the 10 that were asked for" in shown
+    assert f"requested columns {words.size(sum(answer.block_columns.column_size_bytes))}" in shown
+    assert "They suffice for the limit of 10" in shown
     assert f"{answer.block_count} of 60 blocks" in shown
 
 
@@ -206,7 +206,7 @@ def test_every_block_has_its_reason(get: Get, lake: Lamella) -> None:
         assert "DATE '1994-03-01'" in page
     assert "Skipped: l_shipdate lies in" in shown[0]
     by_index = text_in(get(f"{LAB}/block", filter="l_partkey = 1552", block="0.0"))
-    assert "does not know the block" in text_in(get(f"{LAB}/block", filter="l_partkey = 1552", block="5.0"))
+    assert "does not cover the block" in text_in(get(f"{LAB}/block", filter="l_partkey = 1552", block="5.0"))
     assert "index by_part" in by_index
 
 
@@ -227,7 +227,7 @@ def test_the_list_has_pages_of_kept_and_of_skipped_blocks(get: Get, lake: Lamell
             page = get(LAB, filter=text, list=which, row=start)
             listed = page[page.index("list-heading") : page.index("compare-heading")]
             locations += re.findall(r"file://[^<]+", listed)
-            start, is_last = start + 25, ">Further<" not in listed
+            start, is_last = start + 25, ">Next<" not in listed
     assert found["kept"] == lake.table(LINEITEM).prune(text).locations
     assert len(found["kept"]) + len(found["skipped"]) == len({*found["kept"], *found["skipped"]}) == 60
 
@@ -258,10 +258,10 @@ def test_a_block_that_is_not_there_is_not_found(server_url: str) -> None:
             "Measured on 3 blocks",
         ),
         ({"with": "index", "kind": "bloom", "expression": "no_column"}, "no_column"),
-        ({"with": "key", "key": "l_partkey"}, "As it would be"),
-        ({"with": "rows", "rows": "100"}, "As it would be"),
-        ({"with": "rows", "rows": "none"}, "A number from 1"),
-        ({"with": "key"}, "This is needed"),
+        ({"with": "key", "key": "l_partkey"}, "After the change"),
+        ({"with": "rows", "rows": "100"}, "After the change"),
+        ({"with": "rows", "rows": "none"}, "Enter a number from 1"),
+        ({"with": "key"}, "This field is required"),
     ],
 )
 def test_two_answers_stand_side_by_side(get: Get, query: dict[str, str], said: str) -> None:

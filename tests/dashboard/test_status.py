@@ -41,7 +41,7 @@ def test_a_change_by_the_page_is_in_the_audit_trail(page: Page) -> None:
     page.get_by_role("link", name="Remove the tag audited").click()
     page.get_by_role("button", name="Remove the tag").click()
     page.get_by_role("link", name="Service").click()
-    page.get_by_role("link", name="All of it").click()
+    page.get_by_role("link", name="All entries").click()
     page.get_by_label("Only about").fill("shop.events")
     page.get_by_role("button", name="Show").click()
     table = page.get_by_role("table")

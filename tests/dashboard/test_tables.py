@@ -54,9 +54,9 @@ def test_the_overview_can_be_narrowed(page: Page) -> None:
 def test_the_summary_shows_how_a_table_lies(page: Page, axe: Check, screenshot: Take) -> None:
     """Depths, look-ups and the rate of pruning are there once they were measured."""
     page.goto(TABLE)
-    expect(page.get_by_role("img", name="Blocks by how many lie over one another")).to_be_visible()
+    expect(page.get_by_role("img", name="Blocks by overlap depth")).to_be_visible()
     expect(page.get_by_text("Average depth")).to_be_visible()
-    expect(page.get_by_role("table", name="What prunes of this table skipped")).to_contain_text("last hour")
+    expect(page.get_by_role("table", name="Data skipped by prunes of this table")).to_contain_text("last hour")
     axe(page)
     screenshot(page, "table")
 
@@ -130,7 +130,7 @@ def test_the_map_shows_what_a_filter_leaves(page: Page, lake: Lamella) -> None:
     """The tiles that have the colour of kept blocks are as many as the API keeps."""
     text = "l_shipdate < DATE '1992-06-01'"
     page.goto(f"{TABLE}/map")
-    page.get_by_label("Filter, to see").fill(text)
+    page.get_by_label("Filter, to show").fill(text)
     page.get_by_label("Colour").select_option("match")
     page.get_by_role("button", name="Show").click()
     kept = lake.table(LINEITEM).prune(text).block_count
@@ -173,8 +173,8 @@ def test_two_snapshots_are_compared(page: Page, axe: Check, screenshot: Take) ->
     page.goto(f"{TABLE}/history")
     axe(page)
     screenshot(page, "history")
-    page.get_by_role("button", name="Show what lies between").click()
-    expect(page.get_by_role("heading", name="Blocks that came")).to_be_visible()
+    page.get_by_role("button", name="Show the difference").click()
+    expect(page.get_by_role("heading", name="Added blocks")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="part-059.parquet")).to_be_visible()
     axe(page)
 
@@ -208,11 +208,11 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
     assert "tuesday" in {tag.name for tag in lake.table(EVENTS).tags()}
     page.get_by_role("link", name="Remove the tag tuesday").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Remove the tag tuesday of shop.events?")
-    page.get_by_role("link", name="Leave it as it is").click()
+    page.get_by_role("link", name="Go back").click()
     assert "tuesday" in {tag.name for tag in lake.table(EVENTS).tags()}
     page.get_by_role("link", name="Remove the tag tuesday").click()
     page.get_by_role("button", name="Remove the tag").click()
-    expect(page.get_by_role("status").first).to_contain_text("gone")
+    expect(page.get_by_role("status").first).to_contain_text("removed")
     assert "tuesday" not in {tag.name for tag in lake.table(EVENTS).tags()}
 
 

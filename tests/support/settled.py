@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 #: What stands in the place of figures that are not there yet.
-WAITING = "Being worked out"
+WAITING = "Computing …"
 _LONGEST_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""The admin pages at ``/ui``: drawn on the server, readable without a script, and with nothing from elsewhere.
+"""The console at ``/ui``: pages rendered on the server, usable without JavaScript, and without external resources.
 
 One module a screen; each reads what it shows from the same parts that the REST API answers from, and has no state of
 its own, so that any process of the service can draw any page. docs/decisions/0035-dashboard.md has the reasons.

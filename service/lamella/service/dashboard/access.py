@@ -1,4 +1,4 @@
-"""Who may do what: the keys and grants that the one who looks may see, and forms to make and take them."""
+"""Keys and grants that the user may see, and forms to create and remove them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DAY_S: Final = 86_400
 
 
 class AccessPages:
-    """Draws them. A key's text is on the page that made it, and nowhere else."""
+    """Pages for keys and grants. A key's text is shown only on the page that created it."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class AccessPages:
             request,
             Question(
                 asks=f"Give the key {key.name} a new text?",
-                says="The new text is shown once, on the next page. The old one is taken for another day, so that "
-                "programs can be given the new one meanwhile.",
+                says="The new text is shown once, on the next page. The old one stays valid for another day, so that "
+                "programs can switch to the new one.",
                 act="Rotate the key",
                 back=link("access"),
                 facts=_facts_of_key(key, self._clock()),
@@ -80,13 +80,13 @@ class AccessPages:
 
     async def ask_revoke(self, request: Request) -> Response:
         key = await self._key(request)
-        own = ("You are logged in with this key: you are logged out with it.",)
+        own = ("You are logged in with this key: revoking it logs you out.",)
         return self._pages.question(
             request,
             Question(
                 asks=f"Revoke the key {key.name}?",
-                says="Requests with it are refused from then on, by other replicas within a few seconds. A key that "
-                "was revoked cannot be used again.",
+                says="Requests with it are refused from then on, by other replicas within a few seconds. A revoked key "
+                "cannot be used again.",
                 act="Revoke the key",
                 back=link("access"),
                 facts=_facts_of_key(key, self._clock()),
@@ -103,13 +103,13 @@ class AccessPages:
         wanted = (asked["principal"], grant.role, grant.namespace, grant.table)
         if wanted not in {(each.principal, each.role, each.namespace, each.table) for each in found.grants}:
             raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {place_text(grant)}")
-        own = ("This is a role of your own: you may lose the right to give it back.",)
+        own = ("This is a role of your own: you may lose the right to grant it again.",)
         return self._pages.question(
             request,
             Question(
-                asks=f"Take the role {grant.role} on {place_text(grant)} away from {asked['principal']}?",
+                asks=f"Remove the role {grant.role} on {place_text(grant)} from {asked['principal']}?",
                 says="What only this role allowed is refused from then on, by other replicas within a few seconds.",
-                act="Take it away",
+                act="Remove the role",
                 back=link("access"),
                 warnings=own if asked["principal"] in by.names else (),
                 carried=tuple(asked.items()),
@@ -187,7 +187,7 @@ class AccessPages:
         return self._pages.html(request, "access.html", values, status=status, title="Access")
 
     async def _key(self, request: Request) -> KeyInfo:
-        """The key in the path, for one who may have it taken away; raises KeyNotFound."""
+        """Return the key in the path, if the user may revoke it. Raises KeyNotFound."""
         by, name = principal_of(request), request.path_params["key"]
         return await self._readers.run(lambda: self._administration.key(by, name))
 
@@ -200,12 +200,12 @@ class AccessPages:
         namespace, table = read_place(form.text("place"))
         role = form.text("role")
         if role not in ROLES:
-            raise InvalidRequest(f"a role is one of {', '.join(ROLES)}, not {role!r}", parameter="role")
+            raise InvalidRequest(f"a role must be one of {', '.join(ROLES)}, not {role!r}", parameter="role")
         return Grant(role=role, namespace=namespace, table=table)
 
 
 def _facts_of_key(key: KeyInfo, now_ms: int) -> tuple[Fact, ...]:
-    """What tells a key from others."""
+    """Return the facts that identify a key."""
     grants = ", ".join(f"{grant.role} {place_text(grant)}" for grant in key.grants)
     return (
         fact("May", grants or "nothing"),
@@ -216,5 +216,5 @@ def _facts_of_key(key: KeyInfo, now_ms: int) -> tuple[Fact, ...]:
 
 def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 3_660):
-        raise InvalidRequest("a key lasts 1 to 3660 days, or for good when nothing is given", parameter="days")
+        raise InvalidRequest("a key lasts 1 to 3660 days, or has no expiry if the field is empty", parameter="days")
     return int(text[:6])

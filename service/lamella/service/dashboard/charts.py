@@ -1,7 +1,6 @@
-"""Charts and tiles as SVG: values in, markup out. Colours are classes of the style sheet, so they follow light and
-dark.
+"""Charts and tiles as SVG markup. Colours are classes of the style sheet, so they follow light and dark mode.
 
-Every chart is one picture to a screen reader, with its title; the same numbers stand beside it as a table or as text.
+Every chart is one image to a screen reader, with its title; the same numbers are next to it as a table or as text.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lamella.service.dashboard import words
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 
-#: Steps of the colour scale; ``q0`` is the least.
+#: Steps of the colour scale; ``q0`` is the lowest.
 STEPS: Final = 8
 _WIDTH: Final = 640
 _AXIS: Final = 18
@@ -28,7 +27,7 @@ Pair = tuple[str, float]
 
 
 def bars(pairs: Sequence[Pair], *, title: str, height: int = 140, form: Callable[[float], str] = words.count) -> Markup:
-    """A bar for each pair, from left to right; ``form`` spells the values."""
+    """Return a bar chart; ``form`` formats the values."""
     most = max((value for _, value in pairs), default=0) or 1
     step = _WIDTH / max(len(pairs), 1)
     every = max(1, -(-len(pairs) // 24))
@@ -58,7 +57,7 @@ def line(
     form: Callable[[float], str] = words.short,
     least: float | None = None,
 ) -> Markup:
-    """A line through points ``(x, y)``, x ascending; ``least``: where the axis of y begins at the latest."""
+    """Return a line chart of points ``(x, y)``, x ascending; ``least``: the y axis starts at this value or below."""
     if not points:
         return Markup("")
     every = -(-len(points) // _MAX_POINTS)
@@ -83,7 +82,7 @@ def line(
 
 
 def share(part: float | None, *, title: str) -> Markup:
-    """A bar that is filled to ``part`` of it; nothing when that is not known."""
+    """Return a bar that is filled to ``part``; empty if that is not known."""
     if part is None:
         return Markup("")
     filled = _n(min(max(part, 0), 1) * 100)
@@ -95,7 +94,7 @@ def share(part: float | None, *, title: str) -> Markup:
 
 
 def strip(widths: Sequence[tuple[float, int | None, str]], *, title: str) -> Markup:
-    """Pieces of one bar from left to right: how wide, which colour (None: not known), what it is."""
+    """Return one bar of pieces from left to right: width, colour (None: not known), label."""
     total = sum(wide for wide, _, _ in widths) or 1
     parts, left = [], 0.0
     for wide, step, text in widths:
@@ -111,14 +110,14 @@ def strip(widths: Sequence[tuple[float, int | None, str]], *, title: str) -> Mar
 
 
 def step_of(value: float, most: float) -> int:
-    """The colour step of a value from 0 to ``most``."""
+    """Return the colour step of a value from 0 to ``most``."""
     if most <= 0:
         return 0
     return min(int(value / most * STEPS), STEPS - 1)
 
 
 def _picture(parts: Sequence[Markup], width: int, height: int, title: str, *, kind: str = "chart") -> Markup:
-    # bars without text may be stretched; text may not
+    # a chart without text may be stretched
     fit = "xMidYMid meet" if kind == "chart" else "none"
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="{}" role="img" aria-label="{}">{}</svg>'
@@ -131,12 +130,12 @@ def _n(number: float) -> str:
 
 Colour = Literal["depth", "size", "match"]
 
-#: Tiles of one map at most; a page with so many has some 150 kB.
+#: Most tiles of one map; such a page has about 150 kB.
 MAX_TILES: Final = 1_000
-#: Up to so many segments, and blocks in them, a map shows the blocks inside of their segments.
+#: With at most so many segments, and blocks in them, a map shows the blocks in their segments.
 NESTED_SEGMENTS: Final = 60
 _VERDICTS: Final = {ALL: "all", SOME: "some"}
-_WORDS: Final = {"all": "every row matches", "some": "rows may match", "unknown": "kept for want of proof"}
+_WORDS: Final = {"all": "every row matches", "some": "rows may match", "unknown": "could not be ruled out"}
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -146,7 +145,7 @@ class Step(msgspec.Struct, frozen=True):
     text: str
 
 
-#: What the colours of tiles mean of which parts are kept.
+#: Colours of tiles by the share of kept blocks.
 _SHARES: Final = (
     Step("none", "no block is kept"),
     Step("q1", "few blocks are kept"),
@@ -156,7 +155,7 @@ _SHARES: Final = (
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """A button of a map: ``zoom`` is what it leads to, ``colour`` a class of the style sheet."""
+    """A tile of a map; ``zoom`` is its target, ``colour`` a class of the style sheet."""
 
     zoom: str
     colour: str
@@ -172,7 +171,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Scale:
-    """Colours of figures that begin at 1, by their logarithm."""
+    """Colours of values from 1 on, on a logarithmic scale."""
 
     def __init__(self, most: float, form: Any = words.short) -> None:
         self._most = max(float(most), 1.0)
@@ -180,13 +179,13 @@ class Scale:
         self._unit = math.log2(self._most + 1) / STEPS
 
     def colour(self, value: float) -> str:
-        """The class of a figure; below 1, or not known: that of nothing."""
+        """Return the class of a value; below 1, or unknown: the class for nothing."""
         if not value >= 1:
             return "none"
         return f"q{min(int(math.log2(value) / self._unit), STEPS - 1)}"
 
     def legend(self) -> tuple[Step, ...]:
-        """Each colour that some figure has, with the least figure that has it."""
+        """Return each colour in use, with the lowest value that has it."""
         found: dict[str, Step] = {}
         for number in range(STEPS):
             least = 2 ** (number * self._unit)
@@ -197,7 +196,7 @@ class Scale:
 
 
 class Painter:
-    """Draws one map in one colour. ``verdicts``: of every block, for the colour "match"."""
+    """Renders one map in one colouring. ``verdicts``: of every block, for the colouring "match"."""
 
     def __init__(self, layer_map: LayerMap, colour: Colour, verdicts: Any = None) -> None:
         self._map = layer_map
@@ -211,7 +210,7 @@ class Painter:
         self._scale = Scale(most, words.size if colour == "size" else words.short)
 
     def legend(self, *, of_shares: bool = False) -> tuple[Step, ...]:
-        """What the colours mean; ``of_shares``: on tiles of several blocks."""
+        """Return the meaning of the colours; ``of_shares``: of tiles with several blocks."""
         if self._colour == "match" and of_shares:
             return _SHARES
         if self._colour == "match":
@@ -220,13 +219,13 @@ class Painter:
         return self._scale.legend()
 
     def groups(self) -> tuple[Group, ...]:
-        """Every segment with its blocks."""
+        """Return every segment with its blocks."""
         return tuple(
             Group(number, f"Segment {number + 1}", self.blocks(number)) for number in range(len(self._map.segment_id))
         )
 
     def segments(self, first: int, count: int) -> tuple[Tile, ...]:
-        """Segments as tiles, several in one where there are many."""
+        """Return segments as tiles, several in one if there are many."""
         tiles = LayerMaps.tiles(self._map, MAX_TILES, segments=slice(first, first + count))
         kept = None if self._verdicts is None else LayerMaps.kept(self._verdicts, tiles)
         found = []
@@ -254,7 +253,7 @@ class Painter:
         return tuple(found)
 
     def blocks(self, segment: int, first: int = 0, count: int = MAX_TILES) -> tuple[Tile, ...]:
-        """The blocks of a segment, from a number on."""
+        """Return the blocks of a segment, starting at a number."""
         whole = self._map.blocks(segment)
         chosen = slice(whole.start + first, min(whole.start + first + count, whole.stop))
         rows, sizes = self._map.row_count[chosen].tolist(), self._map.file_size[chosen].tolist()

@@ -1,8 +1,8 @@
-"""Forms: what a page posts, and the proof that it was one of our pages that did.
+"""Forms, and the protection against cross-site request forgery.
 
-A page of another origin can make a browser post a form here. It cannot read the token that stands in our forms, which
-belongs to a cookie that it cannot read either, and that browsers do not even send with its requests
-(``SameSite=Strict``). What a browser says of the origin of a request is looked at too.
+A page of another origin can make a browser post a form here. It cannot read the token in the console's forms. The token
+belongs to a cookie that the page cannot read either, and that browsers do not send with its requests
+(``SameSite=Strict``). The browser's own headers about the origin of a request are checked too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from starlette.responses import Response
 from lamella.snapshot.errors import BodyTooLarge, InvalidRequest
 
 COOKIE: Final = "lamella_ui"
-#: The form field that holds the token, and the one with the key by which a form that is sent twice is done once.
-TOKEN: Final = "csrf"  # noqa: S105  # a name, and no secret
+#: The form field with the token, and the field with the idempotency key of the form.
+TOKEN: Final = "csrf"  # noqa: S105  # a name, not a secret
 KEY: Final = "once"
 _TYPE: Final = "application/x-www-form-urlencoded"
 _MAX_FIELDS: Final = 200
-#: Room for the longest filters and rules that a job takes.
+#: Enough for the longest filters and rules of a job.
 MAX_BYTES: Final = 1 << 20
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
@@ -34,7 +34,7 @@ _OURS: Final = frozenset({"same-origin", "none"})
 
 
 class Form:
-    """The fields of a form by name, and the ``key`` of this one sending."""
+    """The fields of a form by name, and its idempotency ``key``."""
 
     def __init__(self, fields: Mapping[str, str], body: bytes) -> None:
         self.fields = fields
@@ -42,7 +42,7 @@ class Form:
         self.key = fields.get(KEY) or None
 
     def text(self, name: str) -> str:
-        """A field without spaces around it; empty when it is not there."""
+        """Return a field without surrounding spaces; empty if missing."""
         return self.fields.get(name, "").strip()
 
 
@@ -53,20 +53,20 @@ class Tokens:
         self._secret = secret
 
     def session(self, request: Request) -> str | None:
-        """What the cookie of a request says; None: it has none that is one of ours."""
+        """Return the session of the request's cookie; None without a valid one."""
         found = request.cookies.get(COOKIE, "")
         return found if _SESSION.fullmatch(found) else None
 
     def token(self, session: str) -> str:
-        """The token that goes with a cookie."""
+        """Return the token for a session."""
         return hmac.new(self._secret, b"form " + session.encode(), hashlib.sha256).hexdigest()
 
     def start(self) -> str:
-        """A cookie's value for a browser that has none."""
+        """Return a new session for a browser without one."""
         return secrets.token_urlsafe(32)
 
     def keep(self, request: Request, response: Response, session: str) -> None:
-        """Have the browser keep the cookie until it is closed."""
+        """Set the session cookie, which the browser deletes when it is closed."""
         response.set_cookie(
             COOKIE,
             session,
@@ -77,20 +77,20 @@ class Tokens:
         )
 
     async def form(self, request: Request, max_bytes: int = MAX_BYTES) -> Form:
-        """The form that a request brings. Raises InvalidRequest for one that no page of ours sent, BodyTooLarge.
+        """Return the form of a request. Raises InvalidRequest unless a page of the console sent it, BodyTooLarge.
 
-        What can be seen without the body is looked at first: whoever sends one may not be known.
+        The headers are checked before the body is read, since the sender may be unauthenticated.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _TYPE:
-            raise InvalidRequest(f"a form comes as {_TYPE}, not {kind or 'without a type'}")
+            raise InvalidRequest(f"a form must have the type {_TYPE}, not {kind or 'none'}")
         if self.session(request) is None or not _is_ours(request):
             raise _not_ours()
         body = await _body_of(request, max_bytes)
         try:
             fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
         except ValueError as error:
-            raise InvalidRequest("the form cannot be read") from error
+            raise InvalidRequest("the form is not valid") from error
         self._check(request, fields)
         return Form(fields, body)
 
@@ -104,14 +104,14 @@ class Tokens:
 
 def _not_ours() -> InvalidRequest:
     return InvalidRequest(
-        "this form did not come from a page of this service, or the page is older than the browser's session: open the "
+        "this form is not from a page of this service, or the page is older than the browser's session: open the "
         "page again",
         reason="csrf",
     )
 
 
 async def _body_of(request: Request, max_bytes: int) -> bytes:
-    """The whole body, of which no more is ever held."""
+    """Read the whole body, at most ``max_bytes``."""
     size_bytes, parts = 0, []
     async for part in request.stream():
         size_bytes += len(part)
@@ -122,22 +122,22 @@ async def _body_of(request: Request, max_bytes: int) -> bytes:
 
 
 def new_key() -> str:
-    """A key for one sending of a form."""
+    """Return an idempotency key for a form."""
     return secrets.token_urlsafe(16)
 
 
 def refuse_embedded(request: Request) -> None:
-    """Raise InvalidRequest for a page that another site asks for as a part of its own, an image say.
+    """Raise InvalidRequest for a page that another site embeds, for example as an image.
 
-    It could not read it, but have the service work out what takes long. Links from elsewhere are followed.
+    The site could not read it, but could make the service do expensive work. Links from other sites are allowed.
     """
     headers = request.headers
     if headers.get("sec-fetch-site") in _FOREIGN and headers.get("sec-fetch-dest") != "document":
-        raise InvalidRequest("pages of this service are no part of those of another site", reason="embedded")
+        raise InvalidRequest("pages of this service cannot be embedded in another site", reason="embedded")
 
 
 def _is_ours(request: Request) -> bool:
-    """What the browser itself says of where a request comes from; old ones say nothing."""
+    """Return whether the browser's headers allow the origin of the request; old browsers send none."""
     site = request.headers.get("sec-fetch-site")
     if site is not None and site not in _OURS:
         return False

@@ -1,4 +1,4 @@
-"""The history of a table: its snapshots on a line, tags, what lies between two of them, and going back to one."""
+"""The history of a table: its snapshots, tags, differences between two snapshots, and rollback."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, Tag
 from lamella.snapshot.wire.operation import on_table
 
 _HISTORY: Final = ROOT + "/tables/{namespace}/{table}/history"
-#: Snapshots on one page; blocks of one difference.
+#: Most snapshots on one page, and most blocks of one difference.
 _PAGE: Final = 50
 _MAX_BLOCKS: Final = 200
 
 
 class HistoryPages:
-    """Draws them."""
+    """Pages of the history."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class HistoryPages:
             request,
             Question(
                 asks=f"Remove the tag {tag.name} of {table}?",
-                says="The snapshot stays as long as the retention lets it; a vacuum may remove it for good after that.",
+                says="The snapshot stays as long as the retention allows; after that a vacuum may delete it for good.",
                 act="Remove the tag",
                 back=link("tables", names["namespace"], names["table"], "history"),
                 facts=(fact("Snapshot", tag.snapshot_id), fact("Of", words.moment(tag.timestamp_ms))),

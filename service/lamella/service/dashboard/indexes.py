@@ -1,6 +1,6 @@
-"""Making an index by a form, with what it would cost and skip; dropping one, and restoring a dropped one.
+"""Forms to create an index, with its cost and benefit, to drop one, and to restore a dropped one.
 
-By what the manifests say; where they cannot tell what an index would skip, a few blocks are read and indexed in memory.
+The preview uses manifests. If they cannot tell what an index would skip, a few blocks are read and indexed in memory.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from lamella.snapshot.wire import (
 from lamella.snapshot.wire.operation import on_table
 
 _RECORDED: Final = 50
-#: Blocks that are read when the manifests cannot tell.
+#: Blocks that are read if the manifests do not suffice.
 SAMPLED: Final = 32
 _LISTED: Final = 20
 _COLUMNS: Final = (
@@ -83,7 +83,7 @@ def size_of(advice: Advisor, table: TableRecord, change: IndexChange) -> IndexSi
 
     Raises LamellaError.
     """
-    # any filter will do: it is not what is asked about
+    # any filter will do: its result is not used
     asked = WhatIfRequest(index=change, filters=(f"({change.expression}) IS NOT NULL",), time_zone=change.time_zone)
     return advice.what_if(table, asked).size
 
@@ -116,7 +116,7 @@ def index_preview(
     )
     change = IndexChange(kind=made.kind, expression=made.expression, options=made.options, time_zone=request.time_zone)
     blocks = head.summary.block_count
-    facts = [fact("Over", f"{made.expression} ({made.dtype})"), fact("Blocks that are indexed", blocks)]
+    facts = [fact("Over", f"{made.expression} ({made.dtype})"), fact("Blocks to index", blocks)]
     if not blocks:
         return Preview(says="The table has no blocks yet. Commits index what they add.", facts=tuple(facts))
     if advice is None:
@@ -137,9 +137,9 @@ def index_preview(
     facts += _score_facts(advice, table, change, {leaf.name for leaf in head.schema.leaves()})
     if answer is None:
         return Preview(
-            says=f"{words.plural(blocks, 'block')} are indexed by a job.",
+            says=f"A job will index {words.plural(blocks, 'block')}.",
             facts=tuple(facts),
-            notes=("No filter of users was recorded that could be asked again, so nobody knows what they would gain.",),
+            notes=("There is no recorded filter that can be replayed, so the benefit is unknown.",),
         )
     facts.append(fact("A recorded filter reads now", _cost(answer.now)))
     facts.append(fact("With the index", words.CANNOT_TELL if answer.then is None else _cost(answer.then)))
@@ -149,7 +149,7 @@ def index_preview(
         tone="good" if any(each.is_helped for each in filters_then) else "warn",
         facts=tuple(facts),
         listing=Listing(
-            caption="Recorded filters, those that gain most first",
+            caption="Recorded filters, those with the largest gain first",
             columns=_COLUMNS,
             rows=tuple(
                 (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), each.told)
@@ -157,7 +157,7 @@ def index_preview(
             ),
         ),
         notes=(
-            f"Measured by an index in memory over {words.plural(answer.blocks_read, 'block')} that were read."
+            f"Measured with an index in memory over {words.plural(answer.blocks_read, 'block')} that were read."
             if answer.measured
             else "Estimated from the manifests; no data was read.",
         ),
@@ -177,12 +177,12 @@ def _foretold(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatI
 
 
 def _effect(answer: WhatIfAnswer, filters: Sequence[_Then]) -> str:
-    """What is known of the filters, in a sentence or two."""
+    """Return the effect on the filters in a sentence or two."""
     helped, unknown = sum(each.is_helped for each in filters), sum(each.then is None for each in filters)
     many = words.plural(len(filters), "recorded filter")
-    untold = f"What {unknown} of {many} would read cannot be told." if unknown else ""
+    untold = f"The effect on {unknown} of {many} is unknown." if unknown else ""
     if unknown == len(filters):
-        return f"Whether the index helps cannot be told beforehand: {answer.filters[0].reason}."
+        return f"The benefit of the index cannot be predicted: {answer.filters[0].reason}."
     if helped and answer.then is not None:
         gain = f"{max(answer.now.blocks - answer.then.blocks, 0):,.1f} blocks"
         return f"It helps {helped} of {many}: {gain} less on average. {untold}".rstrip()
@@ -190,9 +190,9 @@ def _effect(answer: WhatIfAnswer, filters: Sequence[_Then]) -> str:
 
 
 class _Then(msgspec.Struct, frozen=True):
-    """A filter, and how many blocks it reads now and with the index, on average of the constants tried.
+    """A filter, and how many blocks it reads now and with the index, averaged over the sampled constants.
 
-    ``then`` None: that cannot be told, for the ``reason``.
+    ``then`` None: unknown, for the ``reason``.
     """
 
     filter: str
@@ -203,22 +203,22 @@ class _Then(msgspec.Struct, frozen=True):
 
     @property
     def is_helped(self) -> bool:
-        """It would read less."""
+        """Return whether it would read less."""
         return self.then is not None and self.then < self.now
 
     @property
     def gain(self) -> float:
-        """Blocks that are not read any more, of all times that it was asked."""
+        """Return the number of blocks that all its uses would no longer read."""
         return 0.0 if self.then is None else (self.now - self.then) * self.times
 
     @property
     def told(self) -> str:
-        """What it would read, in words."""
+        """Return what it would read, in words."""
         return f"{words.CANNOT_TELL}: {self.reason}" if self.then is None else _blocks(self.then)
 
 
 def _by_filter(forecasts: Sequence[Forecast]) -> list[_Then]:
-    """Those that gain most first. A filter whose constants are not kept was tried with several."""
+    """Return the filters, those with the largest gain first. A filter without constants was tried with several."""
     by_text: dict[str, list[Forecast]] = {}
     for each in forecasts:
         by_text.setdefault(each.filter, []).append(each)
@@ -244,13 +244,13 @@ def _blocks(count: float) -> str:
 def _size_facts(size: IndexSize | None) -> list[Fact]:
     if size is None or size.size_bytes is None:
         reason = "" if size is None or not size.reason else f": {size.reason}"
-        return [fact("Size", f"cannot be told beforehand{reason}")]
+        return [fact("Size", f"cannot be predicted{reason}")]
     most = "" if size.is_counted else "at most "
     share = "" if size.share is None else f", {words.percent(size.share)} of the data"
     return [
         fact("Size", f"{most}{words.size(size.size_bytes)}{share}"),
-        fact("Bytes a block", f"{most}{words.size(size.bytes_per_block)}"),
-        fact("Different values a block", f"{most}{words.count(round(size.distinct_per_block, 1))}"),
+        fact("Bytes per block", f"{most}{words.size(size.bytes_per_block)}"),
+        fact("Distinct values per block", f"{most}{words.count(round(size.distinct_per_block, 1))}"),
     ]
 
 
@@ -264,7 +264,7 @@ def _score_facts(advice: Advisor, table: TableRecord, change: IndexChange, colum
             continue
         told = f"{score.least:.0f} to {score.most:.0f}" if score.score is None else f"{score.score:.0f}"
         if math.isclose(score.least, 0) and math.isclose(score.most, 100) and score.score is None:
-            told = "manifests cannot tell"
+            told = "unknown from manifests"
         reason = f" ({score.reason})" if score.reason else ""
         return [fact("Score, of 100", told + reason)]
     return []
@@ -283,7 +283,7 @@ _OF_EXPRESSION: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, Limit
 
 
 class IndexForm(msgspec.Struct, frozen=True, kw_only=True):
-    """An index as a form or an address asks for it, right or wrong."""
+    """The fields of an index in a form or an address, valid or not."""
 
     kind: IndexKind
     fields: tuple[Field, ...]
@@ -292,12 +292,12 @@ class IndexForm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Nothing is wrong, as far as can be seen."""
+        """Return whether no error was found."""
         return not self.problem and not any(each.problem for each in self.fields)
 
     @property
     def request(self) -> CreateIndex:
-        """What the service is asked for, once all is right."""
+        """Return the request for the service; the fields must be valid."""
         options = {name: value for name, value in self.values.items() if name not in _PLAIN_NAMES}
         return CreateIndex(
             name=self.values["name"],
@@ -309,7 +309,7 @@ class IndexForm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def carried(self) -> tuple[tuple[str, str], ...]:
-        """All that was typed, for a form that sends it again."""
+        """Return all fields, for a form that sends them again."""
         return (("kind", self.kind.name), *((each.parameter, each.text) for each in self.fields if each.text))
 
 
@@ -334,7 +334,7 @@ _PLAIN: Final = (
         name="time_zone",
         parameter="time_zone",
         label="Time zone",
-        help="Of functions in the expression that have one. UTC unless it is said.",
+        help="Time zone of functions in the expression that need one. Default: UTC.",
         type=str,
         advanced=True,
     ),
@@ -343,7 +343,7 @@ _PLAIN_NAMES: Final = frozenset(field.name for field in _PLAIN)
 
 
 class IndexChangePages:
-    """Draws them, and has the changes made."""
+    """Pages of the forms, and their actions."""
 
     def __init__(
         self,
@@ -407,7 +407,7 @@ class IndexChangePages:
             arguments={"index": asked.request.name},
             unique=True,
         )
-        # the same sending of the form, and another thing that is done once for it
+        # the same form, and another action that runs once for it
         further = form if form.key is None else Form({**form.fields, KEY: f"{form.key}.fill"}, form.body)
         done = await self._pages.change(request, further, lambda claim: self._jobs.submit(job, claim))
         return self._pages.see(link("jobs", _JOB.decode(done).job_id, done="index_made"))
@@ -498,7 +498,7 @@ class IndexChangePages:
 
 
 def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
-    """What a form or an address asks for. Only a form that was filled is told what is missing."""
+    """Read the fields of a form or an address. Missing fields are reported only for a submitted form."""
     fields, values = filled((*_PLAIN, *(option_field(option) for option in kind.options)), texts)
     if "preview" not in texts and KEY not in texts:
         fields = tuple(msgspec.structs.replace(each, problem=each.problem if each.text else "") for each in fields)
@@ -506,7 +506,7 @@ def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
 
 
 def _placed(asked: IndexForm, error: LamellaError) -> IndexForm:
-    """What was asked for, with an error beside the field that it is about, or above all of them."""
+    """Return the fields with an error next to the field that it is about, or above all of them."""
     names = [name for name in error.details if name in {field.name for field in asked.fields}]
     if isinstance(error, _OF_EXPRESSION):
         names = ["expression"]

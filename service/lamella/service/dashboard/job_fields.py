@@ -1,4 +1,4 @@
-"""Form fields for the arguments of a job, made from what its kind says of them, and the arguments back from texts."""
+"""Form fields for the arguments of a job, made from the types of its kind, and arguments parsed from texts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lamella.snapshot.wire import IndexOption
 
 Shape = Literal["text", "whole", "number", "check", "choice", "filter", "pairs", "lines", "json"]
 
-#: What addresses and forms of these pages use themselves; an argument of the same name has ``arg_`` before it.
+#: Names that addresses and forms of these pages use; an argument of the same name gets the prefix ``arg_``.
 RESERVED: Final = frozenset({"kind", "table", "priority", "unique", "preview", "done", "csrf", "once"})
-#: The argument without which a job only says what it would do. No address can set it: it is asked for at the end.
+#: The argument without which a job is a dry run. No address can set it: the last step of the form asks for it.
 EXECUTE: Final = "execute"
 _NAMED: Final = re.compile(r"((?:``\w+``(?:, )?)+): ")
 _NAME: Final = re.compile(r"``(\w+)``")
-#: Of a size as it is typed.
+#: A size as users type it.
 _MAX_DIGITS: Final = 30
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
 _UNITS: Final = "KMGT"
@@ -31,8 +31,8 @@ _UNITS: Final = "KMGT"
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field: an argument ``name``, called ``parameter`` in addresses and forms.
 
-    ``type``: what msgspec checks the value by. ``text``: what was typed; ``problem``: what is wrong with it,
-    at the character ``problem_at`` where that is known. ``suggestions``: values that it may have, beside others.
+    ``type``: the type that msgspec checks. ``text``: the input; ``problem``: what is wrong with it, at the character
+    ``problem_at`` if known. ``suggestions``: some possible values.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of(kind: JobKind) -> tuple[Field, ...]:
-    """The fields of a kind's form: what must be given first, and without :data:`EXECUTE`."""
+    """Return the fields of a kind's form: required ones first, without :data:`EXECUTE`."""
     told = _told(kind.arguments)
     advanced = RewriteArguments.__struct_fields__ if issubclass(kind.arguments, RewriteArguments) else ()
     struct = inspect.type_info(kind.arguments)
     if not isinstance(struct, inspect.StructType):
-        raise TypeError(f"the arguments of {kind.name} are no struct")
+        raise TypeError(f"the arguments of {kind.name} are not a struct")
     types = {field.name: field.type for field in msgspec.structs.fields(kind.arguments)}
     found = [
         _field(each, types[each.name], told.get(each.name, ""), advanced=each.name in advanced)
@@ -67,12 +67,12 @@ def fields_of(kind: JobKind) -> tuple[Field, ...]:
 
 
 def has_execute(kind: JobKind) -> bool:
-    """Whether a job of the kind changes nothing unless it is told to."""
+    """Return whether a job of the kind is a dry run by default."""
     return EXECUTE in kind.arguments.__struct_fields__
 
 
 def option_field(option: IndexOption) -> Field:
-    """The field of an option of an index kind."""
+    """Return the field of an option of an index kind."""
     number: type[Any] = {"int": int, "float": float, "bool": bool}.get(option.type, str)
     shapes: dict[type[Any], Shape] = {int: "whole", float: "number", bool: "choice"}
     bounds = [f"{bound:,.10g}" for bound in (option.least, option.most) if bound is not None]
@@ -82,7 +82,7 @@ def option_field(option: IndexOption) -> Field:
         name=option.name,
         parameter="opt_" + option.name,
         label=_label(option.name),
-        help=f"{_sentence(option.text)}{ranged} {default} unless it is said.",
+        help=f"{_sentence(option.text)}{ranged} Default: {default}.",
         shape=shapes.get(number, "text"),
         type=number,
         choices=("true", "false") if number is bool else (),
@@ -90,7 +90,7 @@ def option_field(option: IndexOption) -> Field:
 
 
 def filled(fields: tuple[Field, ...], texts: Mapping[str, str]) -> tuple[tuple[Field, ...], dict[str, Any]]:
-    """The fields with what was typed and what is wrong with it, and the values of those with which nothing is."""
+    """Return the fields with the input and its errors, and the values of the valid fields."""
     shown, values = [], {}
     for field in fields:
         text = texts.get(field.parameter, "").strip()
@@ -100,7 +100,7 @@ def filled(fields: tuple[Field, ...], texts: Mapping[str, str]) -> tuple[tuple[F
             if value is not None:
                 values[field.name] = msgspec.convert(value, field.type)
             elif field.required:
-                problem = "This is needed."
+                problem = "This field is required."
         except msgspec.ValidationError as error:
             problem = _sentence(str(error).partition(" - at `")[0].replace("`", ""))
         except InvalidRequest as error:
@@ -110,14 +110,14 @@ def filled(fields: tuple[Field, ...], texts: Mapping[str, str]) -> tuple[tuple[F
 
 
 def texts_of(kind: JobKind, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Arguments as the address of their form has them."""
+    """Return arguments as parameters of the form's address."""
     return {
         field.parameter: _text(field, arguments[field.name]) for field in fields_of(kind) if field.name in arguments
     }
 
 
 def with_problem(fields: tuple[Field, ...], name: str, problem: str, at: int | None = None) -> tuple[Field, ...] | None:
-    """The fields with a problem beside that of the name; None: there is no such field."""
+    """Return the fields with a problem at that field; None if there is no such field."""
     if name not in {field.name for field in fields}:
         return None
     return tuple(
@@ -127,15 +127,15 @@ def with_problem(fields: tuple[Field, ...], name: str, problem: str, at: int | N
 
 
 def whole_number(text: str) -> int:
-    """``1,000,000``; raises InvalidRequest."""
+    """Parse an integer such as ``1,000,000``. Raises InvalidRequest."""
     plain = re.sub(r"(?<=\d)[,_ ](?=\d{3}\b)", "", text)
     if not re.fullmatch(r"[+-]?\d{1,18}", plain, re.ASCII):
-        raise InvalidRequest(f"a whole number, not {text!r}")
+        raise InvalidRequest(f"enter a whole number, not {text!r}")
     return int(plain)
 
 
 def _value(field: Field, text: str) -> Any:
-    """The value that a text stands for; None for none. Raises InvalidRequest."""
+    """Parse a value; None for an empty field. Raises InvalidRequest."""
     if field.shape == "check":
         return True if text else None
     if not text:
@@ -147,7 +147,7 @@ def _value(field: Field, text: str) -> Any:
             try:
                 return float(text)
             except ValueError:
-                raise InvalidRequest(f"a number, not {text!r}") from None
+                raise InvalidRequest(f"enter a number, not {text!r}") from None
         case "choice":
             return {"true": True, "false": False}.get(text, text) if field.choices == ("true", "false") else text
         case "pairs":
@@ -158,7 +158,7 @@ def _value(field: Field, text: str) -> Any:
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError as error:
-                raise InvalidRequest(f"this is no JSON: {error}") from error
+                raise InvalidRequest(f"this is not JSON: {error}") from error
     return text
 
 
@@ -176,10 +176,10 @@ def _text(field: Field, value: Any) -> str:
 
 
 def _size(text: str) -> int:
-    """``512 MiB``, ``1.5GB``, or a number of bytes."""
+    """Parse ``512 MiB``, ``1.5GB``, or a number of bytes."""
     found = _SIZE.fullmatch(text.replace(" ", ""))
     if len(text) > _MAX_DIGITS:
-        raise InvalidRequest("a number of so many digits is no size")
+        raise InvalidRequest("a number with so many digits is not a size")
     if found is None or not found[2]:
         return whole_number(text.removesuffix("B").rstrip())
     base = 1024 if found[3] else 1000
@@ -189,7 +189,7 @@ def _size(text: str) -> int:
 def _pair(line: str) -> tuple[str, str]:
     name, equals, value = line.partition("=")
     if not equals or not name.strip() or not value.strip():
-        raise InvalidRequest(f"each line is a name, = and a value, not {line.strip()!r}")
+        raise InvalidRequest(f"each line must be a name, = and a value, not {line.strip()!r}")
     return name.strip(), value.strip()
 
 
@@ -231,7 +231,7 @@ def _shape(field: inspect.Field) -> tuple[Shape, tuple[str, ...]]:
 
 
 def _told(arguments: type[Any]) -> dict[str, str]:
-    """What the docstrings of a struct and of those below it say of each member: ```name``: what it is.``"""
+    """Return the descriptions of members in the docstrings of a struct and its nested ones: ```name``: text.``"""
     found = {}
     for each in reversed(arguments.__mro__):
         pieces = _NAMED.split(" ".join((each.__dict__.get("__doc__") or "").split()))

@@ -1,4 +1,4 @@
-"""What a job would do, before it is added: which blocks, rows, objects and files it would touch."""
+"""Previews of jobs: which blocks, rows, objects and files a job would change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HISTORY: Final = 100
 
 
 class _Matches(msgspec.Struct, frozen=True):
-    """The blocks of a snapshot by what a filter says of them: how many, their rows and bytes."""
+    """The blocks of a snapshot by verdict of a filter: their number, rows and bytes."""
 
     total: int
     rows_total: int
@@ -52,7 +52,7 @@ class _Matches(msgspec.Struct, frozen=True):
 
 
 class Touches:
-    """Looks it up; changes nothing."""
+    """Computes previews; changes nothing."""
 
     def __init__(
         self,
@@ -74,34 +74,35 @@ class Touches:
         self._clock = clock
 
     def delete(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Blocks that go by metadata alone, and blocks that are read."""
+        """Preview a delete: blocks removed by metadata alone, and blocks that are read."""
         found = self._matches(table, values["where"], values.get("time_zone", "UTC"))
         rows = found.whole[1] + found.part[1]
         if not found.whole[0] + found.part[0]:
-            return Preview(says="No block can hold a row of this filter, so nothing would be deleted.", tone="warn")
+            return Preview(says="No block can contain a row of this filter, so nothing would be deleted.", tone="warn")
         notes = []
         if rows == found.rows_total:
             notes.append("That may be every row of the table.")
         if not found.part[0]:
-            says = f"All {words.plural(found.whole[1], 'row')} of {words.plural(found.whole[0], 'block')} go."
+            says = f"All {words.plural(found.whole[1], 'row')} of {words.plural(found.whole[0], 'block')} are deleted."
         else:
             says = (
-                f"At most {words.plural(rows, 'row')} go, of {words.plural(found.whole[0] + found.part[0], 'block')}."
+                f"At most {words.plural(rows, 'row')} are deleted, from "
+                f"{words.plural(found.whole[0] + found.part[0], 'block')}."
             )
         return Preview(
             says=f"{says} Older snapshots keep them until a clean-up.",
             tone="warn",
             facts=(
-                _of_blocks("Blocks that go by metadata alone, unread", found.whole),
-                _of_blocks("Blocks that are read, and written anew where rows match", found.part),
-                fact("Blocks that stay as they are", found.total - found.whole[0] - found.part[0]),
+                _of_blocks("Blocks removed by metadata alone, without reading", found.whole),
+                _of_blocks("Blocks read, and rewritten if rows match", found.part),
+                fact("Unchanged blocks", found.total - found.whole[0] - found.part[0]),
                 fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
             ),
             notes=tuple(notes),
         )
 
     def update(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Blocks that are written anew; raises InvalidRequest: a column that is not there."""
+        """Preview an update: blocks that are rewritten. Raises InvalidRequest for an unknown column."""
         with trusted_manifests():
             leaves = self._warehouse.head(table.pointer).schema.leaves()
         columns = {leaf.name.partition(".")[0].lower() for leaf in leaves}
@@ -111,15 +112,15 @@ class Touches:
         found = self._matches(table, values.get("where"), "UTC")
         count, rows, size_bytes = (a + b for a, b in zip(found.whole, found.part, strict=True))
         if not count:
-            return Preview(says="No block can hold a row of this filter, so nothing would change.", tone="warn")
+            return Preview(says="No block can contain a row of this filter, so nothing would change.", tone="warn")
         return Preview(
-            says=f"At most {words.plural(rows, 'row')} change, and {words.plural(count, 'block')} are written anew.",
+            says=f"At most {words.plural(rows, 'row')} change, and {words.plural(count, 'block')} are rewritten.",
             tone="warn",
             facts=(
                 fact("Columns that are set", ", ".join(values["set"])),
                 _of_blocks("Blocks in which every row changes", found.whole),
-                _of_blocks("Blocks in which some may", found.part),
-                fact("Bytes that are read", words.size(size_bytes)),
+                _of_blocks("Blocks in which some rows may change", found.part),
+                fact("Bytes to read", words.size(size_bytes)),
                 fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
             ),
             notes=("Spark computes the values, so the worker needs it.",),
@@ -138,10 +139,10 @@ class Touches:
         facts = [
             fact("Index", f"{info.kind} over {info.expression}"),
             fact("It knows", known),
-            fact("It does not know", words.plural(coverage.not_indexed, "block")),
+            fact("Not covered", words.plural(coverage.not_indexed, "block")),
         ]
         if coverage.stale:
-            facts.append(fact("Of these replaced since", coverage.stale))
+            facts.append(fact("Of these, replaced since", coverage.stale))
         per_block = info.bytes_per_block
         if self._advice is not None and not info.parts and blocks:
             change = IndexChange(
@@ -150,14 +151,18 @@ class Touches:
             size = size_of(self._advice, table, change)
             per_block = (size.bytes_per_block or 0.0) if size is not None else 0.0
         if blocks and per_block:
-            facts.append(fact("Size of what is added", f"about {words.size(per_block * blocks)}"))
+            facts.append(fact("Size of the new parts", f"about {words.size(per_block * blocks)}"))
         if not blocks:
-            return Preview(says="The index knows every block; there is nothing to do.", tone="warn", facts=tuple(facts))
-        how = {"full": "read and indexed anew", "quick": "indexed, as far as no row must be read"}.get(mode, "indexed")
+            return Preview(
+                says="The index covers every block; there is nothing to do.", tone="warn", facts=tuple(facts)
+            )
+        how = {"full": "read and indexed again", "quick": "indexed, if possible without reading rows"}.get(
+            mode, "indexed"
+        )
         return Preview(says=f"{words.plural(blocks, 'block')} would be {how}.", tone="good", facts=tuple(facts))
 
     def vacuum(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Snapshots that would expire, and objects that would be deleted."""
+        """Preview a vacuum: snapshots that would expire, and objects that would be deleted."""
         older_than = values.get("older_than")
         try:
             if older_than is not None:
@@ -171,7 +176,7 @@ class Touches:
         return _cleaned(self._vacuum.vacuum(table, asked), self._clock())
 
     def vacuum_dropped(self, values: Mapping[str, Any]) -> Preview:
-        """Dropped tables whose files would be deleted."""
+        """Preview the purge of dropped tables."""
         asked = VacuumRequest(include_external_blocks=values.get("include_external_blocks", False))
         return _cleaned(self._vacuum.purge_dropped(asked), self._clock())
 
@@ -185,9 +190,9 @@ class Touches:
         deep = Deep(sample=values.get("sample"), blocks=values.get("blocks"), filters=values.get("filters", 0))
         deep.check()
         if not values.get("deep") and (deep.sample is not None or deep.blocks is not None):
-            raise InvalidRequest("these say how much is read of values: choose deep too", path="$.arguments.deep")
+            raise InvalidRequest("these limit the reading of values: choose deep too", path="$.arguments.deep")
         if values.get("deep") and not opens:
-            raise InvalidRequest("values are in the blocks' files, which are read for it", path="$.arguments.no_files")
+            raise InvalidRequest("reading values means reading the blocks' files", path="$.arguments.no_files")
         read = how_many(deep, blocks) if values.get("deep") else 0
         facts = [
             fact("Snapshots, at most", values.get("history", _HISTORY)),
@@ -197,15 +202,16 @@ class Touches:
             fact("Blocks whose values are read", read if read else "none"),
         ]
         repairs = bool(values.get("repair"))
-        says = f"{words.plural(blocks, 'block')} of {words.plural(head.segment_count, 'segment')} would be looked at."
+        says = f"{words.plural(blocks, 'block')} of {words.plural(head.segment_count, 'segment')} would be checked."
         if repairs:
-            return Preview(
-                says=f"{says} Damaged sidecars are written again; nothing else is changed.", facts=tuple(facts)
-            )
+            return Preview(says=f"{says} Damaged sidecars are rewritten; nothing else is changed.", facts=tuple(facts))
         return Preview(says=f"{says} Nothing is changed.", tone="good", facts=tuple(facts))
 
     def refresh(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Files of the source that are not in the table as they are now; raises InvalidRequest: it has no source."""
+        """Preview a refresh: files of the source that differ from the table's.
+
+        Raises InvalidRequest without a source.
+        """
         asked = RefreshTable(
             mode="dry_run", location=values.get("location"), allow_empty=values.get("allow_empty", False)
         )
@@ -213,25 +219,25 @@ class Touches:
         answer = _REFRESH.decode(cast("Any", sealed).body)
         changed = answer.added + answer.removed + answer.replaced
         facts = (
-            fact("Files that are new", answer.added),
-            fact("Files that are gone", answer.removed),
-            fact("Files that are others now", answer.replaced),
-            fact("Files as before", answer.unchanged),
+            fact("New files", answer.added),
+            fact("Removed files", answer.removed),
+            fact("Changed files", answer.replaced),
+            fact("Unchanged files", answer.unchanged),
             fact("Changes of columns", answer.schema_changes),
         )
         if values.get("full") and not changed:
             return Preview(says=f"All {words.plural(answer.unchanged, 'file')} would be opened again.", facts=facts)
         if not changed and not answer.schema_changes:
-            return Preview(says="The table is as its source is; there is nothing to do.", tone="warn", facts=facts)
+            return Preview(says="The table matches its source; there is nothing to do.", tone="warn", facts=facts)
         return Preview(
             says=f"{words.plural(answer.added + answer.replaced, 'file')} would be opened, "
-            f"{words.plural(answer.removed, 'block')} would leave the table.",
+            f"{words.plural(answer.removed, 'block')} would be removed.",
             tone="good",
             facts=facts,
         )
 
     def _matches(self, table: TableRecord, where: str | None, time_zone: str) -> _Matches:
-        """Raises InvalidFilter, UnknownColumn, FilterTypeMismatch."""
+        """Count the blocks by verdict. Raises InvalidFilter, UnknownColumn, FilterTypeMismatch."""
         with trusted_manifests():
             found = self._warehouse.find(table.pointer, PruneRequest(filter=where, time_zone=time_zone))
             blocks = self._warehouse.layer_maps.of(table.pointer)
@@ -262,33 +268,33 @@ def _cleaned(answer: VacuumAnswer, now_ms: int) -> Preview:
     going = [fate for fate in answer.snapshots if fate.expires]
     so_far = answer.next_page_token is not None
     facts = [
-        fact("Snapshots that expire", f"{words.count(len(going))} of {words.count(len(answer.snapshots))}"),
-        fact("Objects that are deleted", f"{words.count(total.objects)}, {words.size(total.size_bytes)}"),
+        fact("Snapshots to expire", f"{words.count(len(going))} of {words.count(len(answer.snapshots))}"),
+        fact("Objects to delete", f"{words.count(total.objects)}, {words.size(total.size_bytes)}"),
         *(
             fact(f"Of these {kind.replace('_', ' ')}", f"{words.count(each.objects)}, {words.size(each.size_bytes)}")
             for kind, each in answer.garbage.items()
         ),
-        fact("Objects that are needed", answer.live.objects),
+        fact("Objects in use", answer.live.objects),
         fact("Too young to be judged", answer.young.objects),
-        fact("Not Lamella's, and left alone", answer.unknown.objects),
+        fact("Not Lamella's; not deleted", answer.unknown.objects),
     ]
     if answer.tables:
-        facts.append(fact("Dropped tables that are purged", len(answer.tables)))
+        facts.append(fact("Dropped tables to purge", len(answer.tables)))
     notes = [f"{left.location} stays: {left.reason}." for left in answer.left[:_LISTED]]
     if so_far:
-        notes.insert(0, "These are the objects that were looked at first; a job looks at all of them.")
+        notes.insert(0, "Only the first objects were checked; a job checks all of them.")
     if not going and not total.objects and not answer.tables:
-        says = "Nothing would be deleted so far." if so_far else "There is nothing to clean up."
+        says = "Nothing found to delete so far." if so_far else "There is nothing to clean up."
         return Preview(says=says, tone="warn", facts=tuple(facts), notes=tuple(notes))
     rows = tuple((fate.snapshot_id, words.ago(fate.timestamp_ms, now_ms), fate.reason) for fate in going[:_LISTED])
     more = f"; the first {_LISTED} of {len(going):,}" if len(going) > _LISTED else ""
     columns = tuple(Column(name=name) for name in ("Snapshot", "Made", "Why"))
     return Preview(
         says=f"{words.plural(len(going), 'snapshot')} would expire, and {words.plural(total.objects, 'object')} "
-        f"({words.size(total.size_bytes)}) would be deleted. Neither can be taken back.",
+        f"({words.size(total.size_bytes)}) would be deleted. Neither can be undone.",
         tone="warn",
         facts=tuple(facts),
-        listing=Listing(caption=f"Snapshots that expire{more}", columns=columns, rows=rows) if rows else None,
+        listing=Listing(caption=f"Snapshots to expire{more}", columns=columns, rows=rows) if rows else None,
         notes=tuple(notes),
     )
 
@@ -302,7 +308,7 @@ _COLUMNS: Final = tuple(
 
 
 class Previews:
-    """Makes them, by kind; those of kinds that other packages bring say that there is none."""
+    """Makes previews by kind; kinds of other packages have none."""
 
     def __init__(
         self,
@@ -332,11 +338,11 @@ class Previews:
         self._vacuum_dropped = touches.vacuum_dropped
 
     def of(self, kind: JobKind, table: str | None, values: Mapping[str, Any]) -> Preview:
-        """What a job with these arguments would do now.
+        """Return what a job with these arguments would do now.
 
         Raises:
             NamespaceNotFound, TableNotFound: the table.
-            LamellaError: the job would fail at once with it: a filter that cannot be read, no cluster key.
+            LamellaError: the job would fail at once: an invalid filter, no cluster key.
         """
         if kind.name == "vacuum_dropped":
             return self._vacuum_dropped(values)
@@ -346,7 +352,7 @@ class Previews:
             record = current_table(self._catalog, namespace, name)
         make = self._made.get(kind.name)
         if make is None or record is None:
-            return Preview(says=f"{kind.text} What exactly, the service cannot tell beforehand.")
+            return Preview(says=f"{kind.text} The service cannot predict the details.")
         return make(record, values)
 
     def _rewriting(
@@ -359,15 +365,15 @@ class Previews:
         blocks = sum(len(task.blocks) for task in plan.tasks)
         if not blocks:
             return Preview(
-                says=f"Nothing is to be done: {plan.reason}.", tone="warn", facts=self._as_it_is(table, plan)
+                says=f"There is nothing to do: {plan.reason}.", tone="warn", facts=self._as_it_is(table, plan)
             )
         size_bytes = sum(task.file_size_bytes for task in plan.tasks)
         pieces = sum(task.pieces for task in plan.tasks)
         share = words.percent(size_bytes / plan.file_size_bytes_total if plan.file_size_bytes_total else None)
         facts = [
             fact("Tasks", len(plan.tasks)),
-            fact("Blocks that are rewritten", f"{words.count(blocks)} of {words.count(plan.blocks_total)}"),
-            fact("Bytes that are rewritten", f"{words.size(size_bytes)}, {share} of the table"),
+            fact("Blocks to rewrite", f"{words.count(blocks)} of {words.count(plan.blocks_total)}"),
+            fact("Bytes to rewrite", f"{words.size(size_bytes)}, {share} of the table"),
             fact("Into", f"about {_blocks(pieces)}"),
         ]
         if job == "recluster":
@@ -381,7 +387,7 @@ class Previews:
         if plan.remaining_bytes:
             left.append(words.size(plan.remaining_bytes))
         facts.append(fact("Left for later runs", f"about {', '.join(left)}" if left else "nothing"))
-        does = "are written together into" if job == "compact" else "are sorted anew, into"
+        does = "are merged into" if job == "compact" else "are sorted into"
         return Preview(
             says=f"{_blocks(blocks)} ({words.size(size_bytes)}) {does} about {_blocks(pieces)}.",
             tone="good",
@@ -391,7 +397,7 @@ class Previews:
         )
 
     def _as_it_is(self, table: TableRecord, plan: PlanAnswer) -> tuple[Fact, ...]:
-        """How deep blocks lie on the table's cluster key now."""
+        """Return the current clustering of the table's blocks."""
         if not plan.cluster_key or not plan.blocks_total:
             return ()
         figures = self._clustering.figures(table, (), "linear", snapshot_id=plan.snapshot_id, recorded=0)
@@ -416,7 +422,7 @@ class Previews:
         sealed = self._clustering.regroup(table, asked, nothing_kept(self._clock()))
         answer = _REGROUP.decode(cast("Any", sealed).body)
         if not answer.groups:
-            return Preview(says=f"Nothing is to be done: {answer.reason}.", tone="warn")
+            return Preview(says=f"There is nothing to do: {answer.reason}.", tone="warn")
         return Preview(
             says=f"{words.plural(answer.replaced, 'segment')} become {words.count(answer.made)}. No data is written.",
             tone="good",
@@ -457,4 +463,4 @@ def _tasks(plan: PlanAnswer, job: str) -> Listing:
         for number, task in enumerate(plan.tasks[:_LISTED], 1)
     ]
     more = f"; the first {_LISTED} of {len(plan.tasks):,}" if len(plan.tasks) > _LISTED else ""
-    return Listing(caption=f"Tasks, those that help most first{more}", columns=columns, rows=tuple(rows))
+    return Listing(caption=f"Tasks, those with the largest effect first{more}", columns=columns, rows=tuple(rows))

@@ -70,11 +70,11 @@ from lamella.snapshot.wire import JobInfo, JobList, Role, SubmitJob
 from lamella.snapshot.wire.operation import BY_REQUEST
 
 NEW: Final = ROOT + "/jobs/new"
-#: Tables that a form suggests.
+#: Most tables that a form suggests.
 _MAX_TABLES: Final = 300
 _MAX_NAMESPACES: Final = 50
 _JOB: Final = msgspec.json.Decoder(JobInfo)
-#: Beside which field an error is shown, if the form has it.
+#: The field next to which an error is shown, if the form has it.
 _PLACES: Final = (
     (InvalidFilter, ("where",)),
     (FilterTypeMismatch, ("where",)),
@@ -86,7 +86,7 @@ _PLACES: Final = (
 
 
 class JobForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as a form or an address asks for it, right or wrong. ``problem``: what is wrong beside the fields."""
+    """The fields of a job in a form or an address, valid or not. ``problem``: an error that is not about a field."""
 
     kind: JobKind
     fields: tuple[Field, ...]
@@ -100,20 +100,20 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Nothing is wrong, as far as can be seen."""
+        """Return whether no error was found."""
         beside = (self.table_problem, self.priority_problem, self.problem, *(each.problem for each in self.fields))
         return not any(beside)
 
     @property
     def carried(self) -> tuple[tuple[str, str], ...]:
-        """All that was typed, for a form that sends it again."""
+        """Return all fields, for a form that sends them again."""
         texts = [(each.parameter, each.text) for each in self.fields if each.text]
         plain = [("kind", self.kind.name), ("table", self.table), ("priority", self.priority)]
         return (*plain, ("unique", "" if self.unique else "no"), *texts)
 
 
 class NewJobPages:
-    """Draws the form, and submits."""
+    """Pages of the form for a new job."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class NewJobPages:
         )
 
     def _preview(self, kind: JobKind, asked: JobForm) -> Preview | None:
-        """What the job would do; None: that is being worked out, and takes longer than a page may."""
+        """Return what the job would do; None if computing it takes longer than a page may wait."""
         table = asked.table or None
         snapshot_id = ""
         if table is not None:
@@ -265,11 +265,11 @@ class NewJobPages:
                 each.name for each in self._indexes.list(current_table(self._catalog, namespace, name)).indexes
             )
         except LamellaError:
-            return ()  # suggestions only; the preview says what is wrong with the table
+            return ()  # suggestions only; the preview reports errors of the table
 
 
 def read_asked(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
-    """What a form or an address asks for. Only a form that was filled is told what is missing."""
+    """Read the fields of a form or an address. Missing fields are reported only for a submitted form."""
     is_filled = "preview" in texts or "once" in texts
     fields, values = filled(fields_of(kind), texts)
     if not is_filled:
@@ -298,12 +298,12 @@ def read_asked(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
 def _table_problem(table: str) -> str:
     namespace, _, name = table.rpartition(".")
     if not table:
-        return "This is needed."
+        return "This field is required."
     return "" if namespace and name else "Write namespace.table."
 
 
 def _placed(asked: JobForm, error: LamellaError) -> JobForm:
-    """What was asked for, with an error beside the field that it is about, or above all of them."""
+    """Return the fields with an error next to the field that it is about, or above all of them."""
     message = error.message
     if isinstance(error, TableNotFound | NamespaceNotFound):
         return msgspec.structs.replace(asked, table_problem=message)
@@ -320,7 +320,7 @@ def _placed(asked: JobForm, error: LamellaError) -> JobForm:
 
 
 def _command(asked: JobForm) -> str:
-    """The job as a command line, for people."""
+    """Return the job as a command line, for people."""
     words = command_line(asked.kind, asked.table or None, asked.values)
     return shortened(shlex.join([*(asked.kind.program or ("lamella",)), *words]), 2_000)
 
@@ -328,13 +328,13 @@ def _command(asked: JobForm) -> str:
 JOBS: Final = ROOT + "/jobs"
 ONE_JOB: Final = JOBS + "/{job_id}"
 _PAGE: Final = 50
-#: Lines of a log on one page, and the room that they have there.
+#: Lines of a log on one page, and their largest size.
 _LINES: Final = 200
 #: Jobs of some tables that are counted one by one.
 _COUNTED: Final = 1_000
 _LOG_BYTES: Final = 250_000
 _MAX_DETAIL: Final = 4_000
-#: How often a page asks again, in seconds: while something is at work, and else.
+#: Seconds between reloads of a page: while something is running, and otherwise.
 _BUSY_S: Final = 1
 _IDLE_S: Final = 3
 _CHOICES: Final = (
@@ -345,7 +345,7 @@ _CHOICES: Final = (
 
 
 class JobPages:
-    """Draws them. The pages that ask for jobs, and for indexes, are parts of their own."""
+    """Pages of jobs. The forms for jobs and indexes are separate."""
 
     def __init__(
         self,
@@ -376,15 +376,15 @@ class JobPages:
     async def ask_cancel(self, request: Request) -> Response:
         job = await self._readers.run(lambda: self._theirs(request, "maintain"))
         if job.is_finished:
-            return self._pages.see(link("jobs", job.job_id))  # nothing is left to cancel
+            return self._pages.see(link("jobs", job.job_id))  # the job has ended
         is_running = job.state == "running"
         return self._pages.question(
             request,
             Question(
                 asks=f"Cancel the job {job.kind}{f' of {job.table}' if job.table else ''}?",
-                says="Its worker is asked to end it. What it has committed so far stays; what it has not is lost."
+                says="Its worker is asked to stop. What it has committed so far stays; the rest is lost."
                 if is_running
-                else "It is taken out of the queue. It can be queued again later.",
+                else "It is removed from the queue. It can be queued again later.",
                 act="Cancel the job",
                 back=link("jobs", job.job_id),
                 facts=(fact("Job", job.job_id), fact("State", job.state), *facts_of_job(job)),
@@ -408,7 +408,7 @@ class JobPages:
         return self._pages.see(link("jobs", job.job_id, done="retried"))
 
     def pages(self) -> tuple[Page, ...]:
-        """What is asked for by a name comes before what is asked for by an id."""
+        """Return the pages; paths with names come before paths with ids."""
         parts = [page for part in self._parts for page in part.pages()]
         return (
             Page(JOBS, self.show_all, "ui_jobs", BY_REQUEST),
@@ -426,7 +426,7 @@ class JobPages:
         return job
 
     def _pending(self, which: JobFilter) -> dict[str, int]:
-        """How many jobs wait and run, of those that may be seen."""
+        """Return how many visible jobs are queued and running."""
         if which.within is None:
             return self._catalog.pending_jobs()
         asked = JobFilter(states=("queued", "running"), within=which.within)
@@ -492,12 +492,12 @@ class JobPages:
 
 
 def _with_choice(choices: tuple[tuple[str, str], ...], asked: str) -> tuple[tuple[str, str], ...]:
-    """The choices, and what the address asks for if it is none of them."""
+    """Return the choices, and the address's value if it is none of them."""
     return choices if asked in {value for value, _ in choices} else (*choices, (asked, asked))
 
 
 def _again(job: JobInfo) -> str:
-    """The address of the form for a job like this one."""
+    """Return the address of the form for a job like this one."""
     kind = job_kinds().get(job.kind)
     texts = {} if kind is None else texts_of(kind, job.arguments)
     return link("jobs", "new", kind=job.kind, table=job.table, **texts)

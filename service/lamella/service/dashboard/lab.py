@@ -1,4 +1,4 @@
-"""The prune lab: what a filter leaves of a table, step by step, and why; the same prune as a command, Python or SQL."""
+"""The prune lab: what a filter keeps of a table, step by step, and why; the same prune as a command, Python or SQL."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
 from lamella.snapshot.wire.operation import on_table
 
-#: What `attach` of the client is told to call the service in Spark.
+#: The name of the service in Spark's catalogs, for the client's `attach`.
 CATALOG: Final = "lake"
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """``curl``: for a POSIX shell. ``python``: a program. ``sql``: one statement of Spark SQL."""
+    """A prune as code. ``curl``: for a POSIX shell. ``python``: a program. ``sql``: one statement of Spark SQL."""
 
     curl: str
     python: str
@@ -66,10 +66,10 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def copies_of(url: str, table: TableRecord, schema: Schema, request: PruneRequest, at: At) -> Copies:
-    """All three; ``url`` is the service's own, ``request`` names no snapshot: ``at`` does.
+    """Return all three; ``url`` is the service's own, ``request`` has no snapshot: ``at`` has it.
 
     Raises:
-        InvalidRequest: ``at`` is no time that there is.
+        InvalidRequest: ``at`` is not a valid time.
     """
     request = msgspec.structs.replace(request, snapshot_id=at.snapshot_id, timestamp=at.timestamp)
     return Copies(_curl(url, table, request), _python(url, table, request), _sql(table, schema, request))
@@ -140,15 +140,15 @@ def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-#: Explaining looks at every block that segments leave, one segment after another: of more blocks only when asked to.
+#: Explaining looks at every block that segments keep, one segment after another; above this only on request.
 MAX_EXPLAINED: Final = 100_000
-#: Indexes are asked about each predicate by itself.
+#: Most predicates that are checked against each index.
 _MAX_ASKED: Final = 24
 _PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 class LabPages:
-    """The lab, one block of it, and two answers side by side."""
+    """The lab, one block of it, and a comparison of two prunes."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class LabPages:
                 return {**values, "troubles": {"filter": filter_trouble(error, typed.filter, head.schema)}}
             url = str(request.base_url).rstrip("/")
             copies = copies_of(url, table, head.schema, question.request, typed.at)
-            # what leads on from here stays with the snapshot that was looked at
+            # links from here stay with the same snapshot
             state = typed.state(at=pointer.snapshot_id)
             return {**values, **answered, "copies": copies, "state": state}
 
@@ -282,7 +282,9 @@ class LabPages:
             if place is not None:
                 if int(place[1]) >= len(layer_map.segment_id):
                     count = len(layer_map.segment_id)
-                    raise SegmentNotFound(f"the snapshot has {count} segments, from 0 on, and not {place[1]}")
+                    raise SegmentNotFound(
+                        f"the snapshot has {count} segments, numbered from 0; there is no segment {place[1]}"
+                    )
                 segment_id, number = layer_map.segment_id[int(place[1])], int(place[2])
             else:
                 segment_id, number = request.query_params.get("segment", ""), number_of(request, "number")
@@ -319,7 +321,7 @@ class LabPages:
     def _pages_left(
         self, pointer: SnapshotPointer, question: Question, segment_id: str, number: int
     ) -> tuple[PagesWhy | None, str | None]:
-        """What pages leave of a block that is kept, or why that cannot be told."""
+        """Return what pages of a kept block remain, or why that is unknown."""
         if question.request is None or question.request.filter is None:
             return None, None
         asked = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
@@ -329,12 +331,12 @@ class LabPages:
             return None, error.message
 
     def _pointer(self, table: TableRecord, typed: Typed) -> tuple[SnapshotPointer, dict[str, Trouble]]:
-        """The snapshot that is asked for; the current one, and why, when there is none such."""
+        """Return the requested snapshot; or the current one, and what is wrong with the request."""
         try:
             return self._exact_pointer(table, typed), {}
         except (InvalidRequest, SnapshotNotFound) as error:
             if "time_zone" in error.details and "timestamp" not in error.details:
-                return table.pointer, {}  # said beside its own field
+                return table.pointer, {}  # reported at its own field
             return table.pointer, {"at": Trouble(error.message)}
 
     def _exact_pointer(self, table: TableRecord, typed: Typed) -> SnapshotPointer:

@@ -1,4 +1,4 @@
-"""What a prune found, as the lab shows it: the funnel, verdicts, savings, and the blocks as a map and a list."""
+"""The result of a prune in the lab: the funnel, verdicts, savings, and the blocks as a map and a list."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layer_map import LayerMap
 from lamella.snapshot.wire import LayerUse, NotUsed, Report
 
-#: Predicates, and what is not used, that a page lists.
+#: Most predicates, and most unused parts, on a page.
 MAX_LISTED: Final = 60
-#: Segments whose column sizes are added up.
+#: Most segments whose column sizes are added up.
 _MAX_SIZED: Final = 200
 
 _STAGES: Final = {
     "snapshot": ("Table", "its summary", "table"),
     "segment": ("Segments", "their summaries", "segment"),
     "block": ("Blocks", "their bounds and counts", "block"),
-    "index": ("Skip indexes", "what they know of blocks", "block"),
-    "feedback": ("Reports of readers", "blocks that held no match before", "block"),
-    "limit": ("Limit", "blocks that are certain to be enough", "block"),
+    "index": ("Skip indexes", "their entries for blocks", "block"),
+    "feedback": ("Reports of readers", "blocks without a match in earlier reads", "block"),
+    "limit": ("Limit", "blocks that suffice for the limit", "block"),
 }
 _EPOCH: Final = dt.date(1970, 1, 1)
-_EPOCH_US: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # the zone is written behind
+_EPOCH_US: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # the zone is added to the text
 _SPELLED: Final = re.compile(r"'(?:[^']|'')*'|\b(date|timestamp|timestamp_ntz)\((-?\d{1,18})\)")
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a prune leaves of a snapshot."""
+    """What a prune keeps of a snapshot."""
 
     blocks: int
     blocks_total: int
@@ -49,22 +49,22 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def block_share(self) -> float:
-        """The part of all blocks that is read."""
+        """Return the share of all blocks that is read."""
         return self.blocks / self.blocks_total if self.blocks_total else 0.0
 
     @property
     def byte_share(self) -> float:
-        """The part of all bytes that is read."""
+        """Return the share of all bytes that is read."""
         return self.bytes / self.bytes_total if self.bytes_total else 0.0
 
     @property
     def blocks_saved(self) -> int:
-        """Blocks that are not read."""
+        """Return the number of blocks that are not read."""
         return self.blocks_total - self.blocks
 
     @property
     def bytes_saved(self) -> int:
-        """Bytes of blocks that are not read."""
+        """Return the bytes of blocks that are not read."""
         return self.bytes_total - self.bytes
 
 
@@ -81,7 +81,7 @@ class StageLine(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The part that it keeps."""
+        """Return the share that it keeps."""
         return self.kept / self.considered if self.considered else 0.0
 
 
@@ -102,9 +102,10 @@ class PredicateLine(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """``column_bytes``: of the columns that were asked for, in the kept blocks; None: not asked for, or too many.
+    """The result. ``column_bytes``: of the requested columns in the kept blocks; None: no columns requested, or too
+    many.
 
-    ``knows_column_bytes``: of all of these blocks; else it is of those whose manifests tell.
+    ``knows_column_bytes``: the size is known for all of these blocks, not only for some.
     """
 
     figures: Figures
@@ -116,7 +117,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def funnel(self) -> Markup:
-        """The bytes that each stage leaves, as a picture."""
+        """Return the bytes after each stage as a chart."""
         pairs = [("whole table", float(self.figures.bytes_total))]
         pairs += [(stage.name, float(stage.bytes)) for stage in self.stages if stage.name != _STAGES["snapshot"][0]]
         return charts.bars(pairs, title="Bytes of data left after each stage", form=words.size)
@@ -154,8 +155,8 @@ def answer_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Answe
         figures=figures_of(found, layer_map, verdicts),
         verdicts=(
             VerdictLine("ALL", "all", "every row matches, proven; the filter need not be evaluated", counts[ALL]),
-            VerdictLine("SOME", "some", "what is known of the rows overlaps the filter", counts[SOME]),
-            VerdictLine("UNKNOWN", "unknown", "kept for want of proof", counts[UNKNOWN]),
+            VerdictLine("SOME", "some", "the statistics overlap the filter", counts[SOME]),
+            VerdictLine("UNKNOWN", "unknown", "kept: the statistics cannot rule them out", counts[UNKNOWN]),
             VerdictLine(
                 "skipped",
                 "none",
@@ -181,7 +182,7 @@ def answer_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Answe
 
 
 def parts_of(report: Report) -> Parts:
-    """The predicates of a report that explains."""
+    """Return the predicates of a report with explanations."""
     by_predicate: dict[str, list[LayerUse]] = {}
     for use in report.layers or ():
         by_predicate.setdefault(use.predicate, []).append(use)
@@ -195,7 +196,7 @@ def parts_of(report: Report) -> Parts:
 
 
 def readable(predicate: str) -> str:
-    """A predicate of a report whose dates and times are spelled as in SQL."""
+    """Return a predicate of a report with dates and times as in SQL."""
     return _SPELLED.sub(_spelled, predicate)
 
 
@@ -222,7 +223,7 @@ def _column_bytes(found: PruneResult) -> tuple[int | None, bool]:
     return sum(int(sizes.sum()) for sizes in of_columns), all(bool(sizes.all()) for sizes in of_columns)
 
 
-#: Blocks of one page of the list.
+#: Blocks on one page of the list.
 LISTED: Final = 25
 
 
@@ -235,7 +236,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A block: ``place`` is its segment's number and its own."""
+    """A block: ``place`` has the numbers of its segment and of the block in it."""
 
     place: str
     segment: int
@@ -247,7 +248,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Some of the blocks that are ``which``, from the one ``start``; ``before`` and ``after``: other pages."""
+    """A page of the kept or skipped blocks (``which``), from ``start`` on; ``before`` and ``after``: other pages."""
 
     which: str
     lines: tuple[Line, ...]
@@ -258,7 +259,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def picture_of(layer_map: LayerMap, verdicts: Codes) -> Picture:
-    """The whole snapshot."""
+    """Return the map of the whole snapshot."""
     painter = Painter(layer_map, "match", verdicts)
     segments = len(layer_map.segment_id)
     if segments <= NESTED_SEGMENTS and len(layer_map) <= MAX_TILES:
@@ -269,9 +270,9 @@ def picture_of(layer_map: LayerMap, verdicts: Codes) -> Picture:
 def listed(
     warehouse: Warehouse, pointer: SnapshotPointer, layer_map: LayerMap, verdicts: Codes, which: str, start: int
 ) -> Listing:
-    """A page of the blocks that are kept, or of those that are skipped."""
+    """Return a page of the kept blocks, or of the skipped ones."""
     chosen = np.flatnonzero(verdicts != NONE if which == "kept" else verdicts == NONE)
-    if start >= len(chosen):  # behind the end: the last page
+    if start >= len(chosen):  # beyond the end: the last page
         start = max(len(chosen) - 1, 0) // LISTED * LISTED
     lines: list[Line] = []
     locations: dict[int, list[str]] = {}

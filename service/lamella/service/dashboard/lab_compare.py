@@ -1,4 +1,4 @@
-"""Two answers side by side: of two snapshots or tables, or of a table as it is and as it might be."""
+"""Compares two prunes: of two snapshots or tables, or of a table now and after a possible change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import Cost, IndexChange, WhatIfAnswer, WhatIfRequest
 
 _WITH: Final = ("snapshot", "index", "key", "rows")
-#: Blocks that a page reads for a sample at most.
+#: Most blocks that a page reads for a sample.
 MAX_SAMPLED: Final = 200
 _FIELDS: Final = ("other_table", "other_at", "kind", "expression", "key", "rows", "sample")
 
@@ -42,7 +42,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Wrong(Exception):
-    """What is wrong with a field of the form. Never leaves this module."""
+    """An error of a field of the form. Never leaves this module."""
 
     def __init__(self, field: str, trouble: Trouble | str) -> None:
         super().__init__(field)
@@ -51,7 +51,7 @@ class Wrong(Exception):
 
 
 class LabComparison:
-    """Compares."""
+    """Makes the comparison."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class LabComparison:
         self, advice: Advisor, table: TableRecord, typed: Typed, given: Mapping[str, str], chosen: str
     ) -> dict[str, Any]:
         pointer = self._pointer(table, typed.at, typed, "at")
-        # the filter first, so that what is wrong with it is said beside it
+        # the filter is parsed first, so that its errors are shown next to it
         self._side(table, typed, typed.at, "at")
         request = WhatIfRequest(
             filters=(typed.filter,),
@@ -145,7 +145,7 @@ class LabComparison:
         )
         field = {"index": "expression", "key": "key", "rows": "rows"}[chosen]
         if not given[field]:
-            raise Wrong(field, "This is needed")
+            raise Wrong(field, "This field is required")
         if chosen == "index":
             change = IndexChange(kind=given["kind"], expression=given["expression"], time_zone=typed.time_zone)
             request = msgspec.structs.replace(request, index=change)
@@ -182,7 +182,7 @@ class LabComparison:
 
 
 def differences(left: Figures, right: Figures) -> tuple[str, ...]:
-    """What is different at the right, in words."""
+    """Return the differences of the right side, in words."""
     return (
         f"{_more(left.blocks, right.blocks, words.plural(abs(right.blocks - left.blocks), 'block'), 'fewer')}: "
         f"{words.percent(right.block_share)} of its blocks instead of {words.percent(left.block_share)}.",
@@ -192,10 +192,10 @@ def differences(left: Figures, right: Figures) -> tuple[str, ...]:
 
 
 def forecast(answer: WhatIfAnswer) -> tuple[str, ...]:
-    """What a change would do, in words."""
+    """Return the effect of a change, in words."""
     now, then = answer.now, answer.then
     if then is None:
-        return (f"What the filter would read cannot be told beforehand: {answer.filters[0].reason}.",)
+        return (f"What the filter would read cannot be predicted: {answer.filters[0].reason}.",)
     how = f"Measured on {words.plural(answer.blocks_read, 'block')}" if answer.measured else "Estimated from statistics"
     return (
         f"{_effect(now, then)} {how}.",
@@ -222,7 +222,7 @@ def _more(left: float, right: float, text: str, fewer: str) -> str:
 def _number(given: Mapping[str, str], name: str, default: str, least: int, most: int) -> int:
     text = given[name] or default
     if not (text.isascii() and text.isdigit() and len(text) <= 15 and least <= int(text) <= most):
-        raise Wrong(name, f"A number from {least:,} to {most:,}")
+        raise Wrong(name, f"Enter a number from {least:,} to {most:,}")
     return int(text)
 
 

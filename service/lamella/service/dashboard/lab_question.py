@@ -1,4 +1,4 @@
-"""The question of the prune lab, what is wrong with it, and how filters are written."""
+"""The prune lab's form, its errors, and the syntax of filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.warehouse.block_view import stats_text
 from lamella.snapshot.wire import PruneRequest
 
-#: Columns that a page has buttons for, and examples of the table's own.
+#: Most columns with buttons on a page, and most examples from the table's own columns.
 MAX_COLUMNS: Final = 60
 _MAX_EXAMPLES: Final = 5
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,7 +33,7 @@ class Form(msgspec.Struct, frozen=True):
     examples: tuple[str, ...]
 
 
-#: What prunes. Everything else is unknown: it rules out nothing, and the page says so.
+#: What can prune. Everything else is unknown: it rules out nothing, and the page says so.
 FORMS: Final = (
     Form("Comparisons", ("a = 4", "a <> 4", "a >= 4", "a <=> NULL")),
     Form("Ranges and lists", ("a BETWEEN 1 AND 2", "a IN (1, 2, 3)", "a NOT IN (1, 2)")),
@@ -48,7 +48,7 @@ FORMS: Final = (
 
 
 def own_examples(head: Snapshot) -> tuple[str, ...]:
-    """Predicates over the table's own columns, with values that occur there: those of its cluster key first."""
+    """Return predicates over the table's own columns, with values that occur there: cluster keys first."""
     leaves = head.schema.leaves()
     key = () if head.cluster_key is None else head.cluster_key.columns
     ordered = [leaf for leaf in leaves if leaf.name in key] + [leaf for leaf in leaves if leaf.name not in key]
@@ -66,7 +66,7 @@ def own_examples(head: Snapshot) -> tuple[str, ...]:
 
 
 def column_names(head: Snapshot) -> tuple[str, ...]:
-    """The columns as they stand in a filter."""
+    """Return the columns as written in a filter."""
     return tuple(_spelled(leaf) for leaf in head.schema.leaves()[:MAX_COLUMNS] if not leaf.repeated)
 
 
@@ -83,7 +83,7 @@ def _spelled(leaf: Leaf) -> str:
     return ".".join(part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in leaf.path)
 
 
-#: A filter stands in a page several times, and in its address.
+#: A page contains the filter several times, and in its address.
 MAX_CHARACTERS: Final = 8_000
 _LINE_CHARACTERS: Final = 100
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
@@ -91,10 +91,10 @@ _ALIKE: Final = 0.6
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with one field.
+    """An error of one field.
 
-    ``excerpt``: the line of the filter and a line of carets below it; ``at``: the place in the filter as scripts of
-    browsers count it, in UTF-16. ``near``: names that may have been meant.
+    ``excerpt``: the line of the filter and a line of carets below it; ``at``: the position in the filter in UTF-16
+    units, as JavaScript counts. ``near``: similar names.
     """
 
     message: str
@@ -114,16 +114,16 @@ class Typed(msgspec.Struct, frozen=True):
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is a question at all."""
+        """Return whether the form was filled in."""
         return bool(self.filter or self.limit)
 
     @property
     def time_zone(self) -> str:
-        """UTC unless it is given."""
+        """Return the time zone, by default UTC."""
         return self.zone or "UTC"
 
     def state(self, **changes: object) -> dict[str, str]:
-        """The fields for the address of a page, without empty ones."""
+        """Return the fields for the address of a page, without empty ones."""
         values = {
             "filter": self.filter,
             "at": self.at.text,
@@ -136,14 +136,14 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """``request`` is None when one of the fields is wrong; ``troubles`` by the fields' names."""
+    """The parsed form. ``request`` is None if a field is wrong; ``troubles`` by the fields' names."""
 
     request: PruneRequest | None
     troubles: Mapping[str, Trouble]
 
 
 def typed_of(request: Request) -> Typed:
-    """What a page is asked for."""
+    """Read the fields of a request."""
     return Typed(
         filter=text_of(request, "filter"),
         at=At(text_of(request, "at")),
@@ -154,7 +154,7 @@ def typed_of(request: Request) -> Typed:
 
 
 def question_of(typed: Typed, schema: Schema) -> Question:
-    """The prune that is asked for; whether the filter can be read, the prune itself says."""
+    """Return the requested prune; errors of the filter are found by the prune itself."""
     troubles: dict[str, Trouble] = {}
     limit, columns = None, None
     if len(typed.filter) > MAX_CHARACTERS:
@@ -183,7 +183,7 @@ def question_of(typed: Typed, schema: Schema) -> Question:
 
 
 def filter_trouble(error: InvalidRequest, text: str, schema: Schema) -> Trouble:
-    """What is wrong with a filter."""
+    """Return what is wrong with a filter."""
     near: tuple[str, ...] = ()
     column, literal = error.details.get("column"), error.details.get("literal")
     start, length = None, 1
@@ -211,7 +211,7 @@ def _near(name: str, schema: Schema) -> tuple[str, ...]:
 
 
 def _place_of(part: str, text: str) -> tuple[int | None, int]:
-    """Where a name or a constant stands in a filter, and how long it is there."""
+    """Return the position of a name or constant in a filter, and its length there."""
     if part.startswith("'"):
         found = text.find(part)
         return (None, 1) if found < 0 else (found, len(part))
@@ -222,7 +222,7 @@ def _place_of(part: str, text: str) -> tuple[int | None, int]:
 
 
 def _excerpt(text: str, start: int, length: int) -> str:
-    """The line with the place, cut where it is long, and carets under the place."""
+    """Return the line of the position, cut if it is long, and carets below the position."""
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
     line, column = text[begin : len(text) if end < 0 else end], start - begin
@@ -237,7 +237,7 @@ def _excerpt(text: str, start: int, length: int) -> str:
 
 
 def _width(character: str) -> int:
-    """Columns that a character takes in a font of one width."""
+    """Return how many columns a character takes in a monospaced font."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -28,7 +28,7 @@ _TEXT: Final = re.compile(r"(?P<first>\d{1,9})(-(?P<last>\d{1,9})|\.(?P<block>\d
 
 
 class Zoom(msgspec.Struct, frozen=True):
-    """``block`` None: none in particular."""
+    """A part of the map. ``block`` None: no single block."""
 
     first: int
     count: int
@@ -41,30 +41,32 @@ class Zoom(msgspec.Struct, frozen=True):
 
 
 def zoom_of(text: str, segment_count: int) -> Zoom | None:
-    """What a text says; None: the whole map. Raises InvalidRequest, SegmentNotFound."""
+    """Parse the part of a map; None: the whole map. Raises InvalidRequest, SegmentNotFound."""
     if not text:
         return None
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise InvalidRequest(f"{text!r} is no part of a map; write 12, 12-40 or 12.7", parameter="zoom")
+        raise InvalidRequest(f"{text!r} is not a part of a map; write 12, 12-40 or 12.7", parameter="zoom")
     first = int(found["first"])
     last = int(found["last"] or first)
     if not first <= last < segment_count:
-        raise SegmentNotFound(f"the snapshot has {segment_count} segments, from 0 on, and not {text}", zoom=text)
+        raise SegmentNotFound(
+            f"the snapshot has {segment_count} segments, numbered from 0; there is no segment {text}", zoom=text
+        )
     return Zoom(first, last - first + 1, None if found["block"] is None else int(found["block"]))
 
 
 _COLOURS: Final = cast("tuple[str, ...]", get_args(Colour))
 #: Rows of the list below a map.
 _LISTED: Final = 25
-#: Pages and columns of a block that are listed, and pages that are drawn.
+#: Pages and columns of a block in the lists, and pages in the chart.
 _PAGES_LISTED: Final = 200
 _COLUMNS_LISTED: Final = 300
 _PAGES_DRAWN: Final = 1_000
 
 
 class MapPages:
-    """Draws maps, and blocks."""
+    """Pages of maps, and of blocks."""
 
     def __init__(
         self, *, catalog: Catalog, readers: Threads, history: History, warehouse: Warehouse, pages: Pages
@@ -168,7 +170,7 @@ class MapPages:
         count: int,
         is_segment: bool,
     ) -> dict[str, Any]:
-        """The same as a list, a page of it at a time."""
+        """Return the map as a list, one page of it."""
         start = number_of(request, "row")
         if is_segment:
             total = int(layer_map.bounds[first + 1] - layer_map.bounds[first])

@@ -1,7 +1,7 @@
-"""Logging in to the dashboard with the same keys and users as the API, and logging out.
+"""Log-in to the console with the same keys and users as the API, and log-out.
 
-A key is typed into a form. A user of the issuer is sent there and back (OpenID Connect Core, section 3.1, with PKCE);
-what has to be the same on the way back stands in a signed cookie, so that any replica can take it.
+A key is typed into a form. A user of the issuer is redirected there and back (OpenID Connect Core, section 3.1, with
+PKCE). The values that must be the same after the redirect are in a signed cookie, so any replica can handle it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LOGIN: Final = ROOT + "/login"
 _BACK: Final = LOGIN + "/back"
 _COOKIE: Final = "lamella_oidc"
 _WAY_S: Final = 600
-#: A key, or a token, and where to go on. Whoever sends it is not known yet.
+#: Largest form: a key or token, and the page to go on to. The sender is not authenticated yet.
 _MAX_BYTES: Final = 32_768
-#: A page of ours, and nothing that a browser could take for another site.
+#: A page of the console, and nothing that a browser could take for another site.
 _OURS: Final = re.compile(rf"{ROOT}(?:[/?][!-\[\]-~]*)?")
 _SCOPES: Final = "openid profile email"
 
@@ -61,7 +61,7 @@ _WAY: Final = msgspec.json.Decoder(_Way)
 
 
 class LoginPages:
-    """Draws them, and starts and ends sessions."""
+    """Pages of the log-in; starts and ends sessions."""
 
     def __init__(
         self, *, gate: Authenticator, settings: Settings, clock: Callable[[], int], pages: Pages, secret: bytes
@@ -81,7 +81,7 @@ class LoginPages:
         try:
             principal = await self._gate.log_in(request, shown)
         except (Unauthenticated, RateLimited, Unavailable) as error:
-            text = "This key does not hold." if isinstance(error, Unauthenticated) else error.message
+            text = "This key is not valid." if isinstance(error, Unauthenticated) else error.message
             return self._drawn(request, text, 401 if isinstance(error, Unauthenticated) else 429)
         set_principal(request, principal)
         until_ms = self._until_ms(principal.expires_ms)
@@ -102,7 +102,7 @@ class LoginPages:
     async def go(self, request: Request) -> Response:
         settings, issuer = self._settings, self._gate.authenticator.issuer
         if issuer is None or settings.oidc_client_id is None:
-            raise NotFound("this service knows no issuer to log in at")
+            raise NotFound("this service has no issuer for log-ins")
         found = await self._gate.of_issuer(request, issuer.document)
         way = _Way(
             state=secrets.token_urlsafe(24),
@@ -124,7 +124,7 @@ class LoginPages:
         }
         place = str(found.get("authorization_endpoint", ""))
         response = RedirectResponse(f"{place}{'&' if '?' in place else '?'}{urlencode(query)}", status_code=303)
-        # Lax: the way back begins at the issuer's site, and has to bring it.
+        # Lax: the redirect back starts at the issuer's site, and must send the cookie.
         response.set_cookie(
             _COOKIE,
             self._ways.write(msgspec.json.encode(way)),
@@ -140,13 +140,13 @@ class LoginPages:
         way = self._way(request)
         given = request.query_params
         if way is None or not hmac.compare_digest(given.get("state", "").encode(), way.state.encode()):
-            raise InvalidRequest("this is not the way back of a log-in that began here a while ago: log in again")
+            raise InvalidRequest("this redirect does not belong to a log-in that began here a while ago: log in again")
         if "code" not in given:
-            raise InvalidRequest("the issuer did not let you in", reason=given.get("error", "")[:100])
+            raise InvalidRequest("the issuer refused the log-in", reason=given.get("error", "")[:100])
         identity = await self._gate.of_issuer(request, lambda: self._identity(given["code"], given.get("iss"), way))
         session = Session(expires_ms=self._until_ms(None), names=identity.names)
-        # Not a redirect: the browser would take that for a part of the way from the issuer's site, and not send the
-        # cookie that is strict about it.
+        # Not a redirect: the browser would treat it as part of the navigation from the issuer's site, and not send the
+        # strict cookie.
         page = self._pages.html(request, "login_done.html", {"onward": way.onward}, title="Logged in")
         page.delete_cookie(_COOKIE, path=LOGIN)
         return self._started(request, session, page)
@@ -199,7 +199,7 @@ class LoginPages:
         assert issuer is not None  # noqa: S101  # the way began here
         assert settings.oidc_client_id is not None  # noqa: S101
         if said_issuer not in (None, issuer.url):  # RFC 9207
-            raise Unauthenticated("that was another issuer")
+            raise Unauthenticated("the answer is from another issuer")
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -216,14 +216,14 @@ class LoginPages:
             raise Unavailable("the issuer did not confirm the log-in", retry_after_s=5) from error
         token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(token, str):
-            raise Unauthenticated("the issuer did not say who you are")
+            raise Unauthenticated("the issuer did not return an identity")
         identity = issuer.identity(token, settings.oidc_client_id)
         nonce = identity.claims.get("nonce")
         if not (isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), way.nonce.encode())):
-            raise Unauthenticated("the issuer's answer is of another log-in")
+            raise Unauthenticated("the issuer's answer belongs to another log-in")
         return identity
 
 
 def onward_of(text: str) -> str:
-    """The page to go on to: one of ours, whatever an address says."""
+    """Return the page to go on to: one of the console, whatever the address says."""
     return text if _OURS.fullmatch(text) and not text.startswith(LOGIN) else ROOT

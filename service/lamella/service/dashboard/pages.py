@@ -1,4 +1,4 @@
-"""How a page comes about: what its address asks for, a template, values, headers; errors are pages too."""
+"""Renders pages: parameters, templates, values, headers; errors are pages too."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from lamella.snapshot.wire import Problem
 from lamella.snapshot.wire.operation import PUBLIC, Permission
 
 MESSAGES: Final[dict[str, str]] = {
-    "cancelled": "The job is cancelled, or its worker was asked to end it.",
-    "queued": "The job was asked for.",
-    "already_queued": "Such a job was pending already; this is it.",
+    "cancelled": "The job is cancelled, or its worker was asked to stop it.",
+    "queued": "The job was added.",
+    "already_queued": "An equal job was pending already; this is it.",
     "retried": "The job was queued again.",
     "rolled_back": "The table has the blocks of the older snapshot again.",
     "tagged": "The tag is set.",
-    "untagged": "The tag is gone; the snapshot stays as long as the retention lets it.",
-    "key_set": "The cluster key is set. A recluster job brings the blocks into its order.",
+    "untagged": "The tag was removed; the snapshot stays as long as the retention allows.",
+    "key_set": "The cluster key is set. A recluster job sorts the blocks by it.",
     "key_revoked": "The key is revoked. Other replicas notice within a few seconds.",
-    "granted": "The role is given.",
-    "taken": "The role is taken away.",
-    "index_made": "The index is made, and a job waits that fills it.",
-    "index_dropped": "The index is not used any more. It can be restored until a clean-up removes its parts.",
+    "granted": "The role is granted.",
+    "taken": "The role is removed.",
+    "index_made": "The index is created, and a queued job fills it.",
+    "index_dropped": "The index is no longer used. It can be restored until a clean-up removes its parts.",
     "index_restored": "The index is in use again.",
 }
 
@@ -57,18 +57,18 @@ _TIME_TEXT: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?\Z")
 
 
 class At(msgspec.Struct, frozen=True):
-    """The snapshot that the parameter ``at`` names: an id, a tag or a time; the current one when ``text`` is empty."""
+    """The snapshot in the parameter ``at``: an id, a tag or a time; the current one if ``text`` is empty."""
 
     text: str = ""
 
     @property
     def snapshot_id(self) -> str | None:
-        """An id or a tag."""
+        """Return an id or a tag."""
         return self.text if self.text and not self._is_time else None
 
     @property
     def timestamp(self) -> str | None:
-        """A time."""
+        """Return a time."""
         return self.text if self._is_time else None
 
     @property
@@ -81,7 +81,7 @@ class At(msgspec.Struct, frozen=True):
 
 
 def at_of(request: Request, name: str = "at") -> At:
-    """The snapshot that a page is asked for."""
+    """Return the snapshot that a page is requested for."""
     return At(text_of(request, name))
 
 
@@ -91,27 +91,27 @@ def table_of(catalog: Catalog, request: Request) -> TableRecord:
 
 
 def text_of(request: Request, name: str) -> str:
-    """A parameter without spaces around it; forms send every end of a line as two characters, which is one here."""
+    """Return a parameter without surrounding spaces; the line ends of forms (two characters) become one."""
     return request.query_params.get(name, "").replace("\r\n", "\n").strip()
 
 
 def number_of(request: Request, name: str, default: int = 0, most: int = (1 << 53) - 1) -> int:
-    """A parameter that is a whole number; raises InvalidRequest."""
+    """Return an integer parameter. Raises InvalidRequest."""
     text = request.query_params.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
-        raise InvalidRequest(f"{name} is a number up to {most}, not {text!r}", parameter=name)
+        raise InvalidRequest(f"{name} must be a number up to {most}, not {text!r}", parameter=name)
     return int(text)
 
 
 def one_of(request: Request, name: str, choices: tuple[str, ...]) -> str:
-    """A parameter that is one of some words, the first when it is not given; raises InvalidRequest."""
+    """Return a parameter that is one of some words, by default the first. Raises InvalidRequest."""
     text = request.query_params.get(name, "")
     if not text:
         return choices[0]
     if text not in choices:
-        raise InvalidRequest(f"{name} is one of {', '.join(choices)}, not {text!r}", parameter=name)
+        raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {text!r}", parameter=name)
     return text
 
 
@@ -120,7 +120,7 @@ _HERE: Final = Path(__file__).parent
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 _STATIC: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-#: Nothing but what this service sends itself, and no script or style in a page's own text.
+#: Only resources of this service, and no inline scripts or styles.
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -147,7 +147,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One path of the dashboard; ``name`` is what metrics and the audit trail call it, ``needs`` who may ask."""
+    """One path of the console; ``name``: in metrics and the audit trail; ``needs``: the required permission."""
 
     path: str
     handler: Handler
@@ -157,7 +157,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Pages:
-    """Draws pages, takes forms, and runs what these ask for."""
+    """Renders pages, accepts forms, and runs their actions."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Pages:
     def html(
         self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, title: str
     ) -> Response:
-        """A page. ``values`` are escaped where they stand in the template; ``title`` is the document's."""
+        """Return a page. The template escapes ``values``; ``title`` is the document's."""
         session = self._tokens.session(request)
         started = session or self._tokens.start()
         now_ms = self._clock()
@@ -223,18 +223,18 @@ class Pages:
         return response
 
     def question(self, request: Request, question: Question) -> Response:
-        """The page that asks before its own address takes the form."""
+        """Return the confirmation page, whose form goes to the same address."""
         return self.html(request, "confirm.html", {"question": question}, title=question.asks)
 
     async def form(self, request: Request, *, max_bytes: int = MAX_BYTES) -> Form:
-        """The form that was posted; raises InvalidRequest for one that none of our pages sent, BodyTooLarge."""
+        """Return the posted form. Raises InvalidRequest unless a page of the console sent it, BodyTooLarge."""
         return await self._tokens.form(request, max_bytes)
 
     async def change(self, request: Request, form: Form, work: Work) -> bytes:
-        """Run a mutation, once for each sending of a form, and give its answer's JSON.
+        """Run a mutation, once for each form, and return its answer's JSON.
 
         Raises:
-            LamellaError: what the mutation raises, also when it is the stored answer to an earlier sending.
+            LamellaError: the error of the mutation, also if it is the stored answer of an earlier submission.
         """
         response = await self._mutations.run(request, work, form.body, key=form.key)
         body = bytes(response.body)
@@ -244,11 +244,11 @@ class Pages:
         return body
 
     def see(self, url: str) -> Response:
-        """Go on to a page once a form was taken, so that loading it again does nothing again."""
+        """Redirect to a page after a form, so that reloading repeats nothing."""
         return RedirectResponse(url, status_code=303, headers=_HEADERS)
 
     def routes(self, pages: Sequence[Page]) -> list[Route]:
-        """The routes of pages, and of what they are drawn with."""
+        """Return the routes of pages, and of their static files."""
         found = [Route(page.path, self._endpoint(page), methods=[page.method], name=page.name) for page in pages]
         further = (
             Page(ROOT + "/static/{name}", self._static, "ui_static", PUBLIC),
@@ -257,7 +257,7 @@ class Pages:
         return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in further)]
 
     def problem(self, request: Request, error: Exception) -> Response:
-        """The page that says what went wrong; what is not ours is logged and not shown."""
+        """Return the error page; unknown errors are logged and not shown."""
         shown = self._boundary.shown(request, error)
         status = status_of(type(shown))
         heading = title_of(type(shown))
@@ -290,7 +290,7 @@ class Pages:
         return endpoint if page.method == "GET" else self._audit.watched(page.name, endpoint)
 
     async def _nothing(self, request: Request) -> Response:
-        raise NotFound(f"there is nothing at {request.url.path}")
+        raise NotFound(f"there is no page {request.url.path}")
 
     async def _static(self, request: Request) -> Response:
         found = self._assets.get(request.path_params["name"])
@@ -310,7 +310,7 @@ class Pages:
         return Response(body, status, headers)
 
     def _sealed(self, session: str) -> Markup:
-        """The hidden fields that every form that changes something needs."""
+        """Return the hidden fields of every form that changes something."""
         pairs = ((TOKEN, self._tokens.token(session)), (KEY, new_key()))
         return Markup("").join(_HIDDEN.format(name, value) for name, value in pairs)
 
@@ -321,7 +321,7 @@ def _address_of(request: Request) -> str:
 
 
 def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
-    """Who looks at a page, and what that one may do; None, and nothing, for one who is not known."""
+    """Return the user of a page and its rights; None and no rights without authentication."""
     try:
         principal = principal_of(request) if is_gated else OPEN
     except Unauthenticated:
@@ -329,7 +329,7 @@ def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
     may = principal.rights.may
 
     def may_maintain(table: str | None) -> bool:
-        """Of a table as jobs name it; None: of everything."""
+        """For a table as jobs name it; None: for everything."""
         namespace, _, name = (table or "").rpartition(".")
         return may("maintain", namespace, name) if namespace else may("maintain")
 
@@ -337,14 +337,14 @@ def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
 
 
 def link(*parts: str, **query: Any) -> str:
-    """The address of a page: path segments below ``/ui``, and a query without what is None or empty."""
+    """Return the address of a page: path segments below ``/ui``, and a query without None or empty values."""
     path = "/".join([ROOT, *(quote(part, safe="") for part in parts)])
     pairs = [(name, value) for name, value in query.items() if value not in (None, "", False)]
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
 def _with_query(request: Request) -> Callable[..., str]:
-    """The address of the page that is being drawn, with other values of some parameters (None: without it)."""
+    """Return a function for the address of the current page with other parameters (None: without it)."""
 
     def here(**changes: Any) -> str:
         merged = {**dict(request.query_params), **changes}
@@ -361,7 +361,7 @@ def _time(at_ms: int | None, now_ms: int) -> Markup:
 
 
 def _assets() -> tuple[dict[str, tuple[str, bytes]], dict[str, str]]:
-    """What pages are drawn with, by the names it is served under, and these names: they change with the content."""
+    """Return the static files by their published names, and these names, which change with the content."""
     by_name, names = {}, {}
     for path in sorted((_HERE / "static").iterdir()):
         data = path.read_bytes()

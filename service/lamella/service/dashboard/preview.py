@@ -1,4 +1,4 @@
-"""Facts in words, previews, and figures that take longer than a page may and are made beside the requests."""
+"""Facts and previews for pages, and values that are computed in the background."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lamella.service.http.idempotency import IdempotencyKey, claim
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
 
-#: JSON that is shown of a value at most; the REST API has all of it.
+#: Longest JSON of a value on a page; the REST API has all of it.
 _MAX_CHARACTERS: Final = 20_000
 _MAX_DEPTH: Final = 3
 _MAX_FACTS: Final = 60
 _TONES: Final = {"succeeded": "good", "failed": "bad", "running": "warn"}
-#: What stands before and after in a result, and what it is called.
+#: Members of results with a value before and after, and their labels.
 _BEFORE_AFTER: Final = (
     ("blocks_before", "blocks_after", "Blocks"),
     ("bytes_before", "bytes_after", "Size"),
@@ -34,14 +34,14 @@ _BEFORE_AFTER: Final = (
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is known, by name."""
+    """A named fact."""
 
     name: str
     text: str
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A progress bar: ``done`` of ``total`` (None: nobody knows), as numbers and in words."""
+    """A progress bar: ``done`` of ``total`` (None: unknown), as numbers and in words."""
 
     done: int
     total: int | None
@@ -50,7 +50,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A job in a listing. ``since``: what happened last, and when. ``problem``: of its last attempt that failed."""
+    """A job in a listing. ``since``: its latest event, and when. ``problem``: of its last failed attempt."""
 
     job: JobInfo
     tone: str
@@ -63,12 +63,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fact(name: str, text: object) -> Fact:
-    """A fact of which the value is text, or a number."""
+    """Return a fact whose value is text, or a number."""
     return Fact(name=name, text=words.count(text) if isinstance(text, int | float) else str(text))
 
 
 def line_of(job: JobInfo, now_ms: int) -> Line:
-    """A job as a line."""
+    """Return a job as a line."""
     since, since_ms = _since(job, now_ms)
     return Line(
         job=job,
@@ -83,7 +83,7 @@ def line_of(job: JobInfo, now_ms: int) -> Line:
 
 
 def bar_of(progress: Progress | None) -> Bar | None:
-    """How far a job is; None: it has not said."""
+    """Return the progress of a job; None if it has reported none."""
     if progress is None:
         return None
     form = words.size if progress.unit == "bytes" else words.count
@@ -96,23 +96,23 @@ def bar_of(progress: Progress | None) -> Bar | None:
 
 
 def facts_of_job(job: JobInfo) -> tuple[Fact, ...]:
-    """What stands of a job beside its times."""
+    """Return facts of a job other than its times."""
     found = [
-        fact("Asked for by", job.origin if job.origin_name is None else f"{job.origin} {job.origin_name}"),
+        fact("Requested by", job.origin if job.origin_name is None else f"{job.origin} {job.origin_name}"),
         fact("Attempts", f"{job.attempts} of {job.max_attempts}"),
         fact("Priority", job.priority),
     ]
     if job.worker is not None:
         found.append(fact("Worker", job.worker))
     if job.timeout_s is not None:
-        found.append(fact("An attempt may take", words.span(job.timeout_s)))
+        found.append(fact("Time limit of an attempt", words.span(job.timeout_s)))
     if job.started_ms is not None and job.finished_ms is not None:
         found.append(fact("Took", words.span((job.finished_ms - job.started_ms) / 1000)))
     return tuple(found)
 
 
 def facts_of_result(result: object) -> tuple[Fact, ...]:
-    """What a job answered, as far as it is made of names and values."""
+    """Return the result of a job, as far as it has names and values."""
     if not isinstance(result, Mapping):
         return () if result is None else (fact("Answer", shortened(_json(result), 300)),)
     found: list[Fact] = []
@@ -126,24 +126,24 @@ def facts_of_result(result: object) -> tuple[Fact, ...]:
 
 
 def error_facts(error: JobError) -> tuple[Fact, ...]:
-    """The details of an error, as facts."""
+    """Return the details of an error as facts."""
     found: list[Fact] = []
     _collect(found, "", error.details, 0)
     return tuple(found[:_MAX_FACTS])
 
 
 def shown_json(value: object) -> str:
-    """A value as JSON on several lines, cut where it is very long."""
+    """Return a value as JSON on several lines, cut if it is very long."""
     return shortened(msgspec.json.format(_json(value), indent=2), _MAX_CHARACTERS)
 
 
 def shortened(text: str, most: int) -> str:
-    """A text, cut where it is longer than so many characters."""
+    """Return a text, cut if it has more characters than that."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def end_of(lines: Sequence[JobLine], max_bytes: int) -> list[JobLine]:
-    """The last lines that together take no more room than that on a page; always one, if there is any."""
+    """Return the last lines that together fit on a page; at least one, if there is any."""
     found: list[JobLine] = []
     left = max_bytes
     for line in reversed(lines):
@@ -223,7 +223,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """``says`` in one sentence what would be done; ``tone``: "warn" when there is nothing to do, or no way back."""
+    """A preview. ``says`` is one sentence; ``tone``: "warn" if there is nothing to do, or no undo."""
 
     says: str
     tone: Literal["", "good", "warn"] = ""
@@ -233,8 +233,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked before something is taken away: ``asks`` names it, ``says`` what comes of it, ``act`` is on the
-    button. ``carried``: fields of the form that does it; ``back``: the address for one who leaves it as it is.
+    """A question before something is removed: ``asks`` names it, ``says`` has the consequences, ``act`` is on the
+    button. ``carried``: fields of the form that does it; ``back``: the address for cancelling.
     """
 
     asks: str
@@ -255,17 +255,17 @@ _T = TypeVar("_T")
 #: Takes what is to be called when the service ends.
 WhenClosing = Callable[[Callable[[], None]], object]
 
-#: Answers to what somebody typed that are kept, what a page waits for one that is not there yet, and how long one is
-#: shown that does not rest on a snapshot alone.
+#: Cached results of user input, the time a page waits for one, and how long a result is shown that depends on more than
+#: a snapshot.
 MAX_READY: Final = 64
 WAIT_S: Final = 0.15
 FRESH_S: Final = 60.0
-#: A failure may pass. Until then it is told again: a page that is loaded anew must not begin the same work at once.
+#: How long a failure is shown again: reloading a page must not start the same work at once.
 _FAILURE_S: Final = 10.0
 
 
 class _Kept(Generic[_T]):
-    """A value or a failure, there or being made; ``made_s``: since when it is there."""
+    """A value or a failure, ready or in progress; ``made_s``: when it became ready."""
 
     def __init__(self, future: Future[_T], timer: Callable[[], float]) -> None:
         self.future = future
@@ -274,11 +274,11 @@ class _Kept(Generic[_T]):
 
 
 class BackgroundFigures(Generic[_T]):
-    """Keeps the last ``most`` values by key; one thread makes them, one after another, until the service ends.
+    """Caches the last ``most`` values by key; one thread computes them, one after another, until the service stops.
 
-    A key stands for all that a value rests on, so that a value never goes stale; else it is made anew when it is asked
-    for and older than ``fresh_s``. ``when_closing`` is told what to call when the service ends.
-    ``timer`` gives seconds.
+    A key contains everything that a value depends on, so that values never go stale; otherwise a value older than
+    ``fresh_s`` is computed again when requested. ``when_closing`` registers what to call when the service stops.
+    ``timer`` returns seconds.
     """
 
     def __init__(
@@ -300,9 +300,9 @@ class BackgroundFigures(Generic[_T]):
         when_closing(self.close)
 
     def peek(self, key: Hashable, make: Callable[[], _T], *, wait_s: float = 0.0) -> _T | None:
-        """The value, or None while it is being made and ``wait_s`` are over.
+        """Return the value, or None if it is not ready after ``wait_s``.
 
-        Raises what ``make`` raised, for some seconds; and Overloaded when too many are being made.
+        Raises the error of ``make``, for some seconds; and Overloaded if too many are in progress.
         """
         future = self._future(key, make)
         wait([future], wait_s)
@@ -310,11 +310,11 @@ class BackgroundFigures(Generic[_T]):
             return None
         error = future.exception()
         if error is not None:
-            raise copy.copy(error) from error.__cause__  # else it would gather the frames of all who ask
+            raise copy.copy(error) from error.__cause__  # otherwise the traceback would grow with each request
         return future.result()
 
     def close(self) -> None:
-        """Begin nothing more; what is being made ends by itself, and nobody waits for it."""
+        """Start nothing more; work in progress ends by itself without waiting."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -326,7 +326,7 @@ class BackgroundFigures(Generic[_T]):
                 return found.future
             if found is None and len(self._values) >= self._most:
                 self._drop_oldest()
-            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+            if self._pool is None:  # created when needed, so that a fork before that does no harm
                 self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
             made = self._pool.submit(make)
             self._values[key] = _Kept(made, self._timer)
@@ -341,9 +341,9 @@ class BackgroundFigures(Generic[_T]):
         return self._timer() - kept.made_s > longest_s
 
     def _drop_oldest(self) -> None:
-        """Forget the value that was asked for the longest ago, but none that is being made."""
+        """Remove the value that was unused for longest, but none in progress."""
         for key, value in self._values.items():
             if value.future.done():
                 del self._values[key]
                 return
-        raise Overloaded("too much is being worked out already; load the page again in a while", retry_after_s=5)
+        raise Overloaded("too much work is in progress; reload the page in a while", retry_after_s=5)

@@ -1,4 +1,4 @@
-"""The service itself: health, rates, caches, workers, what was changed by whom, the configuration in force."""
+"""The service: health, rates, caches, workers, the audit trail, and the configuration in effect."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.snapshot.wire.operation import BY_REQUEST, on_server
 
-#: Entries of the audit trail on the first screen, and on a page of their own.
+#: Entries of the audit trail on the first screen, and on their own page.
 _LATEST: Final = 15
 _PAGE: Final = 100
 
 
 class AccessShown(msgspec.Struct, frozen=True):
-    """Who may do what at this service, and what an operator should know of it."""
+    """How requests are authenticated, and warnings for the operator."""
 
     says: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def access_shown(settings: Settings) -> AccessShown:
-    """What is true with these settings."""
+    """Return the description for these settings."""
     says = []
     if settings.auth:
         ways = ["an API key"]
@@ -49,14 +49,14 @@ def access_shown(settings: Settings) -> AccessShown:
         )
     else:
         says.append(
-            "Requests are not authenticated (auth is off): whoever reaches the address may read and change every "
-            f"table. The service listens on {settings.host} because it was told to (insecure)."
+            "Requests are not authenticated (auth is off): everyone who reaches the address may read and change every "
+            f"table. The service listens on {settings.host} because of the setting insecure."
         )
     return AccessShown(tuple(says), unsafe_warnings(settings))
 
 
 class StatusPages:
-    """Draws them."""
+    """Pages of the service's status."""
 
     def __init__(self, *, readers: Threads, settings: Settings, status: Status, audit: Audit, pages: Pages) -> None:
         self._readers = readers

@@ -1,4 +1,4 @@
-"""All tables, and a table at a glance: its columns, its indexes."""
+"""All tables, and one table: its columns and its indexes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
 #: Columns, and schemas, on one page.
 MAX_COLUMNS: Final = 500
 _MAX_SCHEMAS: Final = 20
-#: Layouts whose look-ups are kept.
+#: Layouts whose depth is cached.
 _MAX_PREPARED: Final = 64
 
 
 class TablePages:
-    """Draws them."""
+    """Pages of a table."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class TablePages:
 
 
 def column_lines(snapshot: Snapshot) -> tuple[ColumnView, ...]:
-    """The columns of a snapshot, as its summary knows them."""
+    """Return the columns of a snapshot from its summary."""
     stats = snapshot.summary.col_stats
     return tuple(column_view(leaf, stats.get(leaf.id), None) for leaf in snapshot.schema.leaves())
 
@@ -249,7 +249,7 @@ def index_scores(warehouse: Warehouse, advice: Advisor, record: TableRecord, fou
 
 
 def depth_bars(depth: Any) -> tuple[tuple[str, int], ...]:
-    """How many blocks have each depth: 1 to 16 one by one, then by powers of two."""
+    """Return how many blocks have each depth: 1 to 16 one by one, then by powers of two."""
     known = np.asarray(depth)
     known = known[known > 0]
     if not len(known):
@@ -302,7 +302,7 @@ _MAX_JOBS: Final = 1_000
 
 
 class OverviewPages:
-    """Draws it."""
+    """The page of all tables."""
 
     def __init__(
         self,
@@ -383,7 +383,7 @@ class OverviewPages:
         try:
             return current_table(self._catalog, namespace, name)
         except (TableNotFound, NamespaceNotFound):
-            return None  # it was dropped while the page was made
+            return None  # it was dropped while the page was rendered
 
     def _line(self, record: TableRecord, hour: dict[str, PruneRate], day: dict[str, PruneRate]) -> dict[str, Any]:
         summary = problem = None

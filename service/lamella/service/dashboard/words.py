@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them; every filter of the templates is one of these."""
+"""Formats numbers, sizes and times for people; all of these are filters of the templates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-#: What stands where nothing is known.
-CANNOT_TELL: Final = "cannot be told"
+#: Shown for an unknown value.
+CANNOT_TELL: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SHORT: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
@@ -16,7 +16,7 @@ _LAST_YEAR: Final = 9_999
 
 
 def count(number: float | None) -> str:
-    """``1,234``; a fraction with one digit."""
+    """Format as ``1,234``; a fraction with one digit."""
     if number is None:
         return NOTHING
     if isinstance(number, float) and not number.is_integer():
@@ -25,7 +25,7 @@ def count(number: float | None) -> str:
 
 
 def short(number: float | None) -> str:
-    """``12.3 k``, ``4.5 M``; small numbers whole."""
+    """Format as ``12.3 k``, ``4.5 M``; small numbers as integers."""
     if number is None:
         return NOTHING
     for unit, name in _SHORT:
@@ -36,7 +36,7 @@ def short(number: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """``1.5 GiB``."""
+    """Format as ``1.5 GiB``."""
     if size_bytes is None:
         return NOTHING
     amount = float(size_bytes)
@@ -48,7 +48,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """``98.7 %``; never 100 or 0 for what is not."""
+    """Format as ``98.7 %``; 100 and 0 only for exactly these."""
     if share is None:
         return NOTHING
     text = f"{share * 100:.1f}"
@@ -60,12 +60,12 @@ def percent(share: float | None) -> str:
 
 
 def plural(number: float | None, singular: str, many: str | None = None) -> str:
-    """``1 block``, ``2 blocks``."""
+    """Format as ``1 block``, ``2 blocks``."""
     return f"{count(number)} {singular if number == 1 else many or singular + 's'}"
 
 
 def moment(at_ms: int | None) -> str:
-    """``2026-01-31 12:00:00 UTC``."""
+    """Format as ``2026-01-31 12:00:00 UTC``."""
     if at_ms is None:
         return NOTHING
     found = _datetime(at_ms)
@@ -73,13 +73,13 @@ def moment(at_ms: int | None) -> str:
 
 
 def iso(at_ms: int) -> str:
-    """For the ``datetime`` of a ``time`` element."""
+    """Format for the ``datetime`` of a ``time`` element."""
     found = _datetime(at_ms)
     return "" if found is None else found.isoformat(timespec="milliseconds")
 
 
 def span(seconds: float | None) -> str:
-    """``3 hours``, ``1.5 s``, ``12 ms``: the length of a time."""
+    """Format a duration as ``3 hours``, ``1.5 s``, ``12 ms``."""
     if seconds is None:
         return NOTHING
     if seconds < 1:
@@ -93,7 +93,7 @@ def span(seconds: float | None) -> str:
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:
-    """``3 hours ago``."""
+    """Format as ``3 hours ago``."""
     if at_ms is None:
         return "never"
     passed_s = (now_ms - at_ms) / 1000
@@ -103,14 +103,14 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 
 def shown_id(text: str | None) -> str:
-    """The end of an id, by which people tell two apart; its beginning is a time."""
+    """Return the end of an id, which distinguishes it; its beginning is a time."""
     if text is None:
         return NOTHING
     return text if len(text) <= 12 else f"…{text[-8:]}"
 
 
 def sentence(text: str) -> str:
-    """The same with a capital in front."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
