@@ -132,7 +132,7 @@ def test_a_key_may_do_nothing_that_its_maker_does_not_administer(
     places = [(grant.namespace, grant.table) for grant in asked]
     is_right = all(may(maker, "admin", place) for place in places or [(None, None)])
     if len(set(places)) < len(places):
-        with pytest.raises(InvalidRequest, match="same place"):
+        with pytest.raises(InvalidRequest, match="same resource"):
             house.create(maker, "k0", *asked)
     elif not is_right:
         with pytest.raises((PermissionDenied, NotFound)):

@@ -80,7 +80,7 @@ def test_a_page_of_a_service_that_is_gone_says_so_and_is_live_again_by_itself(
     live = page.locator("#live")
     page.context.set_offline(True)
     expect(live).to_contain_text("Not live: the service cannot be reached. Last update", timeout=PATIENCE_MS)
-    expect(live).to_contain_text("Tried again every 12 s", timeout=PATIENCE_MS)
+    expect(live).to_contain_text("Retrying every 12 s", timeout=PATIENCE_MS)
     page.context.set_offline(False)
     live.get_by_role("button", name="Try now").click()
     expect(live).to_be_hidden(timeout=PATIENCE_MS)

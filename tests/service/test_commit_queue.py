@@ -271,7 +271,7 @@ def test_a_queue_that_is_closed_finishes_and_takes_nothing_more(leader: Leader, 
     queue.close()
     assert answers(first) == ["answer to first"]
     (late,) = send(queue, "late")
-    with pytest.raises(Unavailable, match="ending"):
+    with pytest.raises(Unavailable, match="stopping"):
         late.answered.result(WAIT_S)
 
 

@@ -233,7 +233,7 @@ def _store(settings: Settings, open_store: Callable[[Settings], Store]) -> Confi
     except ObjectNotFound:
         return _info(
             "warehouse",
-            "it answers; no service was ready on it yet, so the first one will see whether it lets nobody replace an "
+            "it answers; no service was ready on it yet, so the first one will check that it lets nobody replace an "
             "object",
         )
     except LamellaError as error:

@@ -1,4 +1,4 @@
-// What pages do beyond reading and posting. Every page works without it; nothing here knows a page.
+// Optional behaviour of pages. Every page works without it; nothing here is specific to one page.
 
 const said = document.getElementById("said");
 
@@ -7,7 +7,7 @@ function say(text) {
   requestAnimationFrame(() => { said.textContent = text; });
 }
 
-// [data-theme]: light or dark against the system's wish; kept in this browser.
+// [data-theme]: switches between light and dark; stored in this browser.
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -31,9 +31,8 @@ for (const button of document.querySelectorAll("[data-theme]")) {
   });
 }
 
-// [data-live="seconds"] with an id: the page is asked for again, and this part of it put in its place, while it is
-// there. A part without the attribute is shown and is final. Parts with a field in use, a selection or a button that is
-// being pressed wait.
+// [data-live="seconds"] with an id: reloads the page and replaces this part until it has no such attribute. Parts with a
+// focused field, a selection or a pressed button wait.
 function isBusy(part) {
   const selection = getSelection();
   return (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select"))
@@ -41,7 +40,7 @@ function isBusy(part) {
     || (!selection.isCollapsed && part.contains(selection.anchorNode));
 }
 
-// Why parts are not live: what to say, whether somebody has to log in again, and the seconds that the service asks for.
+// Why parts are not updated: the message, whether the user must log in again, and the delay that the service requests.
 class NotLive extends Error {
   constructor(text, { isSignedOut = false, after = 0 } = {}) {
     super(text);
@@ -65,7 +64,7 @@ async function freshPage(ids) {
     const after = Number(answer.headers.get("Retry-After")) || 0;
     throw new NotLive(`the service answers with an error (${answer.status})`, { after });
   }
-  if (!answer.ok) location.reload();  // what was waited for cannot be had: say so
+  if (!answer.ok) location.reload();  // the update failed: show the error page
   try {
     return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
   } catch {
@@ -95,7 +94,7 @@ async function renew(ids) {
   }
 }
 
-// #live says that parts stand still, why, since when, and what can be done; it is hidden while they are live.
+// #live says that parts are not updated, why, since when, and what to do; hidden while they are.
 const LONGEST_ASKED_S = 30;
 const LONGEST_WAIT_S = 60;
 const banner = document.getElementById("live");
@@ -104,7 +103,7 @@ let renewed = new Date();
 let turn = 0;
 
 function showNotLive(error, wait) {
-  const text = `Not live: ${error.message}. Last update ${renewed.toLocaleTimeString()}. Tried again every ${wait} s. `;
+  const text = `Not live: ${error.message}. Last update ${renewed.toLocaleTimeString()}. Retrying every ${wait} s. `;
   if (!banner.hidden && banner.dataset.text === text) return;
   const more = document.createElement(error.isSignedOut ? "a" : "button");
   if (error.isSignedOut) {
@@ -160,7 +159,7 @@ function live(after = null) {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) live(0); });
 
-// .map: one stop of the tab key; arrows move over the tiles; what is under the pointer or has the focus is told.
+// .map: one tab stop; arrow keys move between tiles; describes the tile under the pointer or with the focus.
 function moveIn(map, event) {
   const tiles = [...map.querySelectorAll("button")];
   const now = tiles.indexOf(document.activeElement);
@@ -206,7 +205,7 @@ async function copy(button) {
   }
 }
 
-// [data-insert="text"] within a form: put text into the field named by data-into, where its caret is.
+// [data-insert="text"] within a form: inserts text at the caret of the field named by data-into.
 function insert(button) {
   const field = document.getElementById(button.dataset.into);
   const text = button.dataset.insert;
