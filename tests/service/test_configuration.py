@@ -353,7 +353,7 @@ def test_a_check_tells_of_a_schema_that_is_not_this_releases(tmp_path: Path) -> 
 
     assert "migrated at the start" in told(report_at("0001"), "info")["catalog"]
     assert "lamella catalog migrate" in told(report_at("0001", auto_migrate=False), "error")["catalog"]
-    assert "none that this release knows" in told(report_at("9999"), "error")["catalog"]
+    assert "does not know schema revision" in told(report_at("9999"), "error")["catalog"]
 
 
 @pytest.mark.postgres
