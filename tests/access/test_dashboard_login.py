@@ -116,7 +116,7 @@ def test_a_key_that_does_not_hold_is_told_and_nothing_more(visitor: Visitor) -> 
     wrong = ROOT_KEY[:-1] + ("A" if ROOT_KEY[-1] != "A" else "B")
     answer = visitor.log_in(wrong)
     assert answer.status_code == 401
-    assert "does not hold" in answer.text
+    assert "is not valid" in answer.text
     assert wrong not in answer.text
     assert COOKIE not in visitor.http.cookies
 

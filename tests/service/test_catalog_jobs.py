@@ -274,7 +274,7 @@ def test_a_job_whose_lease_ran_out_is_taken_over(catalog: SqlCatalog) -> None:
     assert [job.job_id for job in found.lost] == [job_id]
     assert found.job is not None
     assert (found.job.job_id, found.job.attempts) == (job_id, 2)
-    assert "not heard of" in (found.job.error or "")
+    assert "no heartbeat" in (found.job.error or "")
     for late in (1, 10_000):
         with pytest.raises(JobLeaseLost):
             catalog.heartbeat_job(job_id, str(first.lease_token), NOTHING, lease_expires_ms=late, now_ms=late)

@@ -110,7 +110,7 @@ def test_a_part_of_another_tree_is_asked_for_again(world: World, table: TableApi
     again = {**asked, "page_token": first["next_page_token"]}
     answer = table.api.send("POST", f"{table.path}/verify", again)
     assert (answer.status_code, answer.json()["code"]) == (502, "store_error")
-    assert "ask again" in answer.json()["detail"]
+    assert "try again" in answer.json()["detail"]
     world.store.put(place, manifest)
     assert table.api.call("POST", f"{table.path}/verify", again)["steps_done"] == 2
 
