@@ -253,8 +253,8 @@ def test_a_prune_whose_time_ran_out_is_no_answer_that_looks_whole() -> None:
     found = run("prune", "db.t", "a > 4", "--max-ms", "1")
     assert found.exit_code == 1
     assert "read at most 302 of 1,000 blocks" in found.stdout
-    assert "1 segments with 300 blocks were not looked at" in found.stderr
-    assert "ask again with more time" in found.stderr
+    assert "1 segments with 300 blocks were not checked" in found.stderr
+    assert "repeat with more time" in found.stderr
     found = run("prune", "db.t", "a > 4", "--max-ms", "1", "--json")
     assert found.exit_code == 1
     assert json.loads(found.stdout)["complete"] is False
@@ -290,7 +290,7 @@ def test_an_unknown_outcome_says_to_look_first() -> None:
     result = failing(TransportFailure("reset", sent=True))("namespaces", "create", "db")
     assert result.exit_code == 1
     assert "[outcome_unknown]" in result.stderr
-    assert "look before" in result.stderr
+    assert "check the state before" in result.stderr
 
 
 def test_a_bad_filter_is_pointed_at() -> None:

@@ -168,7 +168,7 @@ def test_keys_and_grants_are_shown_to_people() -> None:
     me = Run(ME)("whoami").stdout
     assert all(text in me for text in ("user:ann", "a, b", "db.*", "*", "admin"))
     open_ = Run(wire.WhoAmI(principal="anonymous", kind="open", grants=(MAY_ALL,)))("whoami").stdout
-    assert "asks nobody" in open_
+    assert "does not authenticate" in open_
 
 
 def test_grants_are_given_and_taken_by_place() -> None:
@@ -231,7 +231,7 @@ def test_a_place_that_is_none_is_explained() -> None:
         (problem_response(403, "permission_denied", "no"), ("lamella whoami",)),
         (problem_response(429, "rate_limited", "too often"), ("[rate_limited]",)),
         (problem_response(404, "key_not_found", "no"), ("[key_not_found]",)),
-        (TransportFailure("reset", sent=True), ("[outcome_unknown]", "revoke it", "look before")),
+        (TransportFailure("reset", sent=True), ("[outcome_unknown]", "revoke it", "check the state before")),
     ],
     ids=["401", "403", "429", "404", "lost"],
 )

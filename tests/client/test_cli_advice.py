@@ -107,7 +107,7 @@ def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -
     result, asked = run(FORECAST, "what-if", "db.t", *given, "--filter", "a = 1", "--sample", "9")
     assert result.exit_code == 0, result.output
     assert asked == [("POST", "t/what-if", {**change, "filters": ["a = 1"], "sample_blocks": 9})]
-    for piece in ("900.0", "10.5", "99.0 %", "rests on statistics of 1,000", "left out: b = '?'"):
+    for piece in ("900.0", "10.5", "99.0 %", "based on statistics of 1,000", "left out: b = '?'"):
         assert piece in result.output
 
 
@@ -142,7 +142,7 @@ def test_why_not_shows_a_line_for_each_reason() -> None:
     result, asked = run(REASONS, "why-not", "db.t", "a > 1", "--index", "i")
     assert asked == [("POST", "t/why-not", {"filter": "a > 1", "index": "i"})]
     assert "not_answered" in result.output
-    assert "bounds leave 900" in result.output
+    assert "min/max bounds leave 900" in result.output
     nothing = wire.WhyNotAnswer(
         snapshot_id="s1", blocks_total=1, after_bounds=1, after_indexes=1, answers=(), predicates=()
     )
@@ -157,7 +157,7 @@ def test_recorded_filters_are_listed_and_forgotten() -> None:
     assert "a = '?'" in result.output
     result, asked = run(wire.RecordedCleared(filters=4), "recorded", "clear", "db.t")
     assert asked == [("DELETE", "t/recorded", None)]
-    assert "4 filters forgotten" in result.output
+    assert "4 recorded filters deleted" in result.output
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_waiting_shows_the_end_and_says_by_its_status_whether_it_is_good() -> No
 def test_jobs_are_listed_and_shown() -> None:
     """With state, progress and origin in words; `--json` is the service's answer."""
     listed = Run(wire.JobList(jobs=(JOB, DONE)))("job", "list", "--state", "running", "--limit", "1")
-    assert "running, to be cancelled" in listed.output
+    assert "running, being cancelled" in listed.output
     assert "writing 1,500 of 3,000 blocks" in listed.output
     assert "policy compact" in listed.output
     assert listed.output.count("j1") == 1
@@ -127,7 +127,7 @@ def test_jobs_are_listed_and_shown() -> None:
     assert "host:1" in shown.output
     assert '{"max_bytes":5}' in shown.output
     assert msgspec.json.decode(Run(DONE)("job", "show", "j1", "--json").output, type=wire.JobInfo) == DONE
-    assert Run(JOB)("job", "cancel", "j1").output == "job j1 is running, to be cancelled\n"
+    assert Run(JOB)("job", "cancel", "j1").output == "job j1 is running, being cancelled\n"
     assert Run(DONE)("job", "retry", "j1").output == "job j1 is succeeded\n"
 
 
@@ -178,7 +178,7 @@ def test_schedules_are_set_listed_and_dropped() -> None:
     listed = Run(wire.ScheduleList(schedules=(info, off)))("schedule", "list", "db.t").output
     assert "every 60 s" in listed
     assert "disabled" in listed
-    assert Run({})("schedule", "drop", "db.t", "s").output == "schedule s is gone\n"
+    assert Run({})("schedule", "drop", "db.t", "s").output == "schedule s is dropped\n"
 
 
 def test_policies_are_set_shown_and_dropped(tmp_path: Path) -> None:
@@ -194,15 +194,15 @@ def test_policies_are_set_shown_and_dropped(tmp_path: Path) -> None:
         done = run("policy", "set", "db.t", *args, text=text)
         assert done.exit_code == 0, done.output
         assert run.body == {"compact": {"small_blocks": 5}}
-        assert "was not checked yet" in done.output
+        assert "has not been checked yet" in done.output
     checked = wire.PolicyInfo(policy=policy, updated_ms=1, checked_ms=0, findings=(finding,))
     shown = Run(checked)("policy", "show", "db.t").output
     assert "7 small blocks, 5 or more" in shown
     assert "j1" in shown
     wrong = run("policy", "set", "db.t", "-", text='{"compact": {"blocks": 5}}')
     assert wrong.exit_code == 2
-    assert "does not hold a policy" in wrong.output
-    assert Run({})("policy", "drop", "db.t").output == "db.t has no policy any more\n"
+    assert "not a policy" in wrong.output
+    assert Run({})("policy", "drop", "db.t").output == "db.t has no policy now\n"
 
 
 def test_kinds_are_completed() -> None:

@@ -145,7 +145,7 @@ def test_a_catalog_goes_out_and_comes_in(run: Run, with_table: Path) -> None:
     assert "[already_exists]" in again.stderr
     dry = run("catalog", "import", str(file), "--dry-run")
     assert dry.exit_code == 0
-    assert "manifests of all 2 snapshots of 1 tables are there" in dry.stdout
+    assert "manifests of all 2 snapshots of 1 tables exist" in dry.stdout
     other = str(with_table / "other.db")
     assert run("catalog", "import", str(file), "--catalog", other).exit_code == 0
     verified = run("catalog", "verify", "--catalog", other)

@@ -248,7 +248,7 @@ def test_figures_are_shown_with_a_histogram() -> None:
         "1,000 of 2,000",
         "50.0 %",
         "0: 300, 1: 200",
-        "1.2 by a look-up of a thousandth",
+        "1.2 by a look-up of 0.1 %",
         "one value of a",
         "0.1 % of the rows by a, b",
         "a = '?'",
@@ -265,7 +265,7 @@ def test_regroup_says_what_was_predicted_and_measured() -> None:
     """And what a dry run would do."""
     result, asked = run(NOTHING_LEFT, "regroup", "db.t", "--by", "a", "--max-segments", "8")
     assert asked == [("POST", "t/regroup", {"key": ["a"], "max_segments": 8})]
-    for piece in ("2 segments with 900 blocks were replaced by 1", "5.0 segments, then 2.0, predicted", "now 2.5"):
+    for piece in ("2 segments with 900 blocks were replaced by 1", "predicted: a look-up opens 5.0 segments before, 2.0 after", "before, 2.5 now"):
         assert piece in result.output, piece
     result, asked = run(part(measured_before=None, measured_after=None), "regroup", "db.t", "--dry-run")
     assert asked == [("POST", "t/regroup", {"dry_run": True})]

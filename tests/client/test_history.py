@@ -233,15 +233,15 @@ def test_the_command_shows_and_changes_the_past(
     assert as_json("changes", "db.t", "v1", "v2", "--net", "--append-only")["operation"] == "net"
     assert "1 blocks" in shown(run("rollback", "db.t", "v1", "--base", ids[3]))
     assert as_json("rollback", "db.t", f"@{time}")["restored_snapshot_id"] == ids[2]
-    assert shown(run("tag", "drop", "db.t", "v1")) == "tag v1 is gone\n"
+    assert shown(run("tag", "drop", "db.t", "v1")) == "tag v1 is dropped\n"
     assert as_json("tag", "drop", "db.t", "v2") == {}
     assert "undrop" in shown(run("tables", "drop", "db.t"))
     (dropped,) = as_json("tables", "dropped", "db")["tables"]
     assert dropped["table_id"] in shown(run("tables", "dropped", "db"))
     assert as_json("tables", "undrop", "db.u", "--id", dropped["table_id"])["name"] == "u"
     shown(run("tables", "drop", "db.u"))
-    assert "db.t is back" in shown(run("tables", "undrop", "db.u", "--as", "t"))
-    assert "for good" in shown(run("tables", "drop", "db.t", "--purge"))
+    assert "db.t is restored" in shown(run("tables", "undrop", "db.u", "--as", "t"))
+    assert "permanently" in shown(run("tables", "drop", "db.t", "--purge"))
     failed = run("changes", "db.t", "v1")
     assert (failed.exit_code, "table_not_found" in failed.stderr) == (1, True)
 

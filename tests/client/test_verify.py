@@ -37,7 +37,7 @@ def test_a_clean_table_ends_with_status_0() -> None:
     run = asked(answer(checked=Checked(segments=3, blocks=1_200, files=1_200, snapshots=5)))
     result = run("verify", "db.t")
     assert result.exit_code == 0
-    assert "3 segments, 1,200 blocks, 1,200 files and 5 snapshots looked at" in result.stdout
+    assert "3 segments, 1,200 blocks, 1,200 files and 5 snapshots checked" in result.stdout
     assert "nothing is wrong" in result.stdout
     (body,) = run.bodies
     assert body == {}

@@ -190,7 +190,7 @@ def test_the_commands_and_the_async_client_show_and_clear(lake: Lamella, folder:
     assert result.exit_code == 0
     assert "3 of 100,000 facts about 1 filters" in result.stdout
     result = CliRunner().invoke(cli, ["feedback", "clear", "f.shown", "--url", lake.url])
-    assert "3 facts forgotten" in result.stdout
+    assert "3 facts deleted" in result.stdout
 
 
 def test_what_is_remembered_is_read_once_and_again_when_it_is_old(folder: Path, lake: Lamella) -> None:

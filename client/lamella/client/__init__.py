@@ -1,7 +1,7 @@
-"""What users import: the HTTP client, the Spark integration and the command line.
+"""Public names: the HTTP clients. The Spark integration and the command line are subpackages.
 
-``from lamella.client import Lamella``. The names are loaded when they are first used, so that importing a sibling
-(``lamella.client.spark`` on an executor, say) costs nothing here.
+``from lamella.client import Lamella``. Names are loaded on first use, so importing a subpackage (such as
+``lamella.client.spark`` on an executor) does not load the HTTP client.
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,1 @@
-"""Advice about indexes and cluster keys: calls, methods and commands. It can be taken out."""
+"""Advice about indexes and cluster keys: HTTP calls, methods and commands. No other package depends on it."""

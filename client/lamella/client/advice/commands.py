@@ -21,7 +21,7 @@ from lamella.snapshot.wire import (
 )
 
 _SNAPSHOT = click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Look at this snapshot (an id or a tag), not the current one."
+    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
 )
 
 
@@ -29,9 +29,12 @@ _SNAPSHOT = click.option(
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option("--columns", metavar="A,B,...", help="Only these columns.")
 @click.option("--kinds", metavar="A,B,...", help="Only these kinds of indexes.")
-@click.option("--budget", "budget_bytes", type=click.FloatRange(min=1), help="Bytes that an index may take.")
+@click.option("--budget", "budget_bytes", type=click.FloatRange(min=1), help="Maximum size of an index in bytes.")
 @click.option(
-    "--share", "budget_share", type=click.FloatRange(min=0, min_open=True), help="The same as a share of the data."
+    "--share",
+    "budget_share",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Maximum size of an index as a fraction of the data.",
 )
 @_SNAPSHOT
 @with_session()
@@ -44,7 +47,7 @@ def advise(
     budget_share: float | None,
     snapshot_id: str | None,
 ) -> None:
-    """Score columns and kinds of indexes from 0 to 100, and say how large an index would be. Reads no data."""
+    """Score columns and index kinds from 0 to 100 and estimate the size of each index. Reads no data."""
     answer = session.lake.table(table).advise(
         _names(columns),
         _names(kinds),
@@ -60,26 +63,38 @@ def advise(
 
 @click.command("what-if")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--index", metavar="KIND", help="An index of this kind more, over --on.")
+@click.option("--index", metavar="KIND", help="Predict an additional index of this kind, on the expression of --on.")
 @click.option("--on", metavar="SQL", help="The column or expression of that index.")
 @click.option(
     "--option",
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of that index; repeatable. Others have their defaults.",
+    help="An option of that index; repeatable. Other options have their defaults.",
 )
-@click.option("--cluster-key", metavar="A,B,...", help="Sorted by these columns instead.")
-@click.option("--rows-per-block", type=click.IntRange(min=1), help="In blocks of about so many rows instead.")
+@click.option("--cluster-key", metavar="A,B,...", help="Predict the table sorted by these columns.")
+@click.option("--rows-per-block", type=click.IntRange(min=1), help="Predict blocks of about this many rows.")
 @click.option("--filter", "filters", metavar="SQL", multiple=True, help="A filter to try; may be given several times.")
 @click.option(
-    "--recorded", type=click.IntRange(min=1), default=100, show_default=True, help="Without --filter: so many recorded."
+    "--recorded",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Without --filter: how many recorded filters to try.",
 )
 @click.option(
-    "--sample", type=click.IntRange(min=0), default=0, show_default=True, help="Read so many blocks, and measure."
+    "--sample",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Read this many blocks and measure on them.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws the sample and constants."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Random seed for the sample and the constants.",
 )
 @with_session(timeout_s=600.0)
 def what_if(
@@ -95,9 +110,9 @@ def what_if(
     sample: int,
     seed: int,
 ) -> None:
-    """Foretell what filters would read after one change: an index, another cluster key, or another block size."""
+    """Predict what filters would read after one change: an added index, another cluster key, or another block size."""
     if (index is None) != (on is None):
-        raise click.UsageError("--index and --on belong together")
+        raise click.UsageError("--index and --on must be given together")
     change = None
     if index is not None and on is not None:
         change = IndexChange(kind=index, expression=on, options=values_of(options, "--option"))
@@ -123,7 +138,7 @@ def what_if(
 @_SNAPSHOT
 @with_session()
 def why_not(session: Session, table: str, filter: str, index: str | None, snapshot_id: str | None) -> None:
-    """Say of each index and each predicate of FILTER why it does not help, or how much it does."""
+    """Say for each index and each predicate of FILTER how much it prunes, or why it does not help."""
     try:
         answer = session.lake.table(table).why_not(filter, index, snapshot_id=snapshot_id)
     except LamellaError as error:
@@ -136,14 +151,14 @@ def why_not(session: Session, table: str, filter: str, index: str | None, snapsh
 
 @click.group()
 def recorded() -> None:
-    """Filters that were asked, as advice uses them."""
+    """Recorded filters, which advice evaluates."""
 
 
 @recorded.command("list")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def list_(session: Session, table: str) -> None:
-    """List the filters that were recorded, the latest first."""
+    """List the recorded filters, newest first."""
     answer = session.lake.table(table).recorded_filters()
     if session.as_json:
         session.emit(answer)
@@ -168,12 +183,12 @@ def list_(session: Session, table: str) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def clear(session: Session, table: str) -> None:
-    """Forget the filters that were recorded."""
+    """Delete the recorded filters."""
     count = session.lake.table(table).clear_recorded_filters()
     if session.as_json:
         session.emit(RecordedCleared(filters=count))
     else:
-        click.echo(f"{table}: {count:,} filters forgotten")
+        click.echo(f"{table}: {count:,} recorded filters deleted")
 
 
 def _show_scores(answer: AdviceAnswer) -> None:
@@ -217,7 +232,7 @@ def _show_forecast(answer: WhatIfAnswer) -> None:
     print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
     if answer.unknown:
         click.echo(
-            f"{answer.unknown:,} of {len(answer.filters):,} filters not counted: what they would read is unknown"
+            f"{answer.unknown:,} of {len(answer.filters):,} filters not counted: their reads cannot be predicted"
         )
     if answer.size is not None:
         click.echo(f"the index takes about {_size(answer.size)}")
@@ -236,15 +251,15 @@ def _show_forecast(answer: WhatIfAnswer) -> None:
         ],
         title="skipped, filter by filter",
     )
-    click.echo("rests on " + "; ".join(answer.rests_on))
+    click.echo("based on " + "; ".join(answer.rests_on))
     for text, reason in answer.left_out.items():
         click.echo(f"left out: {text}: {reason}")
 
 
 def _show_reasons(answer: WhyNotAnswer) -> None:
     click.echo(
-        f"snapshot {answer.snapshot_id}: of {answer.blocks_total:,} blocks bounds leave {answer.after_bounds:,}, "
-        f"indexes {answer.after_indexes:,}"
+        f"snapshot {answer.snapshot_id}: of {answer.blocks_total:,} blocks, min/max bounds leave "
+        f"{answer.after_bounds:,}, indexes {answer.after_indexes:,}"
     )
     if not answer.answers:
         click.echo("the table has no index")

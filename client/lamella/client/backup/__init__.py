@@ -1,1 +1,1 @@
-"""Export, import and verification of the service's catalog, as commands. It can be taken out."""
+"""Commands that export, import and verify the service's catalog. No other package depends on it."""

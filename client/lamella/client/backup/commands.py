@@ -1,4 +1,5 @@
-"""``lamella catalog export``, ``import`` and ``verify``: the catalog in a file, and whether everything is there."""
+"""``lamella catalog export``, ``import`` and ``verify``: dump the catalog to a file, load it, check the tables it
+lists."""
 
 from __future__ import annotations
 
@@ -22,17 +23,19 @@ from lamella.snapshot.errors import InvalidRequest
 @click.command("export")
 @click.argument("file")
 @with_settings()
-@click.option("--at", metavar="TIME", help="As it was then, as far as the histories tell: ISO 8601 or Unix ms.")
-@click.option("--leave-lost", is_flag=True, help="With --at, leave out tables that cannot be told of any more.")
+@click.option(
+    "--at", metavar="TIME", help="Export the state at this time, as far as histories reach: ISO 8601 or Unix ms."
+)
+@click.option("--leave-lost", is_flag=True, help="With --at, leave out tables whose history no longer reaches TIME.")
 @AS_JSON
 def export_catalog(settings: ServiceSettings, file: str, at: str | None, leave_lost: bool, as_json: bool) -> None:
     """Write the whole catalog to FILE, as of one moment; `-` is stdout.
 
-    Services may go on meanwhile. The file holds the catalog's secrets and is readable by its owner only. It does not
-    hold the warehouse's objects.
+    Services may keep running. The file contains the catalog's secrets; only its owner can read it. It does not contain
+    the objects of the warehouse.
     """
     if leave_lost and at is None:
-        raise click.UsageError("--leave-lost goes with --at")
+        raise click.UsageError("--leave-lost requires --at")
     found = settings.load().settings
     export = import_module("lamella.service.backup.export")
     at_ms = None if at is None else _instant_ms(at)
@@ -55,21 +58,21 @@ def export_catalog(settings: ServiceSettings, file: str, at: str | None, leave_l
 @click.command("import")
 @click.argument("file")
 @with_settings()
-@click.option("--dry-run", is_flag=True, help="Only read FILE to its end, and look for what it points at.")
+@click.option("--dry-run", is_flag=True, help="Only read FILE and check that the manifests it points at exist.")
 @click.option(
-    "--without-keys", is_flag=True, help="Leave out API keys: revoked ones of an old export would hold again."
+    "--without-keys", is_flag=True, help="Leave out API keys: an old export would make revoked keys valid again."
 )
-@click.option("--no-look", is_flag=True, help="Do not look whether the manifests that it points at are still there.")
+@click.option("--no-look", is_flag=True, help="Do not check that the manifests it points at still exist.")
 @AS_JSON
 def import_catalog(
     settings: ServiceSettings, file: str, dry_run: bool, without_keys: bool, no_look: bool, as_json: bool
 ) -> None:
-    """Fill an empty catalog of either kind from FILE; `-` is stdin.
+    """Load FILE into an empty catalog of either backend; `-` is stdin.
 
-    Exit status 1 as well when a table's current snapshot is gone from the warehouse: it cannot be read then.
+    Exit status 1 also when a table's current snapshot is missing from the warehouse; such a table cannot be read.
     """
     if dry_run and file == "-":
-        raise click.UsageError("--dry-run reads FILE twice, which stdin cannot be")
+        raise click.UsageError("--dry-run reads FILE twice and cannot read stdin")
     found = settings.load().settings
     archive = import_module("lamella.service.backup.archive")
     check = import_module("lamella.service.backup.check")
@@ -100,19 +103,23 @@ def import_catalog(
 
 @click.command("verify")
 @with_settings()
-@click.option("--no-files", is_flag=True, help="Look only at what Lamella wrote, not at the blocks' files.")
+@click.option("--no-files", is_flag=True, help="Check only Lamella's own metadata, not the block files.")
 @click.option(
-    "--history", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="So many snapshots back."
+    "--history",
+    type=click.IntRange(0, 1_000_000),
+    default=100,
+    show_default=True,
+    help="How many past snapshots to check.",
 )
 @AS_JSON
 def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_json: bool) -> None:
-    """Hold everything that every table says of itself against what it is derived from, as after a restore.
+    """Check the metadata of every table against the files it describes, as after a restore.
 
-    Exit status 0: nothing is wrong; 1: findings, or a table could not be read.
+    Exit status 0: no findings; 1: findings, or a table could not be read.
     """
     found = settings.load().settings
     if catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s).is_new:
-        raise InvalidRequest("there is no catalog in the database")  # opening it would make one, of no tables
+        raise InvalidRequest("there is no catalog in the database")  # opening the catalog would create an empty one
     opened = import_module("lamella.service.catalog").open_catalog(
         found.catalog_url, timeout_s=found.catalog_timeout_s, auto_migrate=False
     )
@@ -163,14 +170,16 @@ def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool)
         + ("" if header.at_ms is None else f", as of {time_text(header.at_ms)}")
     )
     if header.warehouse != warehouse_url:
-        click.echo(f"note: it was made of {header.warehouse}, not of {warehouse_url}; locations stay as they are")
+        click.echo(
+            f"note: it was exported from {header.warehouse}, not from {warehouse_url}; locations are not changed"
+        )
     if seen is None:
         return
     if not seen.gone:
-        click.echo(f"the manifests of all {seen.snapshots:,} snapshots of {seen.tables:,} tables are there")
+        click.echo(f"the manifests of all {seen.snapshots:,} snapshots of {seen.tables:,} tables exist")
         return
     print_table(
-        ["table", "what is gone"],
+        ["table", "what is missing"],
         [
             (
                 gone.table + (" (dropped)" if gone.is_dropped else ""),
@@ -184,11 +193,11 @@ def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool)
 
 def _print_verified(result: Any) -> None:
     if result.error is not None:
-        click.echo(f"{result.table}: could not be looked at: {result.error}")
+        click.echo(f"{result.table}: could not be checked: {result.error}")
         return
     click.echo(
         f"{result.table}: {result.segments:,} segments, {result.blocks:,} blocks and {result.snapshots:,} snapshots "
-        f"looked at; {'nothing is wrong' if result.is_clean else f'{len(result.findings):,} findings'}"
+        f"checked; {'nothing is wrong' if result.is_clean else f'{len(result.findings):,} findings'}"
     )
     for finding in result.findings:
         if finding.severity != "info":

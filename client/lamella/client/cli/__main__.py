@@ -1,4 +1,4 @@
-"""``python -m lamella.client.cli``: the command without its script, as the demo starts its service."""
+"""``python -m lamella.client.cli``: runs the command without the installed script, as the demo does for its service."""
 
 from lamella.client.cli import main
 

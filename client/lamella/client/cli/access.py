@@ -1,4 +1,4 @@
-"""``lamella keys``, ``lamella whoami``, ``lamella grants``: API keys, and what they may do."""
+"""``lamella keys``, ``lamella whoami``, ``lamella grants``: API keys and their grants."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import ROLES, Grant, GrantList, KeyInfo, KeyList, NewKey, Role
 from lamella.snapshot.wire.access import place_text, read_place
 
-#: A shell waits for names no longer than this.
+#: Timeout in seconds for completing names in a shell.
 _COMPLETION_S = 2.0
 
 
 def place_of(text: str, option: str) -> tuple[str | None, str | None]:
-    """Namespace and table, as of :func:`~lamella.snapshot.wire.access.read_place`; raises BadParameter."""
+    """Return the namespace and table of a grant's scope; see :func:`~lamella.snapshot.wire.access.read_place`. Raises
+    BadParameter."""
     try:
         return read_place(text)
     except InvalidRequest as error:
@@ -32,7 +33,7 @@ def place_of(text: str, option: str) -> tuple[str | None, str | None]:
 
 
 def grants_of(texts: Iterable[str]) -> tuple[Grant, ...]:
-    """Grants from ``ROLE:PLACE``; raises BadParameter."""
+    """Parse grants written as ``ROLE:PLACE``; raises BadParameter."""
     found = []
     for text in texts:
         role, colon, place = text.partition(":")
@@ -46,12 +47,12 @@ def grants_of(texts: Iterable[str]) -> tuple[Grant, ...]:
 
 
 def complete_role(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Roles of ``ROLE:PLACE``, while there is no place yet."""
+    """Complete the role in ``ROLE:PLACE``; nothing once a colon is typed."""
     return [CompletionItem(f"{role}:") for role in ROLES if role.startswith(incomplete)]
 
 
 def complete_key(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of keys, as the service knows them; none where it does not tell."""
+    """Complete the names of keys; nothing when the service does not list them."""
     try:
         token, token_file = key_options(ctx, ctx.params.get("token"), ctx.params.get("token_file"))
         target = Target(url=ctx.params["url"], token=token, token_file=token_file, timeout_s=_COMPLETION_S)
@@ -64,22 +65,22 @@ def complete_key(ctx: click.Context, _parameter: click.Parameter, incomplete: st
 
 
 def key_argument(function: Callable[..., None]) -> Callable[..., None]:
-    """The argument ``NAME``, of a key that is there."""
+    """Add the argument ``NAME``, the name of an existing key."""
     return click.argument("name", shell_complete=complete_key)(function)
 
 
 @click.group()
 def keys() -> None:
-    """API keys: what programs show the service."""
+    """API keys, with which programs authenticate to the service."""
 
 
 @keys.command("new")
 @click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
 def new_key(as_json: bool) -> None:
-    """Make a service's first key, here and without a service.
+    """Make a service's first key. Runs locally, without a service.
 
-    The service is told its SHA-256 (LAMELLA_ROOT_KEY_SHA256), and nobody but you its text. It may do everything: make
-    keys for others with it, and keep it where passwords are kept.
+    Give the service the key's SHA-256 (LAMELLA_ROOT_KEY_SHA256), and keep the key itself where you keep passwords. It
+    may do everything; make keys for other people with it.
     """
     text = key_text(secrets.token_bytes(RANDOM_BYTES))
     sha256 = key_sha256(text)
@@ -99,12 +100,12 @@ def new_key(as_json: bool) -> None:
     shell_complete=complete_role,
     help="What it may do, and where: read:sales.*, write:sales.orders, admin:*; may be repeated.",
 )
-@click.option("--expires", metavar="TIME", help="How long it holds: 12h, 90d. Default: until it is revoked.")
+@click.option("--expires", metavar="TIME", help="How long it is valid: 12h, 90d. Default: until it is revoked.")
 @click.option(
     "--requests-per-s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="NUMBER",
-    help="How often it may be used, in place of the service's own limit.",
+    help="Request rate limit of the key, in place of the service's own.",
 )
 @share_profile_option
 @with_session()
@@ -116,20 +117,20 @@ def create_key(
     requests_per_s: float | None,
     service_url: str | None,
 ) -> None:
-    """Make a key. Its text is written to stdout, this once: nobody can ask for it again."""
+    """Make a key. Its text is written to stdout once and cannot be shown again."""
     made = session.lake.keys.create(
         name,
         grants_of(grants),
         expires_s=seconds_of(expires, "--expires"),
         requests_per_s=requests_per_s,
     )
-    _tell(session, made, f"key {name} is made; its text, which nobody can ask for again:", service_url)
+    _tell(session, made, f"key {name} is created; its text, which cannot be shown again:", service_url)
 
 
 @keys.command("list")
 @with_session()
 def list_keys(session: Session) -> None:
-    """List the keys that you made; all of them if you are admin of everything."""
+    """List the keys that you made, or all keys if you are admin of everything."""
     found = session.lake.keys.list()
     if session.as_json:
         session.emit(KeyList(keys=found))
@@ -144,12 +145,12 @@ def list_keys(session: Session) -> None:
 @key_argument
 @with_session()
 def show_key(session: Session, name: str) -> None:
-    """Show a key: what it may do, until when, when it was used. Its text is nowhere."""
+    """Show a key: its grants, when it expires, when it was last used. Its text is not stored."""
     key = session.lake.keys.get(name)
     if session.as_json:
         session.emit(key)
         return
-    rate = "as the service says" if key.requests_per_s is None else f"{key.requests_per_s:g}"
+    rate = "the service's limit" if key.requests_per_s is None else f"{key.requests_per_s:g}"
     print_table(
         ["", ""],
         [
@@ -158,9 +159,9 @@ def show_key(session: Session, name: str) -> None:
             ("made", f"{time_text(key.created_ms)} by {key.created_by}"),
             ("expires", _time(key.expires_ms)),
             ("rotated", _time(key.rotated_ms)),
-            ("old text holds until", _time(key.old_until_ms)),
+            ("old text valid until", _time(key.old_until_ms)),
             ("last used", _time(key.used_ms)),
-            ("requests in a second", rate),
+            ("requests per second", rate),
         ],
         headings=False,
     )
@@ -168,18 +169,18 @@ def show_key(session: Session, name: str) -> None:
 
 @keys.command("rotate")
 @key_argument
-@click.option(
-    "--overlap", metavar="TIME", default="24h", show_default=True, help="How long the old text holds beside the new."
-)
+@click.option("--overlap", metavar="TIME", default="24h", show_default=True, help="How long the old text stays valid.")
 @click.option("--expires", metavar="TIME", help="How long the new text holds. Default: as long as the key did before.")
 @share_profile_option
 @with_session()
 def rotate_key(session: Session, name: str, overlap: str, expires: str | None, service_url: str | None) -> None:
-    """Give a key a new text, which is written to stdout, this once. What it may do stays."""
+    """Give a key a new text, written to stdout once. Its grants stay the same."""
     made = session.lake.keys.rotate(
         name, overlap_s=seconds_of(overlap, "--overlap") or 0, expires_s=seconds_of(expires, "--expires")
     )
-    until = "" if made.info.old_until_ms is None else f" (the old one holds until {time_text(made.info.old_until_ms)})"
+    until = (
+        "" if made.info.old_until_ms is None else f" (the old one is valid until {time_text(made.info.old_until_ms)})"
+    )
     _tell(session, made, f"key {name} has a new text{until}:", service_url)
 
 
@@ -187,18 +188,18 @@ def rotate_key(session: Session, name: str, overlap: str, expires: str | None, s
 @key_argument
 @with_session()
 def revoke_key(session: Session, name: str) -> None:
-    """End a key, and take away all that was granted to it."""
+    """Revoke a key and remove all its grants."""
     session.lake.keys.revoke(name)
     if session.as_json:
         session.emit({})
     else:
-        click.echo(f"key {name} is gone")
+        click.echo(f"key {name} is revoked")
 
 
 @click.command()
 @with_session()
 def whoami(session: Session) -> None:
-    """Show who the service takes you to be, and what you may do."""
+    """Show who you are to the service and what you may do."""
     found = session.lake.whoami()
     if session.as_json:
         session.emit(found)
@@ -217,7 +218,7 @@ def whoami(session: Session) -> None:
 
 
 _PRINCIPAL_KINDS = {
-    "open": "nothing: the service asks nobody who they are",
+    "open": "nothing: the service does not authenticate",
     "root": "the key of LAMELLA_ROOT_KEY_SHA256",
     "key": "an API key",
     "token": "a token of the issuer",
@@ -225,7 +226,7 @@ _PRINCIPAL_KINDS = {
 
 
 def _tell(session: Session, made: NewKey, about: str, service_url: str | None) -> None:
-    """The text alone goes to stdout, or the profile that it is in, so that it can be sent into a file."""
+    """Write the text alone (or the profile that contains it) to stdout, so that it can be redirected to a file."""
     if service_url is not None:
         click.echo(about, err=True)
         click.echo(profile_text(service_url, made))
@@ -250,7 +251,7 @@ _PLACE_KINDS = (_KEY, "user:", "group:")
 
 
 def complete_principal(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Kinds of principals; of keys the names too, as far as the service tells."""
+    """Complete kinds of principals, and names of keys when the service lists them."""
     if not incomplete.startswith(_KEY):
         return [CompletionItem(kind) for kind in _PLACE_KINDS if kind.startswith(incomplete)]
     found = complete_key(ctx, parameter, incomplete.removeprefix(_KEY))
@@ -259,15 +260,17 @@ def complete_principal(ctx: click.Context, parameter: click.Parameter, incomplet
 
 @click.group()
 def grants() -> None:
-    """Who may do what. A PRINCIPAL is key:NAME, user:SUBJECT or group:NAME; a PLACE is *, NAMESPACE.* or
+    """Show and change grants. A PRINCIPAL is key:NAME, user:SUBJECT or group:NAME; a PLACE is *, NAMESPACE.* or
     NAMESPACE.TABLE."""
 
 
 @grants.command("list")
-@click.option("--principal", metavar="PRINCIPAL", shell_complete=complete_principal, help="Only those to this one.")
+@click.option(
+    "--principal", metavar="PRINCIPAL", shell_complete=complete_principal, help="Only grants to this principal."
+)
 @with_session()
 def list_grants(session: Session, principal: str | None) -> None:
-    """List your own grants, and those on what you are admin of."""
+    """List your own grants, and all grants on what you administer."""
     found = session.lake.grants.list(principal)
     if session.as_json:
         session.emit(GrantList(grants=found))
@@ -284,7 +287,7 @@ def list_grants(session: Session, principal: str | None) -> None:
 @click.argument("place")
 @with_session()
 def give_grant(session: Session, principal: str, role: str, place: str) -> None:
-    """Give a role (read, write, maintain, admin), in place of another one on the same."""
+    """Grant a role (read, write, maintain, admin); it replaces the principal's role on the same place."""
     namespace, table = place_of(place, "PLACE")
     given = session.lake.grants.give(principal, cast("Role", role), namespace, table)
     if session.as_json:
@@ -298,7 +301,7 @@ def give_grant(session: Session, principal: str, role: str, place: str) -> None:
 @click.argument("place")
 @with_session()
 def take_grant(session: Session, principal: str, place: str) -> None:
-    """Take a role away, whichever it is. What was given on other places stays."""
+    """Revoke the role on one place. Roles granted on other places stay."""
     namespace, table = place_of(place, "PLACE")
     session.lake.grants.take(principal, namespace, table)
     if session.as_json:

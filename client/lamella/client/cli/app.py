@@ -1,4 +1,4 @@
-"""The root of the command, with a span around the command that it runs."""
+"""The root command group, with a trace span for each command."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(found(root.command, {}, "lamella", "_LAMELLA_COMPLETE").source())
 
 
-#: The service has traces of its own; a worker has a span for each of its jobs.
+#: Commands without a span of their own: the service has its own traces, and a worker traces each job.
 _WITHOUT_SPAN: Final = frozenset({"completion", "serve", "worker"})
 _SPAN: Final = "lamella.span"
 
 
 class RootGroup(LamellaGroup):
-    """As its base; spans are sent if the environment wants that, and hold the name of the command and nothing else."""
+    """Adds a span around each command if the environment enables traces. The span contains only the command's name."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and say in its span how it ended."""
+        """Run the command and set its outcome in the span."""
         try:
             return super().invoke(ctx)
         except CommandFailure as failure:
@@ -70,7 +70,7 @@ class RootGroup(LamellaGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words begin with."""
+        """Return the command that the arguments begin with."""
         name, command, rest = super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and name != "serve":
             with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: paths, KEY=VALUE, snapshots and times, stores, kinds of jobs."""
+"""Arguments and options shared by several commands: paths, KEY=VALUE, snapshots and times, stores, job kinds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from click.shell_completion import CompletionItem
 
 
 def location_of(text: str) -> str:
-    """A URL stays as it is; a path is made absolute, since the service has another working directory.
+    """Return a URL unchanged, and a path made absolute, since the service has another working directory.
 
-    A slash at the end is kept: it says that a directory is meant.
+    A trailing slash is kept: it means a directory.
     """
     if "://" in text:
         return text
@@ -25,7 +25,7 @@ def location_of(text: str) -> str:
 
 
 def pairs_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """Keys and values, each text one of them; raises BadParameter."""
+    """Parse ``KEY=VALUE`` texts; raises BadParameter."""
     pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -36,7 +36,7 @@ def pairs_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> dict
 
 
 def values_of(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """``NAME=VALUE`` each; a value that is a JSON number or truth value is one, and else text."""
+    """Parse ``NAME=VALUE`` texts. A value that is a JSON number or boolean becomes one; other values stay text."""
     return {name: _value(text) for name, text in pairs_of(texts, option, "NAME=VALUE").items()}
 
 
@@ -53,25 +53,25 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 
 def time_of(text: str | None) -> int | str | None:
-    """A time as the client takes it: digits alone are Unix milliseconds."""
+    """Return a time as the client accepts it: digits alone are Unix milliseconds."""
     return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
 
 
 def snapshot_of(text: str | None) -> tuple[str | None, int | str | None]:
-    """An id or a tag, and a time, one of which is None: a time is what begins with ``@``, which no tag does."""
+    """Return an id or a tag, and a time, one of them None. A text that begins with ``@`` is a time: no tag does."""
     if text is None or not text.startswith("@"):
         return text, None
     return None, time_of(text[1:])
 
 
 def one_snapshot(snapshot_id: str | None, timestamp: str | None) -> None:
-    """Raise UsageError when both ways to name a snapshot are used."""
+    """Raise UsageError when both options that name a snapshot are given."""
     if snapshot_id is not None and timestamp is not None:
         raise click.UsageError("give at most one of --snapshot and --timestamp")
 
 
 def age_of(text: str | None) -> dt.timedelta | None:
-    """``90s``, ``15m``, ``12h``, ``30d``, ``4w``; raises BadParameter."""
+    """Parse ``90s``, ``15m``, ``12h``, ``30d`` or ``4w``; raises BadParameter."""
     if text is None:
         return None
     found = _AGE.fullmatch(text)
@@ -84,7 +84,7 @@ def age_of(text: str | None) -> dt.timedelta | None:
 
 
 def instant_of(text: str | None) -> int | dt.datetime | None:
-    """ISO 8601 (UTC when it names no zone) or Unix milliseconds; raises BadParameter."""
+    """Parse ISO 8601 (UTC when it names no zone) or Unix milliseconds; raises BadParameter."""
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
@@ -95,14 +95,14 @@ def instant_of(text: str | None) -> int | dt.datetime | None:
 
 
 class _Options(click.ParamType[dict[str, dict[str, Any]]]):
-    """fsspec options by scheme, as JSON."""
+    """A parameter type: fsspec options by scheme, as JSON."""
 
     name = "JSON"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, dict[str, Any]]:
-        """The decoded text; fails with the place where it cannot be read."""
+        """Return the decoded options; fails with the position of a syntax error."""
         try:
             return msgspec.json.decode(value, type=dict[str, dict[str, Any]])
         except msgspec.DecodeError as error:
@@ -110,7 +110,7 @@ class _Options(click.ParamType[dict[str, dict[str, Any]]]):
 
 
 def store_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The option ``--storage-options``."""
+    """Add the option ``--storage-options``."""
     return click.option(
         "--storage-options",
         envvar="LAMELLA_STORE_OPTIONS",
@@ -122,7 +122,7 @@ def store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def complete_kind(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of job kinds that are known here; the service may know more."""
+    """Complete the job kinds known to this installation; the service may know more."""
     from lamella.snapshot.job_kinds import job_kinds
 
     return [
@@ -133,12 +133,12 @@ def complete_kind(_ctx: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def kind_argument(function: Callable[..., None]) -> Callable[..., None]:
-    """The argument ``KIND``."""
+    """Add the argument ``KIND``."""
     return click.argument("kind", shell_complete=complete_kind)(function)
 
 
 def argument_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The option by which a job's arguments are given, one after another."""
+    """Add the repeatable option for a job's arguments."""
     return click.option(
         "--argument",
         "-a",
@@ -150,8 +150,8 @@ def argument_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def arguments_of(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments by name. A value that is a JSON number or truth value is one, and else text. ``set.a=b+1``, for an
-    argument that has names itself, is ``{"set": {"a": "b+1"}}``."""
+    """Parse arguments by name. A value that is a JSON number or boolean is parsed as one; any other value is text.
+    ``set.a=b+1`` gives ``{"set": {"a": "b+1"}}``."""
     found: dict[str, Any] = {}
     for name, value in values_of(texts, "--argument").items():
         outer, dot, inner = name.partition(".")
@@ -166,7 +166,7 @@ def arguments_of(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def seconds_of(text: str | None, option: str) -> int | None:
-    """``90s``, ``15m``, ``12h``, ``30d``, ``4w``, or a number of seconds; raises BadParameter."""
+    """Parse ``90s``, ``15m``, ``12h``, ``30d``, ``4w`` or a number of seconds; raises BadParameter."""
     if text is None:
         return None
     if text.isdecimal():

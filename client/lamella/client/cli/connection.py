@@ -1,4 +1,4 @@
-"""What every command that talks to a service has in common: its options, the client, the two kinds of output."""
+"""Options, client and output shared by every command that calls a service."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lamella.client.http.credential import TOKEN, TOKEN_FILE
 
 P = ParamSpec("P")
 
-#: Where `lamella serve` listens when nothing else is said.
+#: The default address of `lamella serve`.
 DEFAULT_URL = "http://127.0.0.1:8181"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Which service, and how to ask it."""
+    """The address of a service, and how to call it."""
 
     url: str
     token: str | None
@@ -28,17 +28,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str | None = None
 
 
-#: Makes the client of a target. A test passes another one as the context's ``obj``.
+#: Makes the client for a target. Tests pass another one as the context's ``obj``.
 Connect = Callable[[Target], Lamella]
 
 
 def connect(target: Target) -> Lamella:
-    """The real client."""
+    """Return a client connected over HTTP."""
     return Lamella(target.url, token=target.token, token_file=target.token_file, timeout_s=target.timeout_s)
 
 
 def key_options(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
-    """The token and the file to use, at most one of them: an option wins over a variable. Raises UsageError."""
+    """Return the token and the token file, at most one of them not None. An option overrides a variable. Raises
+    UsageError."""
     if token is None or token_file is None:
         return token, token_file
     is_option = [ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("token", "token_file")]
@@ -48,7 +49,7 @@ def key_options(ctx: click.Context, token: str | None, token_file: str | None) -
 
 
 class Session(msgspec.Struct, frozen=True):
-    """One command's run: the client, and whether a program reads the output."""
+    """One run of a command: the client, and whether to write JSON."""
 
     lake: Lamella
     as_json: bool
@@ -61,19 +62,19 @@ class Session(msgspec.Struct, frozen=True):
 def service_options(
     timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options ``--url``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and ``--json``
-    (``as_json``). What of the token and its file counts, :func:`shown_by` says."""
+    """Add the options ``--url``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and ``--json``
+    (``as_json``). :func:`key_options` decides between the token and its file."""
     options = (
         click.option(
             "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
         ),
-        click.option("--token", envvar=TOKEN, show_envvar=True, help="API key or token, if the service asks for one."),
+        click.option("--token", envvar=TOKEN, show_envvar=True, help="API key or token, if the service requires one."),
         click.option(
             "--token-file",
             envvar=TOKEN_FILE,
             show_envvar=True,
             metavar="FILE",
-            help="A file that holds it, and may be replaced meanwhile.",
+            help="A file that contains it; it is read again when it is replaced.",
         ),
         click.option(
             "--timeout",
@@ -81,7 +82,7 @@ def service_options(
             type=click.FloatRange(min=0, min_open=True),
             default=timeout_s,
             show_default=True,
-            help="Seconds to wait for a connection or the next piece of an answer.",
+            help="Seconds to wait for a connection or the next part of an answer.",
         ),
         click.option("--json", "as_json", is_flag=True, help=json_help),
     )
@@ -95,7 +96,7 @@ def service_options(
 
 
 def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
-    """Give a command the options of :func:`asks_service`, and a :class:`Session`."""
+    """Add the options of :func:`service_options`, and pass a :class:`Session`."""
 
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
         @service_options(timeout_s)

@@ -1,4 +1,4 @@
-"""How an error reaches the person at the terminal: one line with its code, and for a filter the place."""
+"""Errors as text for the terminal: one line with the error's code, and a caret for a position in a filter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from lamella.client.jobs.report import ErrorEvent, is_job, tell
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
 
-#: Which extra brings a module that another command's own extra does not.
+#: The extra that installs a module, where it is not the extra of the command itself.
 _EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "py4j": "spark", "httpx2": "aio"}
 
 
@@ -25,17 +25,17 @@ def needs_extra(extra: str) -> Iterator[None]:
         if top in ("", "lamella"):
             raise
         name = _EXTRAS.get(top, extra)
-        raise click.ClickException(f"{top} is not installed; pip install 'lamella[{name}]' brings it") from error
+        raise click.ClickException(f"{top} is not installed; pip install 'lamella[{name}]' installs it") from error
 
 
-#: So many refused files are listed; the rest is counted.
+#: At most this many refused files are listed; the others are counted.
 MAX_LISTED = 10
 
 
 class CommandFailure(click.ClickException):
-    """A :class:`LamellaError` on its way out: message on stderr, exit status 1.
+    """Shows a :class:`LamellaError` on stderr and exits with status 1.
 
-    ``source`` is the filter that the error's ``position`` points into; ``done`` says what happened before it.
+    ``source`` is the filter that the error's ``position`` refers to; ``done`` says what was completed before the error.
     """
 
     exit_code = 1
@@ -47,14 +47,14 @@ class CommandFailure(click.ClickException):
         self.done = done
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write it to stderr; under a worker also tell it, so that the job says why it failed."""
+        """Write the error to stderr; in a job's program also send it to the worker, which reports it as the cause."""
         if is_job():
             tell(ErrorEvent(code=self.error.code, detail=self.error.message, details=self.error.details))
         for line in self.lines():
             click.echo(line, file=file, err=file is None)
 
     def lines(self) -> list[str]:
-        """What is shown."""
+        """Return the lines to show."""
         error = self.error
         lines = [f"error: {_one_line(_without_first(error))} [{error.code}]{_hint(error)}"]
         position = error.details.get("position")
@@ -68,10 +68,10 @@ class CommandFailure(click.ClickException):
 
 
 class LamellaGroup(click.Group):
-    """A group whose commands may raise :class:`LamellaError`."""
+    """A command group whose commands may raise :class:`LamellaError`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours becomes a :class:`CommandFailure`."""
+        """Run the command; a :class:`LamellaError` becomes a :class:`CommandFailure`."""
         try:
             return super().invoke(ctx)
         except LamellaError as error:
@@ -79,7 +79,7 @@ class LamellaGroup(click.Group):
 
 
 def caret(source: str, position: int) -> list[str]:
-    """The line of ``source`` that ``position`` (0-based, in characters) is in, and a caret below the place."""
+    """Return the line of ``source`` that contains ``position`` (0-based, in characters), and a caret below it."""
     from rich.cells import cell_len
 
     position = max(0, min(position, len(source)))
@@ -89,7 +89,7 @@ def caret(source: str, position: int) -> list[str]:
 
 
 def refused_lines(refused: Any) -> list[str]:
-    """Files that were not taken, each with its reason; whatever else stands there is shown as it is."""
+    """Return one line for each refused file with its reason; unknown entries are shown as they are."""
     if not isinstance(refused, list | tuple):
         return [f"  {refused}"]
     lines = []
@@ -105,7 +105,7 @@ def refused_lines(refused: Any) -> list[str]:
 
 
 def _without_first(error: LamellaError) -> str:
-    """The message without the first refused file, which it names for readers that do not show the list."""
+    """Return the message without the first refused file, which it names for clients that do not show the list."""
     refused = error.details.get("refused")
     first = refused[0] if isinstance(refused, list | tuple) and refused else None
     at = error.message.find(", first ")
@@ -115,7 +115,7 @@ def _without_first(error: LamellaError) -> str:
 
 def _hint(error: LamellaError) -> str:
     if isinstance(error, OutcomeUnknown):
-        return "; look before you run it again"
+        return "; check the state before you run it again"
     if isinstance(error, Unauthenticated):
         return "; set LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, or give --token or --token-file"
     if isinstance(error, PermissionDenied):

@@ -14,7 +14,7 @@ from lamella.snapshot.errors import LamellaError
 
 @click.group()
 def tag() -> None:
-    """List, make, move and drop tags: names for snapshots, which do not expire as long as they have one."""
+    """List, make, move and drop tags. A tag names a snapshot and keeps it from expiring."""
 
 
 @tag.command("list")
@@ -39,9 +39,9 @@ def list_tags(session: Session, table: str) -> None:
     "--snapshot", "snapshot_id", metavar="ID", help="Tag this snapshot (an id or a tag), not the current one."
 )
 @click.option("--timestamp", metavar="TIME", help="Tag the snapshot of that time: ISO 8601, or Unix milliseconds.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
-@click.option("--expires", metavar="TIME", help="The tag is gone from then on: ISO 8601, or Unix milliseconds.")
-@click.option("--max-age", metavar="AGE", help="The tag is gone after so long: 90s, 15m, 12h, 30d, 4w.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
+@click.option("--expires", metavar="TIME", help="When the tag expires: ISO 8601, or Unix milliseconds.")
+@click.option("--max-age", metavar="AGE", help="The tag expires after this time: 90s, 15m, 12h, 30d, 4w.")
 @with_session()
 def create_tag(
     session: Session,
@@ -53,7 +53,7 @@ def create_tag(
     expires: str | None,
     max_age: str | None,
 ) -> None:
-    """Tag a snapshot; it must be a new name."""
+    """Tag a snapshot. The name must be new."""
     _put(session, table, name, snapshot_id, timestamp, time_zone, expires, max_age, move=False)
 
 
@@ -62,9 +62,9 @@ def create_tag(
 @click.argument("name")
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="To this snapshot (an id or a tag), not the current one.")
 @click.option("--timestamp", metavar="TIME", help="To the snapshot of that time: ISO 8601, or Unix milliseconds.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
-@click.option("--expires", metavar="TIME", help="A new end: ISO 8601, or Unix milliseconds.")
-@click.option("--max-age", metavar="AGE", help="A new end, so long from now: 90s, 15m, 12h, 30d, 4w.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
+@click.option("--expires", metavar="TIME", help="A new expiry time: ISO 8601, or Unix milliseconds.")
+@click.option("--max-age", metavar="AGE", help="A new expiry time, counted from now: 90s, 15m, 12h, 30d, 4w.")
 @with_session()
 def move_tag(
     session: Session,
@@ -76,7 +76,7 @@ def move_tag(
     expires: str | None,
     max_age: str | None,
 ) -> None:
-    """Let a tag name another snapshot. It keeps its end unless a new one is given."""
+    """Move a tag to another snapshot. Its expiry time stays unless a new one is given."""
     _put(session, table, name, snapshot_id, timestamp, time_zone, expires, max_age, move=True)
 
 
@@ -85,24 +85,24 @@ def move_tag(
 @click.argument("name")
 @with_session()
 def drop_tag(session: Session, table: str, name: str) -> None:
-    """Drop a tag. The snapshot stays, as long as the table's retention lets it."""
+    """Drop a tag. The snapshot stays for as long as the table's retention allows."""
     session.lake.table(table).drop_tag(name)
     if session.as_json:
         session.emit({})
     else:
-        click.echo(f"tag {name} is gone")
+        click.echo(f"tag {name} is dropped")
 
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("snapshot", metavar="SNAPSHOT")
-@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
 @click.option("--base", metavar="ID", help="Only if this is the id of the current snapshot.")
 @with_session(timeout_s=600.0)
 def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: str | None) -> None:
     """Make a new snapshot with the blocks and columns of an older one: an id, a tag, or @TIME.
 
-    Nothing leaves the history, so a rollback can be rolled back.
+    The history keeps all snapshots, so a rollback can be rolled back.
     """
     snapshot_id, timestamp = snapshot_of(snapshot)
     done = session.lake.table(table).rollback(
@@ -113,7 +113,7 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
         return
     click.echo(
         f"snapshot {done.snapshot_id} has the {done.block_count:,} blocks ({done.row_count:,} rows) of "
-        f"{done.restored_snapshot_id}: {done.added:,} blocks came back, {done.removed:,} left"
+        f"{done.restored_snapshot_id}: {done.added:,} blocks added again, {done.removed:,} removed"
     )
 
 
@@ -121,12 +121,14 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("since", metavar="SINCE")
 @click.argument("until", metavar="UNTIL", required=False)
-@click.option("--where", "filter", metavar="SQL", help="Only blocks that may hold matching rows, in Spark's dialect.")
-@click.option("--net", is_flag=True, help="All in all: without what came and went in between.")
+@click.option(
+    "--where", "filter", metavar="SQL", help="Only blocks that may contain matching rows; SQL in Spark's dialect."
+)
+@click.option("--net", is_flag=True, help="Net changes only: leave out blocks that were added and removed in between.")
 @click.option("--append-only", is_flag=True, help="Fail where blocks were removed.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For times that have none.")
-@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
-@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of times without one.")
+@click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
 @with_session()
 def changes(
     session: Session,
@@ -140,9 +142,9 @@ def changes(
     case_sensitive: bool,
     show: int,
 ) -> None:
-    """Show which blocks came and went after SINCE, snapshot by snapshot; ids, tags, or @TIME.
+    """Show which blocks were added and removed after SINCE, by snapshot; ids, tags, or @TIME.
 
-    With --json: one line of JSON a snapshot, as it comes.
+    With --json: one line of JSON per snapshot, written as it arrives.
     """
     since_id, since_time = snapshot_of(since)
     until_id, until_time = snapshot_of(until)
@@ -168,7 +170,7 @@ def changes(
 
 
 def _show(changes: wire.SnapshotChanges, left: int) -> int:
-    """Print one snapshot's changes with at most ``left`` blocks; how many may still be listed."""
+    """Print one snapshot's changes with at most ``left`` blocks; returns how many more may be listed."""
     click.echo(
         f"{time_text(changes.timestamp_ms)} {changes.operation} {changes.snapshot_id}: "
         f"{len(changes.added):,} blocks added, {len(changes.removed):,} removed"

@@ -14,14 +14,14 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import bar, percent, print_table, size_text, spinner, time_text
 from lamella.snapshot.wire import Coverage, IndexInfo, OptimiseAnswer, RefreshAnswer
 
-#: So many blocks that were left out are listed for people; ``--json`` has all.
+#: At most this many skipped blocks are listed for people; ``--json`` lists all.
 MAX_LISTED = 20
 
 P = ParamSpec("P")
 
 
 def _of_index(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
-    """Give a command the arguments that name an index, and a :class:`Session`."""
+    """Give a command the arguments that name an index, and pass a :class:`Session`."""
 
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
         command = click.argument("name")(with_session(timeout_s)(function))
@@ -32,13 +32,13 @@ def _of_index(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session
 
 @click.group()
 def index() -> None:
-    """Make, fill and look at the skip indexes of a table."""
+    """Make, refresh and inspect the skip indexes of a table."""
 
 
 @index.command("kinds")
 @with_session()
 def kinds(session: Session) -> None:
-    """List the kinds of indexes that the service knows, with their options."""
+    """List the index kinds of the service, with their options."""
     found = session.lake.index_kinds()
     if session.as_json:
         session.emit({"kinds": found})
@@ -59,7 +59,7 @@ def kinds(session: Session) -> None:
 @click.argument("expression")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the kind; repeatable.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of functions in the expression.")
-@click.option("--refresh", "fill", is_flag=True, help="Index the table's blocks at once.")
+@click.option("--refresh", "fill", is_flag=True, help="Index the table's blocks now.")
 @with_session()
 def create(
     session: Session,
@@ -71,7 +71,7 @@ def create(
     time_zone: str,
     fill: bool,
 ) -> None:
-    """Make an index of a KIND over a column or an expression. Until it is refreshed it knows no block."""
+    """Make an index of a KIND on a column or an expression. It covers no blocks until it is refreshed."""
     handle = session.lake.table(table)
     made = handle.create_index(name, kind, expression, options=values_of(options, "--option"), time_zone=time_zone)
     if fill:
@@ -83,11 +83,11 @@ def create(
 
 @index.command("list")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--dropped", is_flag=True, help="Dropped ones too.")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@click.option("--dropped", is_flag=True, help="Also list dropped indexes.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="This snapshot instead of the current one.")
 @with_session()
 def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) -> None:
-    """List the indexes of a table, and how many of its blocks each knows."""
+    """List the indexes of a table, and how many blocks each covers."""
     found = session.lake.table(table).indexes(dropped=dropped, snapshot_id=snapshot_id)
     if session.as_json:
         session.emit({"indexes": found})
@@ -111,10 +111,10 @@ def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) 
 
 
 @index.command("describe")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="This snapshot instead of the current one.")
 @_of_index()
 def describe(session: Session, table: str, name: str, snapshot_id: str | None) -> None:
-    """Show one index: its definition, its size, what it knows."""
+    """Show one index: its definition, size and coverage."""
     _show(session, session.lake.table(table).index(name, snapshot_id=snapshot_id))
 
 
@@ -124,14 +124,14 @@ def describe(session: Session, table: str, name: str, snapshot_id: str | None) -
     type=click.Choice(["incremental", "full", "quick"]),
     default="incremental",
     show_default=True,
-    help="What the index does not know; everything anew; or only what needs no row to be read.",
+    help="Index missing blocks; rebuild everything; or index only what needs no data to be read.",
 )
-@click.option("--max-blocks", type=click.IntRange(min=1), metavar="N", help="Commit after so many blocks at most.")
+@click.option("--max-blocks", type=click.IntRange(min=1), metavar="N", help="Commit after at most this many blocks.")
 @_of_index(timeout_s=600.0)
 def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int | None) -> None:
-    """Index the blocks that an index does not know. What is done is kept, whenever this ends.
+    """Index the blocks that an index does not cover. Work that is committed stays when the command is interrupted.
 
-    Exit status 1: some blocks could not be indexed; they are kept by every query, and the reasons are listed.
+    Exit status 1: some blocks could not be indexed. The reasons are listed; queries keep reading those blocks.
     """
     with _refresh_progress() as show:
         answer = session.lake.table(table).refresh_index(name, mode, max_blocks=max_blocks, on_part=show)
@@ -169,8 +169,8 @@ def optimise(session: Session, table: str, name: str) -> None:
 @index.command("drop")
 @_of_index()
 def drop(session: Session, table: str, name: str) -> None:
-    """Do not use an index any more. `restore` brings it back with all that it knows."""
-    _done(session, session.lake.table(table).drop_index(name), "dropped; `lamella index restore` brings it back")
+    """Stop using an index. `restore` makes it usable again, with all its entries."""
+    _done(session, session.lake.table(table).drop_index(name), "dropped; `lamella index restore` undoes this")
 
 
 @index.command("restore")
@@ -183,7 +183,7 @@ def restore(session: Session, table: str, name: str) -> None:
 @index.command("vacuum")
 @_of_index()
 def vacuum(session: Session, table: str, name: str) -> None:
-    """Remove a dropped index for good. `lamella vacuum` deletes its objects once no snapshot has them."""
+    """Remove a dropped index for good. `lamella vacuum` deletes its objects when no snapshot refers to them."""
     _done(session, session.lake.table(table).vacuum_index(name), "removed")
 
 
@@ -207,7 +207,7 @@ def _show(session: Session, info: IndexInfo) -> None:
         ("made", time_text(info.created_ms)),
         ("state", _state(info)),
         ("parts", f"{info.parts:,}"),
-        ("size", f"{size_text(info.size_bytes)}, {info.bytes_per_block:,.0f} bytes a block"),
+        ("size", f"{size_text(info.size_bytes)}, {info.bytes_per_block:,.0f} bytes per block"),
     ]
     if info.coverage is not None:
         rows.append(("coverage", _coverage_text(info.coverage)))
@@ -266,6 +266,6 @@ def _optimise_progress() -> Iterator[Callable[[OptimiseAnswer], None]]:
         def show(part: OptimiseAnswer) -> None:
             nonlocal made
             made += part.regrouped
-            say(f"{made:,} parts written, {part.remaining:,} groups to look at")
+            say(f"{made:,} parts written, {part.remaining:,} groups left")
 
         yield show

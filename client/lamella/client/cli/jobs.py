@@ -37,13 +37,13 @@ _STATES = get_args(JobState)
 
 @click.group()
 def job() -> None:
-    """Have jobs done by a worker, look at them, cancel them, try them again."""
+    """Submit, list, show, cancel and retry jobs, which workers run."""
 
 
 @job.command("kinds")
 @with_session()
 def kinds(session: Session) -> None:
-    """List the kinds of jobs that the service knows, with their arguments."""
+    """List the job kinds of the service, with their arguments."""
     found = session.lake.jobs.kinds()
     if session.as_json:
         session.emit(JobKindList(kinds=found))
@@ -57,12 +57,12 @@ def kinds(session: Session) -> None:
 @kind_argument
 @click.argument("table", metavar="NAMESPACE.TABLE", required=False)
 @argument_options
-@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a larger one come first.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Start it so often at most.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a higher priority run first.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Maximum number of attempts.")
 @click.option("--attempt-timeout", metavar="TIME", help="End an attempt that takes longer: 90s, 15m, 12h.")
-@click.option("--delay", metavar="TIME", help="Not before so long from now: 90s, 15m, 12h.")
-@click.option("--unique", is_flag=True, help="Add none when one like it is pending; show that one.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until it is over; exit status 1 unless it succeeded.")
+@click.option("--delay", metavar="TIME", help="Wait this long before the first attempt: 90s, 15m, 12h.")
+@click.option("--unique", is_flag=True, help="If the same job is already pending, show it and submit none.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until the job ends; exit status 1 unless it succeeded.")
 @with_session()
 def submit(
     session: Session,
@@ -76,7 +76,7 @@ def submit(
     unique: bool,
     waits: bool,
 ) -> None:
-    """Have a job of a KIND done for a table. It waits for a worker: `lamella worker` starts one."""
+    """Submit a job of a KIND for a table. A worker runs it: `lamella worker` starts one."""
     made = session.lake.jobs.submit(
         kind,
         table,
@@ -97,10 +97,12 @@ def submit(
 
 @job.command("list")
 @click.option("--table", metavar="NAMESPACE.TABLE", help="Only jobs of this table.")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only jobs in it; repeatable.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only jobs in this state; repeatable."
+)
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of jobs to list."
 )
 @with_session()
 def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kinds: tuple[str, ...], limit: int) -> None:
@@ -132,16 +134,16 @@ def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kind
 @click.argument("job_id", metavar="JOB")
 @with_session()
 def show_job(session: Session, job_id: str) -> None:
-    """Show one job: what it is, how far, and what came of it."""
+    """Show one job: its arguments, progress and outcome."""
     _show_job(session, session.lake.jobs.get(job_id))
 
 
 @job.command("log")
 @click.argument("job_id", metavar="JOB")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what it writes until it is over.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @with_session()
 def log(session: Session, job_id: str, follow: bool) -> None:
-    """Write the log of a job. With --json each line is an object of its own."""
+    """Write the log of a job. With --json each line is a JSON object."""
     for line in session.lake.jobs.follow(job_id) if follow else _lines(session, job_id):
         if session.as_json:
             session.emit(line)
@@ -154,7 +156,7 @@ def log(session: Session, job_id: str, follow: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @with_session()
 def cancel(session: Session, job_id: str) -> None:
-    """Cancel a job. One that runs is ended by its worker within seconds; what it committed stays."""
+    """Cancel a job. Its worker stops a running job within seconds; what the job committed stays."""
     _done(session, session.lake.jobs.cancel(job_id))
 
 
@@ -162,16 +164,16 @@ def cancel(session: Session, job_id: str) -> None:
 @click.argument("job_id", metavar="JOB")
 @with_session()
 def retry(session: Session, job_id: str) -> None:
-    """Queue a job again that failed or was cancelled. One that waits for its time is due at once."""
+    """Queue a failed or cancelled job again. A job that waits for its time becomes due now."""
     _done(session, session.lake.jobs.retry(job_id))
 
 
 @job.command("wait")
 @click.argument("job_id", metavar="JOB")
-@click.option("--at-most", metavar="TIME", help="Give up after so long: 90s, 15m, 12h.")
+@click.option("--at-most", metavar="TIME", help="Stop waiting after this time: 90s, 15m, 12h.")
 @with_session()
 def wait(session: Session, job_id: str, at_most: str | None) -> None:
-    """Wait until a job is over. Exit status 1 unless it succeeded."""
+    """Wait until a job ends. Exit status 1 unless it succeeded."""
     _wait(session, job_id, seconds_of(at_most, "--at-most"))
 
 
@@ -232,7 +234,7 @@ def _show_job(session: Session, found: JobInfo) -> None:
 
 
 def _state(found: JobInfo) -> str:
-    return "running, to be cancelled" if found.state == "running" and found.cancel_requested else found.state
+    return "running, being cancelled" if found.state == "running" and found.cancel_requested else found.state
 
 
 def _progress(found: JobInfo) -> str:
@@ -244,7 +246,7 @@ def _progress(found: JobInfo) -> str:
 
 
 def _members(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The arguments that a JSON schema describes, and their types."""
+    """Return the arguments that a JSON schema describes, with their types."""
     definitions = schema.get("$defs", {})
     found = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
     required = set(found.get("required", ()))
@@ -258,7 +260,7 @@ def _members(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _job_progress() -> Iterator[Callable[[JobInfo], None]]:
-    """A bar that moves as the job does."""
+    """Show a progress bar for a job."""
     with bar("waiting") as move:
 
         def see(found: JobInfo) -> None:
@@ -271,7 +273,7 @@ def _job_progress() -> Iterator[Callable[[JobInfo], None]]:
 
 @click.group()
 def schedule() -> None:
-    """Jobs of a table that are asked for at set times, as long as a worker runs."""
+    """Jobs of a table that are submitted at set times, while a worker runs."""
 
 
 @schedule.command("set")
@@ -279,12 +281,12 @@ def schedule() -> None:
 @click.argument("name")
 @kind_argument
 @argument_options
-@click.option("--every", metavar="TIME", help="Again after so long: 15m, 12h, 7d.")
+@click.option("--every", metavar="TIME", help="Interval: 15m, 12h, 7d.")
 @click.option("--cron", metavar="FIELDS", help='At these times, five fields of cron: "30 3 * * SUN".')
 @click.option("--time-zone", default="UTC", show_default=True, help="Of --cron.")
-@click.option("--disabled", is_flag=True, help="Keep it, and do nothing for now.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a larger one come first.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Start each job so often at most.")
+@click.option("--disabled", is_flag=True, help="Store the schedule, but submit no jobs.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a higher priority run first.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Maximum number of attempts of each job.")
 @click.option("--attempt-timeout", metavar="TIME", help="End an attempt that takes longer: 90s, 15m, 12h.")
 @with_session()
 def set_schedule(
@@ -301,7 +303,7 @@ def set_schedule(
     max_attempts: int | None,
     attempt_timeout: str | None,
 ) -> None:
-    """Have a job of a KIND done again and again. A schedule of that NAME is replaced."""
+    """Submit a job of a KIND repeatedly. Replaces the schedule of that NAME."""
     if (every is None) == (cron is None):
         raise click.UsageError("give exactly one of --every and --cron")
     asked = PutSchedule(
@@ -352,12 +354,12 @@ def list_schedules(session: Session, table: str) -> None:
 @click.argument("name")
 @with_session()
 def drop_schedule(session: Session, table: str, name: str) -> None:
-    """Drop a schedule. Jobs that it asked for stay."""
+    """Drop a schedule. Jobs that it submitted stay."""
     session.lake.table(table).drop_schedule(name)
     if session.as_json:
         session.emit({})
     else:
-        click.echo(f"schedule {name} is gone")
+        click.echo(f"schedule {name} is dropped")
 
 
 def _schedule_times(found: ScheduleInfo) -> str:
@@ -370,7 +372,7 @@ def _next_run(found: ScheduleInfo) -> str:
 
 @click.group()
 def policy() -> None:
-    """Jobs of a table that are asked for when it needs them, as long as a worker runs."""
+    """Jobs of a table that are submitted when the table needs them, while a worker runs."""
 
 
 @policy.command("set")
@@ -378,11 +380,11 @@ def policy() -> None:
 @click.argument("document", type=click.File("rb"), metavar="FILE")
 @with_session()
 def set_policy(session: Session, table: str, document: BinaryIO) -> None:
-    """Give a table the policy that a JSON FILE holds (-: standard input), in place of the one it has."""
+    """Set a table's policy from a JSON FILE (-: standard input); replaces the current one."""
     try:
         asked = msgspec.json.decode(document.read(), type=Policy)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"it does not hold a policy: {error}", param_hint="FILE") from error
+        raise click.BadParameter(f"not a policy: {error}", param_hint="FILE") from error
     _show_policy(session, table, session.lake.table(table).set_policy(asked))
 
 
@@ -390,7 +392,7 @@ def set_policy(session: Session, table: str, document: BinaryIO) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def show_policy(session: Session, table: str) -> None:
-    """Show a table's policy, and what its last check found."""
+    """Show a table's policy and the result of its last check."""
     _show_policy(session, table, session.lake.table(table).policy())
 
 
@@ -398,12 +400,12 @@ def show_policy(session: Session, table: str) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def drop_policy(session: Session, table: str) -> None:
-    """Drop a table's policy. Jobs that it asked for stay."""
+    """Drop a table's policy. Jobs that it submitted stay."""
     session.lake.table(table).drop_policy()
     if session.as_json:
         session.emit({})
     else:
-        click.echo(f"{table} has no policy any more")
+        click.echo(f"{table} has no policy now")
 
 
 def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
@@ -417,7 +419,7 @@ def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
     }
     print_table(["rule", "when, and what"], [(name, msgspec.json.encode(r).decode()) for name, r in rules.items()])
     if found.checked_ms is None:
-        click.echo(f"the policy of {table} was not checked yet; a worker has that done")
+        click.echo(f"the policy of {table} has not been checked yet; a running worker triggers the check")
         return
     print_table(
         ["rule", "due", "why", "last asked", "job"],
@@ -440,7 +442,7 @@ def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
     "--kinds",
     metavar="A,B,...",
     shell_complete=complete_kind,
-    help="Take only jobs of these kinds. Default: all that are known here.",
+    help="Run only jobs of these kinds. Default: all kinds of this installation.",
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=1, show_default=True, help="Jobs at once.")
 @click.option(
@@ -448,31 +450,31 @@ def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
     type=click.IntRange(min=3),
     default=60,
     show_default=True,
-    help="Another worker takes a job over when this one was not heard of for so many seconds.",
+    help="Seconds without a heartbeat after which another worker takes a job over.",
 )
 @click.option(
     "--poll-s",
     type=click.FloatRange(min=0.05),
     default=5.0,
     show_default=True,
-    help="Seconds until it asks again when there was nothing to do.",
+    help="Seconds between polls when no job is due.",
 )
 @click.option(
     "--grace-s",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds that a program may take to end when it is asked to, before it is killed.",
+    help="Seconds between asking a program to end and killing it.",
 )
-@click.option("--attempt-timeout", metavar="TIME", help="End programs that take longer, where their job does not say.")
-@click.option("--once", is_flag=True, help="Do what is due, and end. Exit status 1 when not all of it succeeded.")
+@click.option("--attempt-timeout", metavar="TIME", help="Time limit for programs whose job sets none.")
+@click.option("--once", is_flag=True, help="Run the jobs that are due, then exit; exit status 1 unless all succeeded.")
 @click.option(
     "--command-prefix",
     metavar="COMMAND",
-    help='Stands before the programs that bring a Spark session: "spark-submit --master spark://host:7077".',
+    help='Prefix for the commands of jobs that use Spark: "spark-submit --master spark://host:7077".',
 )
-@click.option("--name", metavar="TEXT", help="What it is called in listings. Default: host and process.")
-@service_options(json_help="Log as JSON lines also when a person is looking.")
+@click.option("--name", metavar="TEXT", help="The worker's name in listings. Default: host and process id.")
+@service_options(json_help="Log JSON lines even to a terminal.")
 def worker(
     kinds: str | None,
     concurrency: int,
@@ -489,10 +491,10 @@ def worker(
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Do jobs until it is stopped, each in a process of its own.
+    """Run jobs until stopped, each in a process of its own.
 
-    SIGTERM and Ctrl-C hand back what runs: it is queued again, and no attempt is lost. A second one does not wait for
-    programs to end by themselves.
+    On SIGTERM and Ctrl-C the running jobs are returned to the queue, which costs them no attempt. A second signal kills
+    their programs without a grace period.
     """
     from lamella.client.jobs.attempt import AttemptSettings, WorkerLog
     from lamella.client.jobs.worker import Worker, WorkerSettings, on_signals
@@ -522,14 +524,14 @@ def worker(
         token=token,
         token_file=None if token_file is None else str(Path(token_file).absolute()),
     )
-    # A request that hangs must not cost a job, and tries are the worker's own.
+    # The timeout is short, since a hanging request must not cost a job; the worker retries by itself.
     with Lamella(
         url,
         token=token,
         token_file=token_file,
         timeout_s=min(timeout_s, lease_s / 3),
         policy=NO_RETRY,
-        traces=False,  # a worker asks all day long
+        traces=False,  # a worker polls all the time
     ) as lake:
         found = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
         with on_signals(found.stop):

@@ -1,4 +1,4 @@
-"""``lamella tables cluster-by``, ``lamella clustering``, ``lamella regroup``: how a table is laid out."""
+"""``lamella tables cluster-by``, ``lamella clustering``, ``lamella regroup``: the physical layout of a table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, RegroupAnswer
 
 KINDS: tuple[ClusterKind, ...] = ("linear", "zorder", "hilbert")
-#: Characters of the longest bar.
+#: Length of the longest bar in characters.
 _BAR = 40
-_by = click.option("--by", metavar="A,B,...", help="Another key than the table's: columns with commas between them.")
-_kind = click.option("--kind", type=click.Choice(KINDS), help="The kind of the key that --by names; else linear.")
+_by = click.option("--by", metavar="A,B,...", help="Another key than the table's: comma-separated columns.")
+_kind = click.option("--kind", type=click.Choice(KINDS), help="The kind of the key of --by. Default: linear.")
 
 
 @click.command("cluster-by")
@@ -26,12 +26,12 @@ _kind = click.option("--kind", type=click.Choice(KINDS), help="The kind of the k
     type=click.Choice(KINDS),
     default="linear",
     show_default=True,
-    help="Sorted column by column, or along a curve through all columns.",
+    help="Sort by one column after another, or along a curve through all columns.",
 )
-@click.option("--none", "is_none", is_flag=True, help="Take the cluster key away.")
+@click.option("--none", "is_none", is_flag=True, help="Remove the cluster key.")
 @with_session()
 def cluster_by(session: Session, table: str, columns: tuple[str, ...], kind: ClusterKind, is_none: bool) -> None:
-    """Lay rows out by these columns from now on. Blocks stay as they are until a job rewrites them."""
+    """Set the cluster key. Existing blocks do not change until a job rewrites them."""
     if bool(columns) == is_none:
         raise click.UsageError("give the columns, or --none")
     info = session.lake.table(table).cluster_by(columns, kind)
@@ -47,14 +47,14 @@ def cluster_by(session: Session, table: str, columns: tuple[str, ...], kind: Clu
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @_by
 @_kind
-@click.option("--where", metavar="SQL", help="Only blocks that may hold a row for which it is true.")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@click.option("--where", metavar="SQL", help="Only blocks that may contain a matching row.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="This snapshot instead of the current one.")
 @click.option(
     "--recorded",
     type=click.IntRange(min=0, max=1000),
     default=20,
     show_default=True,
-    help="Ask so many of the recorded filters again, the latest.",
+    help="Evaluate this many of the latest recorded filters.",
 )
 @with_session(timeout_s=600.0)
 def clustering(
@@ -66,7 +66,7 @@ def clustering(
     snapshot_id: str | None,
     recorded: int,
 ) -> None:
-    """Show how well a table is laid out for its cluster key, or for one that it could have."""
+    """Show how well a table is clustered by its cluster key, or by another key."""
     found = session.lake.table(table).clustering(
         _names(by, kind), kind, snapshot_id=snapshot_id, where=where, recorded=recorded
     )
@@ -80,15 +80,25 @@ def clustering(
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @_by
 @_kind
-@click.option("--max-segments", type=click.IntRange(min=2, max=256), metavar="N", help="Replace so many at a time.")
-@click.option("--target-depth", type=click.IntRange(min=1), metavar="N", help="Segments that a key value lies in.")
+@click.option(
+    "--max-segments",
+    type=click.IntRange(min=2, max=256),
+    metavar="N",
+    help="Maximum number of segments to replace at a time.",
+)
+@click.option(
+    "--target-depth",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of segments that may overlap at a key value.",
+)
 @click.option(
     "--min-gain",
     type=click.FloatRange(min=0),
     metavar="X",
-    help="Leave alone what gains less for each part of the segments that is replaced.",
+    help="Minimum gain relative to the share of segments that is replaced.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what the first part would do.")
+@click.option("--dry-run", is_flag=True, help="Only show what the first step would do.")
 @with_session(timeout_s=600.0)
 def regroup(
     session: Session,
@@ -100,9 +110,9 @@ def regroup(
     min_gain: float | None,
     dry_run: bool,
 ) -> None:
-    """Put blocks into other segments, so that look-ups by the cluster key skip more of these. No data is written.
+    """Regroup blocks into segments so that look-ups by the cluster key skip more segments. Writes no data.
 
-    What is done is kept, whenever this ends.
+    Steps that are committed stay when the command is interrupted.
     """
     with spinner("regrouping") as say:
         replaced = 0
@@ -129,19 +139,19 @@ def regroup(
         f"{done.replaced:,} segments with {done.blocks:,} blocks {would} replaced by {done.made:,}: {done.reason}"
     )
     click.echo(
-        f"a look-up is sent to {done.predicted_before:,.1f} segments, then {done.predicted_after:,.1f}, predicted"
+        f"predicted: a look-up opens {done.predicted_before:,.1f} segments before, {done.predicted_after:,.1f} after"
     )
     if done.measured_before is not None and done.measured_after is not None:
         click.echo(
-            f"a look-up is sent to {done.measured_before:,.1f} segments, now {done.measured_after:,.1f}, measured"
+            f"measured: a look-up opened {done.measured_before:,.1f} segments before, {done.measured_after:,.1f} now"
         )
     if done.given_up:
-        click.echo(f"{done.given_up:,} groups were given up, since others changed their segments", err=True)
+        click.echo(f"{done.given_up:,} groups were skipped because another writer changed their segments", err=True)
 
 
 def _names(by: str | None, kind: ClusterKind | None) -> tuple[str, ...]:
     if kind is not None and by is None:
-        raise click.UsageError("--kind is of the key that --by names")
+        raise click.UsageError("--kind requires --by")
     return () if by is None else tuple(name.strip() for name in by.split(","))
 
 
@@ -160,7 +170,7 @@ def _show(found: ClusteringAnswer) -> None:
         ("small, large", f"{percent(found.small_blocks, found.blocks)}, {percent(found.large_blocks, found.blocks)}"),
         ("levels", ", ".join(f"{level}: {count:,}" for level, count in sorted(found.levels.items())) or "none"),
         ("segments", f"{found.segments_total:,}, depth {_depth_text(segments)}"),
-        ("segments looked into", f"{found.segments_kept:,.1f} by a look-up of a thousandth of the rows"),
+        ("segments opened", f"{found.segments_kept:,.1f} by a look-up of 0.1 % of the rows"),
     ]
     print_table(["", ""], rows, headings=False)
     if depth.histogram:
@@ -205,7 +215,7 @@ def _depth_text(depth: DepthFigures) -> str:
 
 
 def _bars(histogram: Mapping[int, int]) -> list[tuple[str, str, str]]:
-    """A line for each depth: up to which, how many, and a bar."""
+    """Return a line for each depth bucket: its upper bound, its number of blocks, and a bar."""
     most = max(histogram.values())
     rows = []
     for depth, count in sorted(histogram.items()):

@@ -14,23 +14,23 @@ from lamella.client.cli.output import bar, print_table, size_text, spinner, time
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import Finding, VacuumAnswer, VerifyAnswer
 
-#: So many kept snapshots are listed for people; ``--json`` has all.
+#: At most this many kept snapshots are listed for people; ``--json`` lists all.
 MAX_LISTED_OBJECTS = 20
 
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE", required=False)
-@click.option("--dropped", is_flag=True, help="Purge the dropped tables whose grace is over, instead of one table.")
-@click.option("--execute", is_flag=True, help="Do it. Otherwise it is only said what would be done.")
+@click.option("--dropped", is_flag=True, help="Purge dropped tables whose grace period is over, instead of one table.")
+@click.option("--execute", is_flag=True, help="Delete. Without it, only what would be deleted is shown.")
 @click.option(
     "--older-than",
     metavar="AGE",
-    help="Expire snapshots superseded so long ago (7d, 12h), in place of the table's retention.",
+    help="Expire snapshots superseded this long ago (7d, 12h), instead of the table's retention.",
 )
 @click.option(
     "--include-external-blocks",
     is_flag=True,
-    help="Also delete registered files outside of the table's folder that no table needs any more.",
+    help="Also delete registered files outside the table's folder that no table refers to.",
 )
 @with_session(timeout_s=600.0)
 def vacuum(
@@ -41,14 +41,14 @@ def vacuum(
     older_than: str | None,
     include_external_blocks: bool,
 ) -> None:
-    """Expire old snapshots of a table and delete what no snapshot needs. A dry run, unless --execute is given.
+    """Expire old snapshots of a table and delete unreferenced objects. A dry run unless --execute is given.
 
-    Exit status 1: something could not be deleted; the next run tries again.
+    Exit status 1: an object could not be deleted; the next run tries again.
     """
     if (table is None) != dropped:
         raise click.UsageError("give exactly one of NAMESPACE.TABLE and --dropped")
     if dropped and older_than is not None:
-        raise click.UsageError("--older-than is for a table; dropped tables go by their grace")
+        raise click.UsageError("--older-than needs a table; dropped tables have a grace period")
     with _vacuum_progress(execute) as show:
         if table is None:
             answer = session.lake.purge_dropped(
@@ -104,7 +104,7 @@ def _print_vacuum(answer: VacuumAnswer) -> None:
     for left in answer.left:
         click.echo(f"left: {left.location}: {left.reason}", err=True)
     if not answer.executed:
-        click.echo("nothing was done: add --execute to do it")
+        click.echo("nothing was deleted: add --execute to delete")
 
 
 @contextmanager
@@ -117,37 +117,41 @@ def _vacuum_progress(execute: bool) -> Iterator[Callable[[VacuumAnswer], None]]:
             nonlocal looked, deleted
             deleted += part.deleted.objects
             looked += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
-            say(f"{looked:,} objects looked at, {deleted:,} {verb}")
+            say(f"{looked:,} objects checked, {deleted:,} {verb}")
 
         yield show
 
 
-#: So many findings are listed for people; `--json` has all that the service lists.
+#: At most this many findings are listed for people; ``--json`` lists all that the service returns.
 MAX_LISTED_FINDINGS = 200
 
 
 class _CouldNotRun(CommandFailure):
-    """Verification could not be carried out, which says nothing about the table."""
+    """Verification could not run, which says nothing about the table."""
 
     exit_code = 2
 
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
-@click.option("--deep", is_flag=True, help="Read the values of some blocks, and answer random filters from them.")
-@click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="The share of blocks that --deep reads.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="This snapshot instead of the current one.")
+@click.option("--deep", is_flag=True, help="Also read the values of some blocks and evaluate random filters on them.")
+@click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="The fraction of blocks that --deep reads.")
 @click.option("--blocks", type=click.IntRange(min=0), help="How many blocks --deep reads.")
-@click.option("--seed", type=int, help="Draws the blocks and filters of --deep. Default: another one each time.")
+@click.option("--seed", type=int, help="Random seed of --deep. Default: a new one each time.")
 @click.option(
-    "--filters", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Filters a block for --deep."
+    "--filters", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Filters per block for --deep."
 )
-@click.option("--no-files", is_flag=True, help="Look only at what Lamella wrote, not at the blocks' files.")
-@click.option("--pages", is_flag=True, help="Every segment should have a page sidecar.")
+@click.option("--no-files", is_flag=True, help="Check only Lamella's own metadata, not the block files.")
+@click.option("--pages", is_flag=True, help="Report segments without a page sidecar.")
 @click.option(
-    "--history", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="So many snapshots back."
+    "--history",
+    type=click.IntRange(0, 1_000_000),
+    default=100,
+    show_default=True,
+    help="How many past snapshots to check.",
 )
-@click.option("--repair", is_flag=True, help="Write damaged sidecars and page sidecars again.")
+@click.option("--repair", is_flag=True, help="Rewrite damaged sidecars and page sidecars.")
 @with_session(timeout_s=600.0)
 def verify(
     session: Session,
@@ -163,9 +167,9 @@ def verify(
     history: int,
     repair: bool,
 ) -> None:
-    """Hold everything that a table says of itself against what it is derived from.
+    """Check the metadata of a table against the files it describes.
 
-    Exit status 0: nothing is wrong, or what was is repaired; 1: findings; 2: it could not be carried out.
+    Exit status 0: no findings, or all repaired; 1: findings; 2: the check could not run.
     """
     seed = secrets.randbits(31) if seed is None and deep else seed or 0
     try:
@@ -203,7 +207,7 @@ def _print_verify(table: str, answer: VerifyAnswer, seed: int | None) -> None:
     checked = answer.checked
     click.echo(
         f"{table}, snapshot {answer.snapshot_id}: {checked.segments:,} segments, {checked.blocks:,} blocks, "
-        f"{checked.files:,} files and {checked.snapshots:,} snapshots looked at"
+        f"{checked.files:,} files and {checked.snapshots:,} snapshots checked"
     )
     if seed is not None:
         click.echo(

@@ -1,4 +1,4 @@
-"""Text for people: tables on stdout, figures with units, progress on stderr or to the worker of this job."""
+"""Output for people: tables on stdout, figures with units, progress on stderr or to the worker that runs this job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Justify = Literal["left", "right"]
 
-#: Wide enough for a location; used when stdout is a file or a pipe, where there is no window to fit.
+#: The width when stdout is a file or a pipe: enough for a location.
 PIPE_WIDTH = 400
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where text goes. Values are shown as they are: brackets in them are no markup."""
+    """Return the console to write to. Brackets in values are not treated as markup."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -36,9 +36,9 @@ def print_table(
     title: str | None = None,
     headings: bool = True,
 ) -> None:
-    """One table. A column is its heading, or the heading and its side; long values are folded, never cut.
+    """Print one table. A column is its heading, or a pair of heading and alignment; long values are folded, never cut.
 
-    A table with a ``title`` is set apart by an empty line.
+    A blank line precedes a table with a ``title``.
     """
     from rich import box
     from rich.table import Table
@@ -58,14 +58,14 @@ def print_table(
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes in decimal units: ``1.2 MB``."""
+    """Format bytes in decimal units: ``1.2 MB``."""
     from rich.filesize import decimal
 
     return decimal(size_bytes)
 
 
 def percent(part: int, whole: int) -> str:
-    """``part`` of ``whole`` with one digit; a small part is never shown as nothing."""
+    """Format ``part`` of ``whole`` as a percentage with one digit; a small part is never shown as zero."""
     if whole <= 0:
         return "-"
     share = 100 * part / whole
@@ -73,25 +73,25 @@ def percent(part: int, whole: int) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Unix milliseconds as ISO 8601 in UTC."""
+    """Format Unix milliseconds as ISO 8601 in UTC."""
     at = dt.datetime.fromtimestamp(timestamp_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=timestamp_ms % 1000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class ShowBar(Protocol):
-    """Moves a bar: so much is done, of so much (None: not known yet); ``doing`` when that changes."""
+    """Moves a bar: how much is done, and of how much (None: not known yet); ``doing`` when the text changes."""
 
     def __call__(self, done: int, total: int | None, doing: str | None = None) -> None: ...  # see above
 
 
 def is_watched() -> bool:
-    """Whether someone is looking: a person, or the worker that runs this command for a job."""
+    """Whether progress is shown to anyone: a person at a terminal, or the worker that runs this command."""
     return is_job() or console(stderr=True).is_terminal
 
 
 @contextmanager
 def bar(doing: str, unit: str = "") -> Iterator[ShowBar]:
-    """A bar, of ``unit``, for as long as the block runs."""
+    """Show a progress bar counted in ``unit`` while the block runs."""
     if is_job():
         with job_reporter(doing) as reporter:
             yield lambda done, total, doing=doing: reporter.progress(done, total, unit, doing or "")
@@ -112,7 +112,7 @@ def bar(doing: str, unit: str = "") -> Iterator[ShowBar]:
 
 @contextmanager
 def spinner(doing: str) -> Iterator[Callable[[str], None]]:
-    """A text that says what was done so far, for work of which nobody knows how much there will be."""
+    """Show a text that says what was done so far, for work of unknown length."""
     if is_job():
         with job_reporter(doing) as reporter:
             yield lambda text: reporter.progress(0, message=text)

@@ -1,4 +1,4 @@
-"""``lamella prune``, ``lamella diff``, ``lamella aggregate``: questions that statistics answer."""
+"""``lamella prune``, ``lamella diff``, ``lamella aggregate``: queries answered from statistics."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Lev
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("filter", required=False)
-@click.option("--columns", metavar="A,B,...", help="The columns that will be read: their bytes are counted.")
+@click.option("--columns", metavar="A,B,...", help="The columns to read; only their bytes are counted.")
 @click.option(
     "--snapshot", "snapshot_id", metavar="ID", help="Prune this snapshot (an id or a tag), not the current one."
 )
 @click.option("--timestamp", metavar="TIME", help="Prune the snapshot of that time: ISO 8601, or Unix milliseconds.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
-@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
+@click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
 @click.option("--level", type=click.Choice(get_args(Level)), default="block", show_default=True, help="What to list.")
-@click.option("--explain", is_flag=True, help="Show how much each predicate rules out on its own.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="ROWS", help="So many matching rows are enough.")
+@click.option("--explain", is_flag=True, help="Show how much each predicate prunes on its own.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), metavar="ROWS", help="Stop when this many matching rows are proven."
+)
 @click.option("--order-by", metavar="'A DESC, B'", help="With --limit: the first rows of this order.")
-@click.option("--residuals", is_flag=True, help="Show what is left of the filter in the blocks.")
-@click.option("--max-ms", type=click.FloatRange(min=0), help="Answer after about so many milliseconds.")
-@click.option("--page-size", type=click.IntRange(min=1), help="Fetch so many blocks at a time.")
-@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@click.option("--residuals", is_flag=True, help="Show the residual filter of the blocks.")
+@click.option("--max-ms", type=click.FloatRange(min=0), help="Time budget in milliseconds, approximate.")
+@click.option("--page-size", type=click.IntRange(min=1), help="How many blocks to fetch at a time.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
 @with_session()
 def prune(
     session: Session,
@@ -56,11 +58,11 @@ def prune(
     page_size: int | None,
     show: int,
 ) -> None:
-    """Show which blocks FILTER (SQL, in Spark's dialect) leaves to read, and how the others were ruled out.
+    """Show which blocks must be read for FILTER (SQL, in Spark's dialect), and how the others were pruned.
 
     With --json: the service's answer with all blocks.
 
-    Exit status 1: the time of --max-ms ran out; the blocks that were not looked at have to be read as well.
+    Exit status 1: the time budget of --max-ms ran out; unresolved blocks must be read as well.
     """
     one_snapshot(snapshot_id, timestamp)
     try:
@@ -88,14 +90,14 @@ def prune(
         _show_prune(answer, show)
     if answer.unresolved is not None:
         raise click.ClickException(
-            f"the time of --max-ms ran out: {len(answer.unresolved):,} segments with {_late(answer):,} blocks were not "
-            "looked at, and all of these belong to the blocks to read; to know better ask again with more time, or "
-            "over HTTP for just these segments (unresolved)"
+            f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with {_late(answer):,} blocks "
+            "were not checked, and all of them must be read; to prune them too, repeat with more time, or prune "
+            "only these segments over HTTP (unresolved)"
         )
 
 
 def _late(answer: PruneResult) -> int:
-    """How many blocks were not looked at, for want of time."""
+    """Return how many blocks were not checked before the time budget ran out."""
     return sum(segment.block_count for segment in answer.unresolved or ())
 
 
@@ -106,7 +108,7 @@ def _show_prune(answer: PruneResult, limit: int) -> None:
         click.echo(f"filter   {report.filter}")
     _show_funnel(report)
     click.echo()
-    # What was not looked at has to be read.
+    # Blocks that were not checked must be read.
     late = answer.unresolved or ()
     blocks = answer.block_count + _late(answer)
     size_bytes = answer.size_bytes + sum(segment.file_size_bytes for segment in late)
@@ -143,17 +145,17 @@ def _show_stages(answer: PruneResult) -> None:
         rows = f"{report.limit.certain_rows:,} rows are proven to match, {enough} for the limit of"
         click.echo(f"limit    {rows} {report.limit.limit:,}")
     if answer.unresolved is not None:
-        left = f"{len(answer.unresolved):,} segments with {_late(answer):,} blocks were not looked at"
-        click.echo(f"time     ran out: {left}; the lists below lack them")
+        left = f"{len(answer.unresolved):,} segments with {_late(answer):,} blocks were not checked"
+        click.echo(f"time     ran out: {left}; they are not listed below")
     if answer.residuals is not None:
         print_table(
-            [("blocks", "right"), "left of the filter"],
+            [("blocks", "right"), "residual filter"],
             [(f"{residual.blocks:,}", residual.sql) for residual in answer.residuals],
             title="residuals",
         )
     if report.layers is not None:
         print_table(
-            ["layer", "predicate", *[(name, "right") for name in ("none", "some", "all", "unknown")], "for want of"],
+            ["layer", "predicate", *[(name, "right") for name in ("none", "some", "all", "unknown")], "missing"],
             [
                 (
                     use.layer,
@@ -224,10 +226,12 @@ def _title(what: str, shown: int, total: int) -> str:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("before", metavar="FROM")
 @click.argument("after", metavar="TO", required=False)
-@click.option("--where", "filter", metavar="SQL", help="Only blocks that may hold matching rows, in Spark's dialect.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
-@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
-@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@click.option(
+    "--where", "filter", metavar="SQL", help="Only blocks that may contain matching rows; SQL in Spark's dialect."
+)
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
+@click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
 @with_session()
 def diff(
     session: Session,
@@ -239,7 +243,7 @@ def diff(
     case_sensitive: bool,
     show: int,
 ) -> None:
-    """Show which blocks came and went between two snapshots (ids, tags, or @TIME); without TO, up to the current one.
+    """Show the blocks added and removed between two snapshots (ids, tags, or @TIME); without TO, up to the current one.
 
     With --json: the service's answer with all blocks.
     """
@@ -288,14 +292,14 @@ def _show_diff(answer: DiffAnswer, show: int) -> None:
     type=click.Choice(get_args(AggregateMode)),
     default="exact",
     show_default=True,
-    help="What is proven and the blocks to scan, or the limits of the true values.",
+    help="Return what is proven and the blocks to scan, or bounds of the result.",
 )
 @click.option(
     "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
 )
 @click.option("--timestamp", metavar="TIME", help="Use the snapshot of that time: ISO 8601, or Unix milliseconds.")
-@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
-@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
+@click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
 @with_session()
 def aggregate(
     session: Session,
@@ -309,9 +313,9 @@ def aggregate(
     time_zone: str,
     case_sensitive: bool,
 ) -> None:
-    """Count rows and find least and greatest values from statistics: count(*), count(c), min(c), max(c).
+    """Compute count(*), count(c), min(c) and max(c) from statistics.
 
-    Exit status 1: the statistics do not decide the result; what is shown are its limits.
+    Exit status 1: statistics do not determine the result; bounds of it are shown.
     """
     one_snapshot(snapshot_id, timestamp)
     asked: dict[str, Any] = {
@@ -336,8 +340,8 @@ def aggregate(
     if answer.scan:
         size_bytes = sum(block.file_size for block in answer.scan)
         raise click.ClickException(
-            f"the statistics do not decide it: the result lies within these limits; it would take the rows of "
-            f"{len(answer.scan):,} blocks ({size_text(size_bytes)}) to tell"
+            f"statistics do not determine the result, which lies within these bounds; an exact result needs the rows "
+            f"of {len(answer.scan):,} blocks ({size_text(size_bytes)})"
         )
 
 
@@ -352,7 +356,7 @@ def _show_aggregate(answer: AggregateResult) -> None:
         ]
         for group in answer.groups
     ]
-    click.echo("from statistics, exact" if answer.complete else "from statistics, limits of the result")
+    click.echo("from statistics, exact" if answer.complete else "from statistics, bounds of the result")
     print_table(headings, rows)
     if answer.other_groups:
         click.echo("\nthere may be other groups")

@@ -1,4 +1,4 @@
-"""``lamella register`` and ``lamella external``: files that exist become blocks."""
+"""``lamella register`` and ``lamella external``: existing files become blocks."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ from lamella.snapshot.wire import (
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Register nothing when one file is refused; sends all paths at once.")
-@click.option("--verify", is_flag=True, help="Read every value; do not believe the footers' statistics.")
+@click.option("--strict", is_flag=True, help="Register nothing if any file is refused; sends all paths in one request.")
+@click.option("--verify", is_flag=True, help="Read every value instead of trusting the footers' statistics.")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
     default=200,
     show_default=True,
-    help="So many paths at a time. Each batch is a commit of its own.",
+    help="Paths per request. Each batch is a commit of its own.",
 )
-@click.option("--ignore-path-columns", is_flag=True, help="Folders such as year=2020 are mere names.")
+@click.option("--ignore-path-columns", is_flag=True, help="Do not read columns from folder names such as year=2020.")
 @click.option(
-    "--ignore-other-formats", is_flag=True, help="Also take all Parquet files of a Delta, Iceberg or Hudi table."
+    "--ignore-other-formats", is_flag=True, help="Also register all Parquet files of a Delta, Iceberg or Hudi table."
 )
 @click.option(
-    "--take-replaced", is_flag=True, help="Also take files that were in the table and were replaced or removed since."
+    "--take-replaced",
+    is_flag=True,
+    help="Also register files that were in the table and have been replaced or removed.",
 )
 @with_session(timeout_s=600.0)
 def register(
@@ -56,11 +58,11 @@ def register(
     ignore_other_formats: bool,
     take_replaced: bool,
 ) -> None:
-    """Append Parquet files that exist: files, directories or globs, as the service sees them.
+    """Append existing Parquet files: files, directories or globs, as the service sees them.
 
-    A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the table
-    already are refused, also when their rows were rewritten or deleted since, so it is safe to run the same command
-    again. A folder that is a Delta or Iceberg table is refused: lamella external create follows it.
+    A path without a scheme is made absolute locally. A directory or glob counts as one path. Files that are already in
+    the table are refused, even if their rows were rewritten or deleted since, so it is safe to run the same command
+    again. A folder that is a Delta or Iceberg table is refused: use lamella external create.
 
     Exit status 1: at least one file was refused. The other files are registered, unless --strict is given.
     """
@@ -96,14 +98,15 @@ def register(
 
 
 def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[list[str]]) -> RegisterAnswer:
-    """All batches as one answer; raises :class:`CommandFailure`, which says how far it came."""
+    """Register all batches and return their answers as one; raises :class:`CommandFailure`, which says how many were
+    done."""
     done: list[RegisterAnswer] = []
     refused: list[RefusedFile] = []
     for paths in _shown(batches):
         try:
             answer = send(paths)
         except (BlocksRefused, DuplicateBlock) as error:
-            # One batch of bad files does not stop the others.
+            # A batch of bad files does not stop the others.
             if len(batches) == 1:
                 raise
             refused += [RefusedFile(**entry) for entry in error.details.get("refused", [])]
@@ -128,7 +131,7 @@ def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[lis
 
 
 def _shown(batches: list[list[str]]) -> Iterator[list[str]]:
-    """The batches, under a progress bar when there are several and someone is looking."""
+    """Yield the batches, with a progress bar when there are several and output is watched."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     err = console(stderr=True)
@@ -142,19 +145,19 @@ def _shown(batches: list[list[str]]) -> Iterator[list[str]]:
 
 @click.group()
 def external() -> None:
-    """Tables whose files stay where they are: directories, Delta and Iceberg tables."""
+    """Tables that follow files elsewhere: directories, Delta and Iceberg tables."""
 
 
 @external.command("create")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("kind", type=click.Choice(["directory", "delta", "iceberg"]), metavar="KIND")
 @click.argument("location", required=False, metavar="LOCATION")
-@click.option("--catalog", help="The Iceberg catalog, one that the service knows, instead of a location.")
+@click.option("--catalog", help="An Iceberg catalog configured in the service, instead of a location.")
 @click.option("--table", "source_table", metavar="NAME", help="The table in that catalog.")
 @click.option("--schema-from", metavar="URL", help="Take the columns of a directory from this file.")
 @click.option("--cluster-key", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
-@click.option("--ignore-path-columns", is_flag=True, help="Folders such as day=1 of a directory are mere names.")
-@click.option("--no-refresh", is_flag=True, help="Make the table and leave it without rows.")
+@click.option("--ignore-path-columns", is_flag=True, help="Do not read columns from folder names such as day=1.")
+@click.option("--no-refresh", is_flag=True, help="Make the table without reading its files.")
 @with_session(timeout_s=3600.0)
 def create(
     session: Session,
@@ -168,7 +171,7 @@ def create(
     ignore_path_columns: bool,
     no_refresh: bool,
 ) -> None:
-    """Make a table that follows a source, and fill it.
+    """Make a table that follows a source, and register the source's files.
 
     LOCATION is a folder or glob, the folder of a Delta table, or an Iceberg table's metadata file.
     """
@@ -186,7 +189,7 @@ def create(
         if session.as_json:
             session.emit(made)
         else:
-            click.echo(f"table {table} follows {location or source_table}; refresh it for its rows")
+            click.echo(f"table {table} follows {location or source_table}; refresh it to read its rows")
         return
     try:
         with _bar() as show:
@@ -198,12 +201,12 @@ def create(
 
 @external.command("refresh")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--full", is_flag=True, help="Open every file, also those that look unchanged.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; open no file.")
-@click.option("--strict/--lenient", default=None, help="Change nothing when a file is refused, or leave it out.")
-@click.option("--verify", is_flag=True, help="Read every value; do not believe the footers' statistics.")
-@click.option("--location", metavar="URL", help="The metadata file that an Iceberg table is at by now.")
-@click.option("--allow-empty", is_flag=True, help="A directory without any file is no mistake.")
+@click.option("--full", is_flag=True, help="Open every file, including those that look unchanged.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; open no file.")
+@click.option("--strict/--lenient", default=None, help="When a file is refused: change nothing, or leave the file out.")
+@click.option("--verify", is_flag=True, help="Read every value instead of trusting the footers' statistics.")
+@click.option("--location", metavar="URL", help="The current metadata file of an Iceberg table.")
+@click.option("--allow-empty", is_flag=True, help="Accept a directory without any file.")
 @with_session(timeout_s=3600.0)
 def refresh(
     session: Session,
@@ -252,7 +255,7 @@ def _print_refresh(session: Session, table: str, answer: RefreshTableAnswer) -> 
 
 @contextmanager
 def _bar() -> Iterator[OnProgress | None]:
-    """Without someone looking nothing is asked."""
+    """Yield a callback that moves a progress bar; None when output is not watched, so that no progress is requested."""
     if not is_watched():
         yield None
         return

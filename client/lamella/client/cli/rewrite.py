@@ -1,4 +1,4 @@
-"""``lamella compact``, ``recluster``, ``delete`` and ``update``: jobs that write blocks anew."""
+"""``lamella compact``, ``recluster``, ``delete`` and ``update``: jobs that rewrite blocks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from lamella.snapshot.wire import PlanAnswer
 
 P = ParamSpec("P")
-#: So many tasks of a plan are shown to people; ``--json`` has all.
+#: At most this many tasks of a plan are shown to people; ``--json`` lists all.
 MAX_LISTED = 20
-_TARGETS = "A block has so many rows, or bytes of file, whichever comes first."
+_TARGETS = "Rows or file bytes of a written block, whichever limit is reached first."
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """Where a job runs, as the command line says."""
+    """Where a job runs, from the command line."""
 
     engine: str
     processes: int | None
@@ -38,7 +38,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
     @contextmanager
     def started(self, name: str) -> Iterator[Engine]:
-        """The engine, for as long as the block runs."""
+        """Yield the engine, which is closed when the block ends."""
         if self.is_spark:
             from lamella.client.spark.engine import SparkEngine, job_session
 
@@ -52,7 +52,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
     @property
     def is_spark(self) -> bool:
-        """Whether Spark is to run the tasks."""
+        """Whether Spark runs the tasks."""
         if self.engine != "auto":
             return self.engine == "spark"
         from lamella.client.spark.engine import is_submitted
@@ -63,7 +63,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
 def engine_options(
     timeout_s: float = 600.0,
 ) -> Callable[[Callable[Concatenate[Session, EngineOptions, P], None]], Callable[..., None]]:
-    """Give a command a table, the options that say where it runs, a :class:`Session` and a :class:`EngineOptions`."""
+    """Give a command a table and the options that say where it runs; pass a :class:`Session` and an
+    :class:`EngineOptions`."""
 
     def decorate(function: Callable[Concatenate[Session, EngineOptions, P], None]) -> Callable[..., None]:
         @click.argument("table", metavar="NAMESPACE.TABLE")
@@ -74,14 +75,16 @@ def engine_options(
             show_default=True,
             help="Processes of this machine, or Spark; auto: Spark when spark-submit started this.",
         )
-        @click.option("--processes", type=click.IntRange(min=1), help="Of the local engine; one for each core.")
-        @click.option("--scratch", metavar="URL", help="A folder for rows on their way, which all tasks see.")
+        @click.option(
+            "--processes", type=click.IntRange(min=1), help="Processes of the local engine. Default: one per core."
+        )
+        @click.option("--scratch", metavar="URL", help="A folder for intermediate rows, which all tasks can reach.")
         @click.option(
             "--memory-mib",
             type=click.IntRange(min=1),
             default=256,
             show_default=True,
-            help="Rows that one task holds in memory, in MiB.",
+            help="Memory for rows per task, in MiB.",
         )
         @store_options
         @with_session(timeout_s)
@@ -97,15 +100,15 @@ def engine_options(
 
 
 def _bound_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of compaction and reclustering."""
+    """Add the options of compaction and reclustering."""
     for option in reversed(
         [
-            click.option("--where", metavar="SQL", help="Only blocks that may hold a row of this filter."),
-            click.option("--max-bytes", type=click.IntRange(min=1), help="Rewrite no more than that, file bytes."),
-            click.option("--max-blocks", type=click.IntRange(min=1), help="Rewrite no more blocks than that."),
+            click.option("--where", metavar="SQL", help="Only blocks that may contain a matching row."),
+            click.option("--max-bytes", type=click.IntRange(min=1), help="Maximum file bytes to rewrite."),
+            click.option("--max-blocks", type=click.IntRange(min=1), help="Maximum number of blocks to rewrite."),
             click.option("--target-rows", type=click.IntRange(min=1), help=_TARGETS),
             click.option("--target-bytes", type=click.IntRange(min=1), help=_TARGETS),
-            click.option("--dry-run", is_flag=True, help="Only say what would be done, and what is gained."),
+            click.option("--dry-run", is_flag=True, help="Only show the plan and its predicted gain."),
         ]
     ):
         function = option(function)
@@ -116,33 +119,40 @@ def _bound_options(function: Callable[..., None]) -> Callable[..., None]:
 @_bound_options
 @engine_options()
 def compact(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
-    """Write small blocks together into larger ones, and split the very large.
+    """Merge small blocks into larger ones and split very large ones.
 
-    Exit status 1: some blocks could not be read as they should be, and are left as they were.
+    Exit status 1: some blocks could not be read and were left unchanged.
     """
     _rewrite(session, place, table, "compact", given)
 
 
 @click.command()
 @_bound_options
-@click.option("--target-depth", type=click.IntRange(min=1), help="How many blocks a key value should lie in.")
-@click.option("--min-gain", type=click.FloatRange(min=0), help="What must be gained for each part rewritten.")
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Run so often, or until done.")
+@click.option("--target-depth", type=click.IntRange(min=1), help="Number of blocks that may overlap at a key value.")
+@click.option("--min-gain", type=click.FloatRange(min=0), help="Minimum gain relative to the share that is rewritten.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Maximum number of runs; ends earlier when nothing is left.",
+)
 @engine_options()
 def recluster(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
-    """Bring rows closer to the order of the cluster key, the worst blocks first.
+    """Rewrite blocks in the order of the cluster key, the worst clustered first.
 
-    Exit status 1: some blocks could not be read as they should be, and are left as they were.
+    Exit status 1: some blocks could not be read and were left unchanged.
     """
     _rewrite(session, place, table, "recluster", given)
 
 
 @click.command()
-@click.option("--where", "condition", metavar="SQL", required=True, help="The rows that go.")
-@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps in the filter that have none.")
+@click.option("--where", "condition", metavar="SQL", required=True, help="The rows to delete.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @engine_options()
 def delete(session: Session, place: EngineOptions, /, table: str, condition: str, time_zone: str) -> None:
-    """Delete rows. Blocks whose rows all match go by metadata alone; only blocks that may have some are read."""
+    """Delete rows. Blocks whose rows all match are removed without being read; only blocks that may match partly are
+    read."""
     from lamella.client.jobs.delete import delete_rows
 
     with place.started("delete") as engine, _context(session, place, table, engine, {}, "deleting") as context:
@@ -157,9 +167,11 @@ def delete(session: Session, place: EngineOptions, /, table: str, condition: str
 
 
 @click.command()
-@click.option("--set", "assignments", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value.")
-@click.option("--where", "condition", metavar="SQL", help="The rows that change.")
-@click.option("--all", "every_row", is_flag=True, help="Every row changes.")
+@click.option(
+    "--set", "assignments", multiple=True, required=True, metavar="COLUMN=SQL", help="A column and its new value."
+)
+@click.option("--where", "condition", metavar="SQL", help="The rows to update.")
+@click.option("--all", "every_row", is_flag=True, help="Update every row.")
 @engine_options()
 def update(
     session: Session,
@@ -170,7 +182,7 @@ def update(
     condition: str | None,
     every_row: bool,
 ) -> None:
-    """Change rows, by SQL: those of --where, or --all. Spark computes the values; only blocks that may have matching
+    """Update rows by SQL: those of --where, or --all. Spark computes the values; only blocks that may contain matching
     rows are read."""
     if (condition is None) != every_row:
         raise click.UsageError("give exactly one of --where SQL and --all")
@@ -254,7 +266,7 @@ def _show(done: RewriteResult) -> None:
             f"({size_text(done.bytes_after)}), {done.rows:,} rows, in {done.tasks:,} tasks; snapshot {done.snapshot_id}"
         )
     if done.conflicts:
-        click.echo(f"{done.conflicts:,} tasks were dropped, since others changed their blocks meanwhile")
+        click.echo(f"{done.conflicts:,} tasks were dropped because another writer changed their blocks")
     for failure in done.failures:
         click.echo(f"left: {len(failure.blocks)} blocks, {failure.reason}", err=True)
     if done.remaining_blocks or done.remaining_bytes:

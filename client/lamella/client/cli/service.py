@@ -1,6 +1,6 @@
-"""``lamella serve``, ``lamella config``, ``lamella catalog``: what is done where the service is installed.
+"""``lamella serve``, ``lamella config``, ``lamella catalog``: commands that run the installed service's code.
 
-The service is imported by name: the client may be installed without it.
+The service is imported by name, since the client may be installed without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONFIG = click.option(
     metavar="FILE",
     envvar="LAMELLA_CONFIG",
     show_envvar=True,
-    help="Configuration file in TOML; a variable wins over it, an option over both.",
+    help="Configuration file in TOML; variables override it, options override both.",
 )
 _STATE = (
     click.option("--warehouse", metavar="URL", help="Folder of all tables: a path, file:// or s3://bucket/prefix."),
@@ -45,15 +45,16 @@ _NAMES = ("warehouse", "catalog", "host", "port", "workers", "insecure")
 
 
 class ServiceSettings:
-    """The settings that a command was given by options; the others stand in the environment and in files."""
+    """The settings given as options; others come from the environment and from files."""
 
     def __init__(self, config: str | None, given: dict[str, Any]) -> None:
         self._config = config
         self._given = given
 
     def load(self, **more: Any) -> Any:
-        """The service's ``Configuration``; ``more``: options besides. UsageError with all that is wrong with them."""
-        # By name, since the client never depends on the service: it may be installed without it.
+        """Return the service's ``Configuration``; ``more``: additional options. Raises UsageError with all faults of
+        the settings."""
+        # Imported by name: the client never depends on the service, which may not be installed.
         with needs_extra("service"):
             configuration = import_module("lamella.service.config.sources")
         try:
@@ -65,7 +66,7 @@ class ServiceSettings:
 def with_settings(
     *, server: bool = False
 ) -> Callable[[Callable[Concatenate[ServiceSettings, P], None]], Callable[..., None]]:
-    """Give a command options for settings, those of the server too if asked, and :class:`ServiceSettings`."""
+    """Add options for settings (``server``: the server's too); pass :class:`ServiceSettings`."""
     options = (_CONFIG, *_STATE, *(_SERVER if server else ()))
 
     def decorate(function: Callable[Concatenate[ServiceSettings, P], None]) -> Callable[..., None]:
@@ -73,7 +74,7 @@ def with_settings(
         def command(*args: Any, **kwargs: Any) -> None:
             config = kwargs.pop("config")
             given = {name: kwargs.pop(name, None) for name in _NAMES}
-            # A flag that is not there says nothing.
+            # A flag that is not given sets nothing.
             function(ServiceSettings(config, {**given, "insecure": given["insecure"] or None}), *args, **kwargs)
 
         decorated: Callable[..., None] = command
@@ -86,12 +87,12 @@ def with_settings(
 
 @click.command()
 @with_settings(server=True)
-@click.option("--json", "as_json", is_flag=True, help="Log as JSON also when a person is looking.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines even to a terminal.")
 def serve(settings: ServiceSettings, as_json: bool) -> None:
     """Run the service until it is stopped.
 
-    Every setting can also stand in an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
-    see docs/settings.md. An option wins. Needs lamella[service].
+    Every setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
+    see docs/settings.md. An option overrides both. Needs lamella[service].
     """
     found = settings.load(log_format="json" if as_json else None)
     if found.origins["log_format"].place == "default" and sys.stderr.isatty():
@@ -102,14 +103,14 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
 
 @click.group()
 def config() -> None:
-    """Show and check the settings that `lamella serve` would have here."""
+    """Show and check the settings that `lamella serve` would use."""
 
 
 @config.command()
 @with_settings(server=True)
 @click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
 def show(settings: ServiceSettings, as_json: bool) -> None:
-    """Show every setting in force, and where it comes from. Secrets are hidden.
+    """Show every setting in force and where it comes from. Secrets are hidden.
 
     Exit status 2 when the settings cannot be used.
     """
@@ -123,12 +124,12 @@ def show(settings: ServiceSettings, as_json: bool) -> None:
 
 @config.command()
 @with_settings(server=True)
-@click.option("--connect", is_flag=True, help="Also ask the catalog and the warehouse. Nothing is written there.")
+@click.option("--connect", is_flag=True, help="Also connect to the catalog and the warehouse. Writes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON, and nothing else.")
 def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
-    """Say what is set, and whether the service would start with it.
+    """Check the settings and report whether the service would start.
 
-    Exit status 0: it would; 1: something is in the way; 2: the settings cannot be used at all.
+    Exit status 0: it would; 1: a check failed; 2: the settings cannot be used at all.
     """
     found = settings.load()
     report = import_module("lamella.service.config.check").check_configuration(found, connect=connect)
@@ -143,7 +144,7 @@ def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
 def _print_settings(report: Any) -> None:
     chosen = [each for each in report.settings if not each.is_default]
     print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in chosen])
-    click.echo(f"{len(report.settings) - len(chosen)} others have their defaults")
+    click.echo(f"{len(report.settings) - len(chosen)} other settings have their defaults")
     for finding in report.findings:
         click.echo(f"{finding.severity}: {finding.about}: {finding.message}")
     click.echo("a service would start" if report.is_usable else "a service would not start")
@@ -161,10 +162,10 @@ def catalog() -> None:
 @with_settings()
 @AS_JSON
 def status(settings: ServiceSettings, as_json: bool) -> None:
-    """Say which schema the catalog has, and what is missing. Changes nothing.
+    """Show the catalog's schema revision and pending migrations. Changes nothing.
 
-    Exit status 0: a service of this release can work with it, or would set it up; 1: it has to be migrated, or a newer
-    release was here.
+    Exit status 0: a service of this release can use it or would set it up; 1: it must be migrated, or a newer release
+    wrote it.
     """
     found = settings.load().settings
     state = catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
@@ -178,17 +179,17 @@ def status(settings: ServiceSettings, as_json: bool) -> None:
 
 @catalog.command()
 @with_settings()
-@click.option("--to", metavar="REVISION", help="End at this revision. Default: the newest.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--sql", "as_sql", is_flag=True, help="Only write the SQL of it, for somebody else to run.")
+@click.option("--to", metavar="REVISION", help="Stop at this revision. Default: the newest.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--sql", "as_sql", is_flag=True, help="Write the SQL instead of running it.")
 @AS_JSON
 def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bool, as_json: bool) -> None:
-    """Bring the catalog to the schema of this release, in one transaction.
+    """Migrate the catalog to the schema of this release, in one transaction.
 
-    There is no way back: make an export first.
+    A migration cannot be undone: make an export first.
     """
     if as_sql and as_json:
-        raise click.UsageError("SQL is not JSON: give one of --sql and --json")
+        raise click.UsageError("give at most one of --sql and --json")
     found = settings.load().settings
     database = catalog_administration()
     state = database.look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
@@ -218,8 +219,8 @@ def json_text(value: object) -> str:
 def _print_state(state: Any) -> None:
     if not state.is_known:
         click.echo(
-            f"{state.backend}: schema revision {state.revision or 'none'} is none that this release knows; it knows "
-            f"those up to {state.newest}"
+            f"{state.backend}: schema revision {state.revision or 'none'} is unknown to this release, which knows "
+            f"revisions up to {state.newest}"
         )
     elif state.is_new:
         click.echo(f"{state.backend}: empty; a service sets it up when it starts")

@@ -55,18 +55,18 @@ def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -
     if session.as_json:
         session.emit(made)
     else:
-        click.echo(f"namespace {made.name} is there")
+        click.echo(f"namespace {made.name} is created")
 
 
 @namespaces.command("set")
 @click.argument("name")
 @click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
-@click.option("--remove", metavar="KEY", multiple=True, help="A property that goes away; may be repeated.")
+@click.option("--remove", metavar="KEY", multiple=True, help="A property to remove; may be repeated.")
 @with_session()
 def change_namespace(session: Session, name: str, properties: tuple[str, ...], remove: tuple[str, ...]) -> None:
-    """Set and remove properties of a namespace; others stay as they are.
+    """Set and remove properties of a namespace; other properties do not change.
 
-    `lamella.quota.tables`, `lamella.quota.blocks` and `lamella.quota.bytes` say how much it may have.
+    `lamella.quota.tables`, `lamella.quota.blocks` and `lamella.quota.bytes` set its quotas.
     """
     if not (properties or remove):
         raise click.UsageError("give at least one --property or --remove")
@@ -81,7 +81,7 @@ def change_namespace(session: Session, name: str, properties: tuple[str, ...], r
 @click.argument("name")
 @with_session()
 def namespace_quota(session: Session, name: str) -> None:
-    """Show how much there is in a namespace, and may be."""
+    """Show a namespace's use of its quotas."""
     found = session.lake.namespace_quota(name)
     if session.as_json:
         session.emit(found)
@@ -105,7 +105,7 @@ def drop_namespace(session: Session, name: str) -> None:
     if session.as_json:
         session.emit({})
     else:
-        click.echo(f"namespace {name} is gone")
+        click.echo(f"namespace {name} is dropped")
 
 
 @click.group()
@@ -127,7 +127,7 @@ def list_tables(session: Session, namespace: str) -> None:
 
 @tables.command("create")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--schema-from", metavar="URL", help="A Parquet file whose columns the table gets.")
+@click.option("--schema-from", metavar="URL", help="Take the columns of this Parquet file.")
 @click.option(
     "--schema-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -140,7 +140,7 @@ def list_tables(session: Session, namespace: str) -> None:
     type=click.Choice(["linear", "zorder", "hilbert"]),
     default="linear",
     show_default=True,
-    help="Sorted column by column, or along a curve through all columns of the cluster key.",
+    help="Sort by one column of the cluster key after another, or along a curve through all.",
 )
 @click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
 @with_session()
@@ -154,7 +154,7 @@ def create_table(
     cluster_kind: ClusterKind,
     properties: tuple[str, ...],
 ) -> None:
-    """Make a table, with the columns of a Parquet file, a JSON file or the command line."""
+    """Make a table with the columns of a Parquet file, a JSON file or the command line."""
     if [schema_from is not None, schema_file is not None, bool(columns)].count(True) != 1:
         raise click.UsageError("give the columns by exactly one of --schema-from, --schema-file and --column")
     schema = None if schema_from is not None else _schema(schema_file, columns)
@@ -205,24 +205,26 @@ def show_table(session: Session, table: str) -> None:
 
 @tables.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--purge", is_flag=True, help="For good: it cannot be undropped, and the next vacuum clears up.")
+@click.option(
+    "--purge", is_flag=True, help="Permanently: it cannot be undropped, and the next vacuum deletes its files."
+)
 @with_session()
 def drop_table(session: Session, table: str, purge: bool) -> None:
-    """Drop a table. It can be undropped for a time; registered files stay where they are."""
+    """Drop a table. It can be undropped for a time; registered files are not deleted."""
     session.lake.drop_table(table, purge=purge)
     if session.as_json:
         session.emit({})
     elif purge:
-        click.echo(f"table {table} is gone for good")
+        click.echo(f"table {table} is dropped permanently")
     else:
-        click.echo(f"table {table} is gone; `lamella tables undrop {table}` brings it back")
+        click.echo(f"table {table} is dropped; `lamella tables undrop {table}` restores it")
 
 
 @tables.command("dropped")
 @click.argument("namespace")
 @with_session()
 def dropped_tables(session: Session, namespace: str) -> None:
-    """List the dropped tables of a namespace that can be undropped, the last one first."""
+    """List the dropped tables of a namespace that can be undropped, the last dropped first."""
     found = session.lake.dropped_tables(namespace)
     if session.as_json:
         session.emit(wire.DroppedList(tables=found))
@@ -235,27 +237,30 @@ def dropped_tables(session: Session, namespace: str) -> None:
 
 @tables.command("undrop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--id", "table_id", metavar="ID", help="This dropped table, whatever it was called.")
+@click.option("--id", "table_id", metavar="ID", help="Undrop the table of this id, whatever its name was.")
 @click.option("--as", "as_name", metavar="NAME", help="A new name, when the old one is taken.")
 @with_session()
 def undrop_table(session: Session, table: str, table_id: str | None, as_name: str | None) -> None:
-    """Bring back the table that was last dropped of that name, with its history and tags."""
+    """Restore the table last dropped under that name, with its history and tags."""
     if table_id is not None and as_name is not None:
-        raise click.UsageError("with --id the table gets the name that is given")
+        raise click.UsageError("--as cannot be used with --id: the table gets the name of the argument")
     info = session.lake.undrop_table(table, table_id=table_id, as_name=as_name)
     if session.as_json:
         session.emit(info)
     else:
-        click.echo(f"table {info.namespace}.{info.name} is back, with {info.row_count:,} rows")
+        click.echo(f"table {info.namespace}.{info.name} is restored, with {info.row_count:,} rows")
 
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of snapshots to list."
 )
 @click.option(
-    "--from", "start", metavar="SNAPSHOT", help="Begin with this one, not the current: an id, a tag, or @TIME."
+    "--from",
+    "start",
+    metavar="SNAPSHOT",
+    help="Begin with this snapshot: an id, a tag, or @TIME. Default: the current one.",
 )
 @with_session()
 def snapshots(session: Session, table: str, limit: int, start: str | None) -> None:
@@ -300,7 +305,7 @@ def _schema(file: Path | None, columns: tuple[str, ...]) -> tuple[Column, ...]:
         try:
             return msgspec.json.decode(file.read_bytes(), type=tuple[Column, ...])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InvalidSchema(f"{file} does not hold a list of columns: {error}") from error
+            raise InvalidSchema(f"{file} is not a list of columns: {error}") from error
     made = []
     for text in columns:
         name, colon, kind = text.rpartition(":")
@@ -311,7 +316,7 @@ def _schema(file: Path | None, columns: tuple[str, ...]) -> tuple[Column, ...]:
 
 
 def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, ...]]:
-    """Columns as lines of a table: id, name, type, whether there may be nulls, default; fields are indented."""
+    """Return rows for columns: id, name, type, nullability, default; fields of structs are indented."""
     rows: list[tuple[object, ...]] = []
     for column in columns:
         rows.append(
@@ -331,7 +336,7 @@ def _properties(properties: dict[str, str]) -> str:
 
 @click.group()
 def schema() -> None:
-    """Show and change the columns of a table. No file is written again."""
+    """Show and change the columns of a table. Rewrites no files."""
 
 
 def _base(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -342,7 +347,7 @@ def _base(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @schema.command("show")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--history", is_flag=True, help="The earlier schemas too.")
+@click.option("--history", is_flag=True, help="Also show earlier schemas.")
 @with_session()
 def show(session: Session, table: str, history: bool) -> None:
     """Show the columns of a table."""
@@ -358,11 +363,11 @@ def show(session: Session, table: str, history: bool) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("name")
 @click.argument("type", metavar="TYPE")
-@click.option("--default", metavar="VALUE", help="What rows hold that were written without the column.")
+@click.option("--default", metavar="VALUE", help="The value for rows written without the column.")
 @click.option("--required", is_flag=True, help="No nulls; needs a default.")
 @click.option("--parent", metavar="COLUMN", help="The struct that gets the column as a field.")
-@click.option("--first", is_flag=True, help="Before all others.")
-@click.option("--after", metavar="COLUMN", help="Behind this one. Otherwise it stands last.")
+@click.option("--first", is_flag=True, help="Put it before all others.")
+@click.option("--after", metavar="COLUMN", help="Put it after this column. Default: last.")
 @click.option("--doc", metavar="TEXT", help="A comment.")
 @_base
 @with_session()
@@ -379,7 +384,7 @@ def add(
     doc: str | None,
     base: int | None,
 ) -> None:
-    """Add a column, or a field of a struct. Rows that are there hold null, or the default."""
+    """Add a column, or a field of a struct. Existing rows get null, or the default."""
     change = AddColumn(
         name=name,
         type=type,
@@ -421,15 +426,15 @@ def rename(session: Session, table: str, column: str, name: str, base: int | Non
 @_base
 @with_session()
 def widen(session: Session, table: str, column: str, type: str, base: int | None) -> None:
-    """Give a column a type that holds every value of the old one."""
+    """Widen a column's type to one that can represent every value of the old one."""
     _change(session, table, WidenColumn(column=column, type=type), base)
 
 
 @schema.command("move")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("column")
-@click.option("--first", is_flag=True, help="Before all others.")
-@click.option("--after", metavar="COLUMN", help="Behind this one.")
+@click.option("--first", is_flag=True, help="Put it before all others.")
+@click.option("--after", metavar="COLUMN", help="Put it after this column.")
 @_base
 @with_session()
 def move(session: Session, table: str, column: str, first: bool, after: str | None, base: int | None) -> None:
@@ -445,7 +450,7 @@ def move(session: Session, table: str, column: str, first: bool, after: str | No
 @_base
 @with_session()
 def nullable(session: Session, table: str, column: str, base: int | None) -> None:
-    """Let a required column hold nulls."""
+    """Let a required column contain nulls."""
     _change(session, table, SetNullable(column=column, nullable=True), base)
 
 
@@ -456,7 +461,7 @@ def nullable(session: Session, table: str, column: str, base: int | None) -> Non
 @_base
 @with_session()
 def doc(session: Session, table: str, column: str, text: str | None, base: int | None) -> None:
-    """Set the comment of a column; without a text, take it away."""
+    """Set the comment of a column; without a text, remove it."""
     _change(session, table, SetDoc(column=column, doc=text), base)
 
 

@@ -1,4 +1,4 @@
-"""``lamella audit``, ``lamella prune-rates``, ``lamella feedback``: how a service is used."""
+"""``lamella audit``, ``lamella prune-rates``, ``lamella feedback``: usage of a service."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate
 @click.command("audit")
 @click.argument("table", metavar="NAMESPACE.TABLE", required=False)
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of changes to list."
 )
 @with_session()
 def audit(session: Session, table: str | None, limit: int) -> None:
-    """Show the changes that were asked for, newest first, also those that were refused."""
+    """Show requested changes, newest first, including refused ones."""
     found = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
     if session.as_json:
         session.emit(AuditList(entries=found))
@@ -47,11 +47,11 @@ def audit(session: Session, table: str | None, limit: int) -> None:
     type=click.IntRange(min=1),
     default=86_400,
     show_default=True,
-    help="Prunes of the last so many seconds.",
+    help="Include prunes of the last N seconds.",
 )
 @with_session()
 def prune_rates(session: Session, table: str, since_s: int) -> None:
-    """Show how much the prunes of a table skipped, of all clients."""
+    """Show how much the prunes of a table skipped, for all clients."""
     found = session.lake.table(table).prune_rates(since_s)
     if session.as_json:
         session.emit(found)
@@ -75,19 +75,19 @@ def _line(begin: str, rate: PruneRate) -> tuple[str, str, str, str, str]:
 
 @click.group()
 def feedback() -> None:
-    """What readers reported of blocks without a matching row."""
+    """Blocks that readers reported to contain no matching row."""
 
 
 @feedback.command("show")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def show_feedback(session: Session, table: str) -> None:
-    """Say how much is remembered for a table."""
+    """Show how much feedback is stored for a table."""
     found = session.lake.table(table).feedback()
     if session.as_json:
         session.emit(found)
         return
-    state = "is used" if found.enabled else "is not used: the service or the table has it off"
+    state = "is used" if found.enabled else "is not used: it is disabled for the service or the table"
     click.echo(
         f"{table}: {found.facts:,} of {found.max_facts:,} facts about {found.filters:,} filters, "
         f"{size_text(found.size_bytes)} of {size_text(found.max_bytes)}; feedback {state}"
@@ -98,9 +98,9 @@ def show_feedback(session: Session, table: str) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @with_session()
 def clear_feedback(session: Session, table: str) -> None:
-    """Forget all that was reported of a table."""
+    """Delete all feedback for a table."""
     count = session.lake.table(table).clear_feedback()
     if session.as_json:
         session.emit(FeedbackCleared(facts=count))
     else:
-        click.echo(f"{table}: {count:,} facts forgotten")
+        click.echo(f"{table}: {count:,} facts deleted")

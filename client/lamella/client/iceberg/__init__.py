@@ -1,1 +1,1 @@
-"""Export of tables as Iceberg: the job and its command. It can be taken out."""
+"""Export of tables as Iceberg: the job and its command. No other package depends on it."""

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @click.group()
 def export() -> None:
-    """Tables in other systems' terms, without a copy of their data."""
+    """Write a table's metadata in other formats, without copying data."""
 
 
 @export.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--snapshot", metavar="ID", help="A snapshot of the history, or a tag; the current one unless said.")
-@click.option("--location", metavar="URL", help="The folder of the export; unless said, one in the table's own.")
+@click.option("--snapshot", metavar="ID", help="The snapshot to export: an id or a tag. Default: the current one.")
+@click.option("--location", metavar="URL", help="The folder of the export. Default: one in the table's own folder.")
 @click.option("--columns", metavar="A,B,...", help="Export statistics of these columns, not of the first hundred.")
-@click.option("--hold", metavar="TAG", help="The tag that keeps the exported snapshot from expiring.")
-@click.option("--no-hold", is_flag=True, help="Let it expire as any other, with files that the export names.")
-@click.option("--trust-files", is_flag=True, help="Do not open registered files to see how they number columns.")
+@click.option("--hold", metavar="TAG", help="The tag that protects the exported snapshot from expiry.")
+@click.option("--no-hold", is_flag=True, help="Set no tag: the snapshot may expire, with files that the export names.")
+@click.option("--trust-files", is_flag=True, help="Do not open registered files to check their column numbering.")
 @store_options
 @with_session(timeout_s=600.0)
 def iceberg(
@@ -42,7 +42,7 @@ def iceberg(
     no_hold: bool,
     trust_files: bool,
 ) -> None:
-    """Write Iceberg metadata for a snapshot of a table, for engines that plan by themselves."""
+    """Write Iceberg metadata for a snapshot of a table, for engines that plan from Iceberg metadata."""
     if hold is not None and no_hold:
         raise click.UsageError("give at most one of --hold and --no-hold")
     with needs_extra("iceberg"):
@@ -78,9 +78,9 @@ def _show(done: ExportResult) -> None:
         return
     click.echo(
         f"snapshot {done.snapshot_id} ({done.files:,} files, {done.rows:,} rows) is Iceberg's {done.number}: "
-        f"{done.manifests_written:,} manifests written, {done.manifests_reused:,} there already, "
+        f"{done.manifests_written:,} manifests written, {done.manifests_reused:,} reused, "
         f"{size_text(done.size_bytes)}"
     )
     if done.forgotten:
-        click.echo(f"{done.forgotten:,} snapshots that have left the table's history are no longer named")
+        click.echo(f"{done.forgotten:,} snapshots that expired from the table's history were removed")
     click.echo(done.metadata_location)

@@ -1,8 +1,8 @@
-"""Export of a table as Iceberg: metadata for engines that plan by themselves. No data is copied.
+"""Export of a table as Iceberg: metadata for engines that plan from Iceberg metadata. Copies no data.
 
-Segments never change, so each has one manifest for good: an export writes those that are not there yet, then the list
-of the snapshot's manifests, and at last the metadata file that names it. A file is only ever created, so an export that
-ends in between, or two at once, leave what was there before; the next one takes up what it finds.
+Segments never change, so each segment needs one manifest only: an export writes the missing manifests, then the
+snapshot's manifest list, and finally the metadata file that names it. Files are created and never overwritten, so an
+interrupted or concurrent export leaves the previous one intact; the next export reuses the files it finds.
 """
 
 from __future__ import annotations
@@ -52,25 +52,26 @@ from lamella.snapshot.storage import ReplacingStore, TableLayout, normal
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import SnapshotInfo
 
-#: The tag that keeps an exported snapshot from expiring, unless another is named.
+#: The tag that protects an exported snapshot from expiry, unless another is named.
 HOLD: Final = "iceberg-export"
-#: Columns, from the first, of which a block's statistics are exported unless others are named: as Iceberg's writers do.
+#: Block statistics are exported for this many leading columns unless others are named, as Iceberg's writers do.
 MAX_COLUMNS: Final = 100
 _CACHE_BYTES: Final = 64 << 20
 _FOOTER_THREADS: Final = 16
-#: How often an export begins anew because another one was faster.
+#: How many times an export starts again because another export finished first.
 _TRIES: Final = 8
-#: Changes when manifests are written in another way, so that those of older releases are not taken for them.
+#: Part of manifest names. Changes when manifests are written differently, so that those of older releases are not
+#: reused.
 _REVISION: Final = "1"
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is exported, and where to.
+    """What to export, and where to.
 
-    ``snapshot``: an id or a tag; None: the current one. ``location``: the folder; None: one in the table's own.
-    ``columns``: of which statistics are given; None: of the first :data:`MAX_COLUMNS`. ``hold``: the tag that keeps
-    the snapshot from expiring; None: :data:`HOLD`, with the folder's mark where that is elsewhere. ``no_hold``: none
-    does. ``trust_files``: registered files are not opened to see whether Iceberg's readers read them as they should.
+    ``snapshot``: an id or a tag; None: the current one. ``location``: the folder; None: one in the table's own folder.
+    ``columns``: whose statistics are exported; None: the first :data:`MAX_COLUMNS`. ``hold``: the tag that protects the
+    snapshot from expiry; None: :data:`HOLD`, with a suffix for a folder elsewhere. ``no_hold``: set no tag.
+    ``trust_files``: do not open registered files to check that Iceberg's readers map their columns correctly.
     """
 
     snapshot: str | None = None
@@ -82,11 +83,11 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export did.
+    """The outcome of an export.
 
-    ``is_changed``: False: everything stood there already, and nothing was written. ``number``: the snapshot's id in
-    Iceberg. ``snapshots``: how many the metadata names; ``forgotten``: how many of before it names no more, since they
-    have left the table's history. ``size_bytes``: of all that was written.
+    ``is_changed``: False when the export was up to date and nothing was written. ``number``: the snapshot's id in
+    Iceberg. ``snapshots``: how many snapshots the metadata names; ``forgotten``: how many were removed because they
+    expired from the table's history. ``size_bytes``: of all files written.
     """
 
     snapshot_id: str
@@ -113,23 +114,23 @@ def export_iceberg(
     on_progress: OnProgress | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> ExportResult:
-    """Export a snapshot of ``namespace.table``; ``store`` has its manifests, its files and the folder of the export.
+    """Export a snapshot of ``namespace.table``; ``store`` reads its manifests and files and writes the export.
 
     Raises:
-        TableNotFound, SnapshotNotFound, SnapshotExpired: the table or snapshot.
-        UnknownColumn: of the columns whose statistics are asked for.
+        TableNotFound, SnapshotNotFound, SnapshotExpired: no such table or snapshot.
+        UnknownColumn: one of the columns whose statistics are requested.
         NotExpressible: a column or file that Iceberg's readers would not read as Lamella does.
-        InvalidRequest: a location in the warehouse that is not the table's own folder for this, or with another table.
-        Conflict: other exports were faster again and again.
-        JobCancelled: ``cancelled`` said so.
-        ManifestError, StoreError: what is to be read cannot be; the export of before stays.
+        InvalidRequest: the location is in the warehouse but not the table's own folder, or contains another table.
+        Conflict: other exports finished first, repeatedly.
+        JobCancelled: ``cancelled`` returned true.
+        ManifestError, StoreError: an object cannot be read; the previous export stays.
     """
     options = options if options is not None else ExportOptions()
     table = lake.table(name)
     own = table.info().location
     snapshot_id = next(table.snapshots(snapshot_id=options.snapshot, page_size=1)).snapshot_id
     with SnapshotLease(table, snapshot_id=snapshot_id, owner="export as Iceberg"):
-        # Listed while the snapshot is held, so that it is among them.
+        # Listed while the lease protects the snapshot, so that it is among them.
         history = list(table.snapshots())
         export = _Export(store, table.snapshot(snapshot_id), history, own, options, on_progress, cancelled)
         done = export.run()
@@ -158,7 +159,7 @@ class _Export:
         self._folder = ExportFolder(store, _root(own, options.location))
         self._columns = _ids(snapshot.schema, options.columns)
         said = "first" if self._columns is None else ",".join(map(str, sorted(self._columns)))
-        if options.trust_files:  # manifests of files that nobody looked at are for such exports alone
+        if options.trust_files:  # manifests of unchecked files are used by such exports only
             said += ":trusted"
         number = self._alive[snapshot.snapshot_id].number
         if not number:
