@@ -5,8 +5,8 @@
     keys = (row.customer for row in small_side)
     pruned = lake.table("shop.orders").prune(join=join_keys(info.schema, "customer", keys))
 
-Few keys are sent as they are. More are sent as the ranges between their widest gaps, with a bloom filter beside them
-that rules out blocks of few distinct keys. Null keys join nothing and are dropped.
+Few keys are sent as a list. More keys are sent as the ranges between their widest gaps, with a bloom filter that also
+prunes blocks with few distinct keys. Null keys match nothing and are dropped.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.wire import JoinKeys
 
-#: Up to so many distinct keys are sent as they are.
+#: Maximum number of distinct keys sent as a list.
 MAX_VALUES: Final = 10_000
-#: So many ranges stand for more.
+#: Number of ranges that replace more keys.
 MAX_RANGES: Final = 1_000
-#: No filter is made that is larger than this: base64 makes a third more of it, and the service limits bodies.
+#: Maximum size of a bloom filter: base64 adds a third, and the service limits request bodies.
 MAX_BLOOM_BYTES: Final = 8 << 20
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -51,13 +51,14 @@ def join_keys(
     max_ranges: int = MAX_RANGES,
     false_positives: float = 0.01,
 ) -> JoinKeys:
-    """The keys of the other side of a join on ``column``.
+    """Return the keys of the other side of a join on ``column``.
 
-    ``keys``: Python values as a DataFrame gives them: numbers, text, bytes, ``Decimal``, ``date``, ``datetime`` (aware
-    for ``timestamp``, naive for ``timestamp_ntz``), ``UUID``; None is skipped. Text compares by its bytes.
+    ``keys``: Python values as a DataFrame has them: numbers, text, bytes, ``Decimal``, ``date``, ``datetime`` (aware
+    for ``timestamp``, naive for ``timestamp_ntz``), ``UUID``; None is skipped. Text is compared by its bytes.
 
     Raises:
-        UnknownColumn: no such column; InvalidRequest: a nested one, or a key that is no value of its type.
+        UnknownColumn: no such column.
+        InvalidRequest: a nested column, or a key that is not a value of the column's type.
     """
     leaf = schema.leaf(column)
     literals = [_literal(leaf, key) for key in set(keys) if key is not None]
@@ -90,7 +91,7 @@ def _literal(leaf: Leaf, key: Any) -> Literal:
         key = key.item()
     literal = _typed(dtype, key)
     if literal is None:
-        raise InvalidRequest(f"{key!r} is no key of a column of type {dtype}", column=leaf.name)
+        raise InvalidRequest(f"{key!r} is not a value of type {dtype}", column=leaf.name)
     return literal
 
 
@@ -121,7 +122,8 @@ def _typed(dtype: DataType, key: Any) -> Literal | None:
 
 
 def _in_order(schema: Schema, leaf: Leaf, literals: Sequence[Literal]) -> tuple[Any, ...]:
-    """The keys as values of the column's order, ascending and distinct; those that it cannot hold are left out."""
+    """Return the keys as distinct ascending values of the column's order; values outside the column's type are left
+    out."""
     bound = bind(In(Ref(leaf.name), tuple(literals)), schema)
     if not isinstance(bound, Membership):
         raise InvalidRequest(f"keys of a column of type {leaf.dtype} have no ranges", column=leaf.name)
@@ -129,7 +131,7 @@ def _in_order(schema: Schema, leaf: Leaf, literals: Sequence[Literal]) -> tuple[
 
 
 def _of_order(leaf: Leaf, value: Any) -> Literal:
-    """A value of the column's order as a literal again."""
+    """Return a value of the column's order as a literal."""
     literal = literal_of(leaf.dtype, value)
     if literal is None:
         raise InvalidRequest(f"keys of a column of type {leaf.dtype} have no ranges", column=leaf.name)
@@ -137,7 +139,7 @@ def _of_order(leaf: Leaf, value: Any) -> Literal:
 
 
 def _widest_gaps(dtype: DataType, values: Sequence[Any], ranges: int) -> list[int]:
-    """Where to cut ascending values so that the gaps left out are the widest."""
+    """Return where to cut ascending values so that the widest gaps fall between the ranges."""
     wanted = min(ranges, len(values)) - 1
     if wanted < 1:
         return []
@@ -147,7 +149,7 @@ def _widest_gaps(dtype: DataType, values: Sequence[Any], ranges: int) -> list[in
 
 
 def _place(dtype: DataType, value: Any) -> Any:
-    """A number that grows with the value, to measure gaps by."""
+    """Return a number that grows with the value, to measure gaps."""
     if isinstance(value, bytes):
         return int.from_bytes(value[:16].ljust(16, b"\0"), "big")
     if dtype.is_float:

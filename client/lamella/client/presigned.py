@@ -1,7 +1,7 @@
-"""Reading blocks by signed URLs: with the service's permission, and without credentials for the store.
+"""Reading blocks by signed URLs: with the service's permission, without credentials for the store.
 
-The service signs a URL for each block that may be read (``docs/data-access.md``). They hold for some minutes; one that
-is refused is requested again, together with those that will be needed next.
+The service signs a URL for each block that may be read (``docs/data-access.md``). URLs are valid for some minutes; a
+refused one is requested again, together with those needed next.
 """
 
 from __future__ import annotations
@@ -54,17 +54,18 @@ if TYPE_CHECKING:
     from lamella.snapshot.manifest import Snapshot
 
 
-#: Looks up blocks of a snapshot (None: the current one) by their locations, with URLs.
+#: Looks up blocks of a snapshot (None: the current one) by location, with URLs.
 UrlSource = Callable[[Sequence[str], str | None], BlocksAnswer]
 
-#: Blocks that one request asks URLs for: the one that is needed, and those behind it.
+#: Blocks per request for URLs: the one that is needed and those after it.
 AT_ONCE: Final = 1_000
-#: URLs that are held, of some 500 bytes each.
+#: Maximum number of cached URLs, of about 500 bytes each.
 _MAX_HELD: Final = 10_000
 
 
 class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL, and the file that it must lead to. ``content_id`` None: not known. ``turn``: grows with each request."""
+    """A URL and the file that it must return. ``content_id`` None: unknown. ``turn``: the number of the request that
+    returned it."""
 
     url: str
     size_bytes: int
@@ -76,9 +77,9 @@ class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockUrls:
-    """Safe to share between threads: while one asks, the others wait for what it gets.
+    """A cache of signed URLs. Safe to share between threads: while one thread requests URLs, the others wait for them.
 
-    When a URL ends is not reckoned here, since clocks differ: who is refused one says so.
+    Expiry times are not computed here, since clocks differ: a store's refusal shows that a URL has expired.
     """
 
     def __init__(self, ask: UrlSource) -> None:
@@ -91,39 +92,39 @@ class BlockUrls:
         self._turn = 0
 
     def begin(self, snapshot_id: str, locations: Sequence[str]) -> None:
-        """Which blocks will be read, about in this order."""
+        """Set the blocks that will be read, approximately in order."""
         with self._lock:
             self._snapshot_id = snapshot_id
             self._order = locations
             self._places = {location: place for place, location in enumerate(locations)}
 
     def learn(self, locations: Sequence[str], sizes_bytes: Sequence[int], urls: Sequence[str]) -> None:
-        """Take over URLs that came another way."""
+        """Add URLs that are already known."""
         with self._lock:
             self._turn += 1
             for location, size_bytes, url in zip(locations, sizes_bytes, urls, strict=True):
                 self._hold(location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn))
 
     def of(self, location: str) -> SignedBlock:
-        """A block's URL.
+        """Return a block's URL.
 
         Raises:
-            ObjectNotFound: it is no block of the snapshot.
-            LamellaError: what the service answered.
+            ObjectNotFound: the location is not a block of the snapshot.
+            LamellaError: the service's error.
         """
         with self._lock:
             return self._held.get(location) or self._asked(location, older_than=0)
 
     def renewed(self, location: str, refused: SignedBlock) -> SignedBlock:
-        """Another URL than the one that was refused; raises as :meth:`of`."""
+        """Return another URL than the refused one; raises as :meth:`of`."""
         with self._lock:
             held = self._held.get(location)
             if held is not None and held.turn > refused.turn:
-                return held  # another thread was refused one of these before
+                return held  # another thread has renewed it already
             return self._asked(location, older_than=refused.turn + 1)
 
     def _asked(self, location: str, *, older_than: int) -> SignedBlock:
-        """Ask for this one and for those behind it that are not here, or came with an earlier request."""
+        """Request URLs for this block and for later blocks without one, or with one of an earlier request."""
         place = self._places.get(location)
         following = (location,) if place is None else self._order[place : place + AT_ONCE]
         wanted = [each for each in following if (held := self._held.get(each)) is None or held.turn < older_than]
@@ -149,7 +150,7 @@ class BlockUrls:
 
 
 def url_source(lake: CallRunner, name: TableName) -> UrlSource:
-    """Asks a table of a service."""
+    """Return a function that requests URLs from a table of a service."""
 
     def ask(locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
         return join_answers([lake.run(call) for call in blocks_calls(name, locations, snapshot_id, sign_urls=True)])
@@ -158,17 +159,17 @@ def url_source(lake: CallRunner, name: TableName) -> UrlSource:
 
 
 _RANGE: Final = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
-#: What stores answer to a URL that has expired, or was signed with credentials that have.
+#: Status codes with which stores answer an expired URL, or one signed with expired credentials.
 _REFUSED_STATUSES: Final = frozenset({400, 401, 403})
-#: "Not now": what a client tries again.
+#: Status codes to retry.
 _LATER: Final = frozenset({429, 500, 502, 503, 504})
 _IDLE: Final = 32
 
 
 class UrlStore:
-    """A :class:`~lamella.snapshot.storage.Store` for reading; threads may share it.
+    """A read-only :class:`~lamella.snapshot.storage.Store`; threads may share it.
 
-    Nothing is taken from the environment: no credentials, no proxy. A URL stands in no error.
+    Ignores the environment: no credentials, no proxy. Errors never contain a URL.
     """
 
     def __init__(
@@ -190,28 +191,28 @@ class UrlStore:
         weakref.finalize(self, _close, self._transports)
 
     def read(self, location: str) -> bytes:
-        """All bytes of a block."""
+        """Return all bytes of a block."""
         return self._get(location, None).body
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes of a block."""
+        """Return some bytes of a block."""
         if length <= 0:
             return b""
         response = self._get(location, (start, length))
-        if response.status == 200:  # a server that knows no ranges
+        if response.status == 200:  # the server ignores range requests
             return response.body[start : start + length]
         if response.status == 416:
             return b""
         first, _ = _range(location, response)
         if first != start or len(response.body) > length:
-            raise StoreError(f"{location}: the store answered with other bytes than were asked for", location=location)
+            raise StoreError(f"{location}: the store returned other bytes than requested", location=location)
         return response.body
 
     def stat(self, location: str) -> ObjectStat:
-        """Size and etag, from the answer to a request for the first byte.
+        """Return the size and etag, from a request for the first byte.
 
         Raises:
-            BlockReplaced: the file is not the one that the service knows.
+            BlockReplaced: the file is not the one that the service registered.
         """
         response = self._get(location, (0, 1))
         size_bytes = len(response.body) if response.status == 200 else _range(location, response)[1]
@@ -223,27 +224,27 @@ class UrlStore:
         return found
 
     def put(self, location: str, data: bytes) -> ObjectStat:  # noqa: ARG002  # the port's signature
-        """Nothing can be written."""
+        """Raise StoreError: the store is read-only."""
         _read_only(location)
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:  # noqa: ARG002  # as above
-        """Nothing can be listed."""
+        """Raise StoreError: nothing can be listed."""
         _read_only(url)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:  # noqa: ARG002  # as above
-        """Nothing can be listed."""
+        """Raise StoreError: nothing can be listed."""
         _read_only(prefix)
 
     def delete(self, location: str) -> None:
-        """Nothing can be deleted."""
+        """Raise StoreError: the store is read-only."""
         _read_only(location)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Nothing can be deleted."""
+        """Raise StoreError: the store is read-only."""
         _read_only(next(iter(locations), ""))
 
     def _get(self, location: str, span: tuple[int, int] | None) -> HttpResponse:
-        """The answer to a GET; an expired URL is renewed, a busy store asked again."""
+        """Return the response to a GET; renews an expired URL and retries a busy store."""
         block = self._urls.of(location)
         is_new = False
         failed = 0
@@ -292,7 +293,7 @@ class UrlStore:
 
 
 def _range(location: str, response: HttpResponse) -> tuple[int, int]:
-    """Where the bytes of an answer begin, and how many the object has."""
+    """Return where the bytes of a response begin, and the size of the object."""
     found = _RANGE.fullmatch(response.headers.get("content-range", ""))
     if found is None:
         raise StoreError(f"{location}: the store does not say which bytes it sent", location=location)
@@ -300,7 +301,7 @@ def _range(location: str, response: HttpResponse) -> tuple[int, int]:
 
 
 def _read_only(location: str) -> NoReturn:
-    raise StoreError("signed URLs are for reading blocks; nothing else can be done with them", location=location)
+    raise StoreError("signed URLs can only read blocks", location=location)
 
 
 def _close(transports: dict[str, Transport]) -> None:
@@ -308,15 +309,15 @@ def _close(transports: dict[str, Transport]) -> None:
         transport.close()
 
 
-# Blocks that other processes read by signed URLs, without credentials for the store: workers of Spark, Dask, Ray.
+# Signed URLs for other processes without credentials for the store: workers of Spark, Dask, Ray.
 #
-# Whoever plans has them signed, so a worker needs nothing but its part. URLs end after a while; a worker that meets
-# such a one asks the service for others, and shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names in its
-# own environment if that names the same service. Keys of the process that plans never leave it.
+# The planning process has the blocks signed, so a worker needs nothing but its part. URLs expire; a worker whose URL
+# expired requests new ones from the service, with the token of ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` in its own
+# environment if that environment names the same service. Keys of the planning process never leave it.
 
 
 class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs of some blocks and what they lead to, and whom to ask for others."""
+    """URLs and metadata of some blocks, and the service that renews them."""
 
     service_url: str
     table: str
@@ -328,12 +329,12 @@ class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
         return f"SignedBlocks({len(self.urls)} urls, table={self.table!r})"
 
     def part(self, start: int, count: int) -> SignedBlocks:
-        """Some of them."""
+        """Return a part of the blocks."""
         end = start + count
         return msgspec.structs.replace(self, urls=self.urls[start:end], sizes=self.sizes[start:end])
 
     def store(self, locations: Sequence[str]) -> UrlStore:
-        """What reads them, in the worker."""
+        """Return the store that a worker reads these blocks with."""
         urls = BlockUrls(self._ask)
         urls.begin(self.snapshot_id, locations)
         urls.learn(locations, self.sizes, self.urls)
@@ -349,20 +350,20 @@ class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
         except (Unauthenticated, PermissionDenied, TableNotFound) as error:
             raise LamellaError(
                 f"signed URLs have expired, and this worker may not ask {self.service_url} for others"
-                f" ({error.message}): plan anew, let URLs hold longer (signed_url_s of the service), or set"
+                f" ({error.message}): plan again, make URLs valid for longer (signed_url_s of the service), or set"
                 " LAMELLA_URL and LAMELLA_TOKEN_FILE in the environment of the workers"
             ) from error
 
 
-#: The most blocks of a page: those behind the first page need no URLs yet.
+#: Blocks per page: later pages need no URLs yet.
 _REST: Final = 1_000_000
 
 
 class SignedPlanner:
-    """Plans as the table does, and tells ``urls`` what will be read.
+    """Plans through the table, and tells ``urls`` which blocks will be read.
 
-    The URLs of the first blocks come with the plan; the others are asked for when it is their turn, so that none of
-    them has expired by then.
+    The URLs of the first blocks come with the plan; the others are requested when they are needed, so that they have
+    not expired by then.
     """
 
     def __init__(self, table: Planner, lake: CallRunner, name: TableName, urls: BlockUrls) -> None:
@@ -383,7 +384,7 @@ class SignedPlanner:
         limit: int | None,
         order_by: Sequence[wire.OrderBy],
     ) -> wire.PruneAnswer:
-        """The blocks that may hold matching rows."""
+        """Return the blocks that may contain matching rows."""
         behind = Stages(limit=limit, order_by=tuple(order_by), page_size=AT_ONCE, sign_urls=True)
         call = prune_call(
             self._name,
@@ -424,7 +425,7 @@ class SignedPlanner:
         time_zone: str,
         case_sensitive: bool,
     ) -> wire.AggregateAnswer:
-        """As the table says."""
+        """See the table."""
         return self._table.aggregate(
             aggregates,
             filter,
@@ -435,9 +436,9 @@ class SignedPlanner:
         )
 
     def info(self) -> wire.TableInfo:
-        """As the table says."""
+        """See the table."""
         return self._table.info()
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
-        """As the table says."""
+        """See the table."""
         return self._table.snapshot(snapshot_id)

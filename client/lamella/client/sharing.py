@@ -1,4 +1,4 @@
-"""Profiles of Delta Sharing: the file with which a recipient's tools find the service and show a key."""
+"""Delta Sharing profiles: the file with which a recipient's tools find the service and authenticate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ share_profile_option = click.option(
     "service_url",
     metavar="URL",
     callback=lambda _context, _parameter, url: _checked(url),
-    help="Write a Delta Sharing profile with the text in it, for recipients who reach the service at this URL.",
+    help="Write a Delta Sharing profile that contains the key, for recipients who reach the service at this URL.",
 )
 
 
 def profile_text(service_url: str, made: NewKey) -> str:
-    """The profile of a recipient with this key."""
+    """Return the profile of a recipient with this key."""
     profile = {
         "shareCredentialsVersion": 1,
         "endpoint": f"{service_url.rstrip('/')}/delta-sharing",

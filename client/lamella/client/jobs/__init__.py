@@ -1,1 +1,1 @@
-"""Jobs: what they do, and the worker that has them done in processes of their own."""
+"""Maintenance jobs, and the worker that runs them in processes of their own."""

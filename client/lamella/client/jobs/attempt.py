@@ -1,8 +1,8 @@
-"""One attempt at a job: its program runs, and the service is told its progress and its outcome.
+"""One attempt at a job: runs the program and reports its progress and outcome to the service.
 
-Until when the job is this worker's is counted from before each heartbeat was sent, by a clock that only goes forward,
-so a worker never believes longer than the service that it has a job. When that time is over the program is killed at
-once: another worker may run the job.
+The lease is counted from before each heartbeat was sent, on a clock that never goes backwards, so a worker never
+believes in its lease for longer than the service does. When the lease runs out the program is killed at once: another
+worker may run the job.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ from lamella.snapshot.wire import ClaimAnswer, FinishJob, Heartbeat, JobError, J
 
 
 def lease_seconds() -> float:
-    """Seconds that never go backwards, and where the system can tell also pass while it sleeps.
+    """Return seconds of a clock that never goes backwards and, where the system supports it, also runs while it sleeps.
 
-    A machine that was suspended must not think that its leases did not age; on Linux ``time.monotonic`` stands still
-    meanwhile.
+    Leases must age while a machine is suspended; on Linux ``time.monotonic`` stands still then.
     """
     clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class WorkerLog:
-    """Writes to standard error unless told otherwise. Safe to share between threads."""
+    """Writes log lines, to standard error by default. Safe to share between threads."""
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool = True) -> None:
         self._stream = stream if stream is not None else sys.stderr
@@ -53,7 +52,7 @@ class WorkerLog:
         self._lock = threading.Lock()
 
     def write(self, event: str, level: LogLevel = "info", **fields: Any) -> None:
-        """One line: what happened, and members that say to what."""
+        """Write one line: an event, and fields that describe it."""
         time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         given = {name: value for name, value in fields.items() if value is not None}
         if self._as_json:
@@ -69,21 +68,22 @@ T = TypeVar("T")
 
 
 class BackgroundTask(Generic[T]):
-    """Does one thing at a time in a thread of its own, until the block ends; what is under way then is left to end."""
+    """Runs one call at a time in a thread of its own. At the end of the ``with`` block a running call is left to
+    finish."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1)
         self._under_way: Future[T] | None = None
 
     def begin(self, work: Callable[[], T]) -> bool:
-        """Begin, unless something is under way."""
+        """Start ``work`` and return true; return false if a call is already running."""
         if self._under_way is not None:
             return False
         self._under_way = self._threads.submit(work)
         return True
 
     def result(self) -> T | None:
-        """What came of it, once; None: nothing yet."""
+        """Return the result of a finished call, once; None while there is none."""
         if self._under_way is None or not self._under_way.done():
             return None
         done, self._under_way = self._under_way, None
@@ -96,13 +96,13 @@ class BackgroundTask(Generic[T]):
         self._threads.shutdown(wait=False)
 
 
-#: What is new is told no more often than this, in seconds.
+#: Minimum seconds between two updates to the service.
 _NEWS_S: Final = 1.0
-#: How long after a request that failed the next one is sent, in seconds.
+#: Seconds between a failed request and the next one.
 _AGAIN_S: Final = 1.0
-#: How often it is looked whether there is something to do, in seconds.
+#: Seconds between checks for work.
 _LOOK_S: Final = 0.25
-#: Errors that would come again.
+#: Errors that a retry does not fix.
 _FINAL: Final = (InvalidRequest, NotFound, NotParquet, ManifestError)
 
 UpdateOutcome = Literal["arrived", "failed", "lost"]
@@ -113,9 +113,9 @@ AttemptOutcome = Literal["succeeded", "failed", "cancelled", "released", "lost"]
 class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How programs are run.
 
-    ``lease_s``: how long the service waits for a heartbeat. ``grace_s``: how long a program may take to end when it is
-    asked to. ``timeout_s``: how long a program may take where its job does not say. ``prefix``: see
-    :func:`~lamella.client.jobs.program.program_of`. ``token`` or ``token_file``: what programs show the service.
+    ``lease_s``: seconds the service waits for a heartbeat. ``grace_s``: seconds between asking a program to end and
+    killing it. ``timeout_s``: time limit in seconds for programs whose job sets none. ``prefix``: see
+    :func:`~lamella.client.jobs.program.program_of`. ``token`` or ``token_file``: the credentials of programs.
     """
 
     lease_s: int
@@ -128,7 +128,7 @@ class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt:
-    """Runs a job that was claimed with ``lease_token`` by a request that was sent at ``claimed_s``, by
+    """Runs a job that was claimed with ``lease_token``; ``claimed_s`` is when that request was sent, on the clock of
     :func:`~lamella.client.jobs.attempt.lease_seconds`."""
 
     def __init__(
@@ -158,13 +158,13 @@ class Attempt:
 
     @property
     def job_id(self) -> str:
-        """Of its job."""
+        """The id of the job."""
         return self._job.job_id
 
     def release(self, *, at_once: bool = False) -> None:
-        """End the program, ``at_once`` without a grace, and hand the job back.
+        """End the program (``at_once``: without a grace period) and return the job to the queue.
 
-        May be called from any thread, and returns at once.
+        May be called from any thread; returns immediately.
         """
         if at_once:
             self._hurried.set()
@@ -172,11 +172,11 @@ class Attempt:
         self._wake.set()
 
     def hand_back(self) -> AttemptOutcome:
-        """Give the job back without having begun; never raises a LamellaError."""
+        """Return the job to the queue without starting it; never raises a LamellaError."""
         return self._finish("released", None)
 
     def run(self) -> AttemptOutcome:
-        """Run the program to its end, or to its lease's; never raises a LamellaError."""
+        """Run the program until it or its lease ends; never raises a LamellaError."""
         job = self._job
         told = {"lamella.job.id": job.job_id, "lamella.job.attempt": job.attempts}
         with tracing.part(f"job {job.kind}", told) as span:
@@ -207,7 +207,7 @@ class Attempt:
             )
         except LamellaError as error:
             ended = self._finish("failed", JobError(code=error.code, detail=error.message), retry=False)
-        except (OSError, ValueError, RuntimeError) as error:  # the last: the system starts no thread
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: the system cannot start a thread
             ended = self._finish("failed", JobError(code="job_not_started", detail=str(error)))
         else:
             self._told.note("$ " + " ".join(command), "debug")
@@ -215,18 +215,18 @@ class Attempt:
             try:
                 is_over = self._supervised(child)
             finally:
-                child.kill()  # whatever happened here: who does not watch over a program may not let it run
+                child.kill()  # a program must not run unsupervised
             ended = self._ended(child.status, self._stopping) if is_over else "lost"
         took_s = round(time.monotonic() - started_s, 3)
         self._say("ended", "info" if ended == "succeeded" else "warning", outcome=ended, took_s=took_s)
         return ended
 
     def _supervised(self, child: JobProcess) -> bool:
-        """Watch over the program until it is over; False: the job was lost, and the program was killed."""
+        """Supervise the program until it ends; returns false when the job was lost and the program was killed."""
         timeout_s = self._job.timeout_s if self._job.timeout_s is not None else self._settings.timeout_s
         times_out_s = None if timeout_s is None else lease_seconds() + timeout_s
         beaten_s, every_s = lease_seconds(), self._settings.lease_s / 3
-        # A heartbeat that hangs must not keep this thread from seeing that the lease is over.
+        # Heartbeats are sent from another thread, so that one that hangs cannot hide the end of the lease.
         with BackgroundTask[UpdateOutcome]() as aside:
             while child.status is None:
                 now_s = lease_seconds()
@@ -246,14 +246,14 @@ class Attempt:
                     self._kill_s = None
                 heard = aside.result()
                 if heard == "lost":
-                    self._lose(child, "another worker has the job, or nobody")
+                    self._lose(child, "the job is not assigned to this worker")
                     return False
                 if heard is not None:
                     every_s = self._settings.lease_s / 3 if heard == "arrived" else _AGAIN_S
                 wait_s = min(_NEWS_S, every_s) if self._told.has_news else every_s
                 if now_s >= beaten_s + wait_s and aside.begin(self._beat):
                     beaten_s = now_s
-                # Not for long, so that news are told soon; `wake` ends it at once.
+                # A short wait, so that updates are sent soon; `wake` interrupts it.
                 self._wake.wait(min(_LOOK_S, max(0.0, self._until_s - lease_seconds())))
                 self._wake.clear()
         return True
@@ -266,9 +266,9 @@ class Attempt:
         except (JobLeaseLost, JobNotFound):
             heard: UpdateOutcome = "lost"
         except InvalidRequest as error:
-            # What the program told is not taken. That must not cost it the job.
+            # The service rejects what the program reported. That must not cost the worker its job.
             self._told.forget(news)
-            self._told.note(f"the service did not take what the job told: {error.message}", "warning")
+            self._told.note(f"the service rejected the job's output: {error.message}", "warning")
             heard = "failed"
         except LamellaError as error:
             self._say("heartbeat failed", "warning", code=error.code, detail=error.message)
@@ -292,22 +292,22 @@ class Attempt:
         )
 
     def _stop(self, child: JobProcess, why: StopReason) -> None:
-        """Ask the program to end, and see to it that it does."""
+        """Ask the program to end, and kill it after the grace period."""
         self._stopping = why
         self._kill_s = lease_seconds() + self._settings.grace_s
         self._say("stopping", why=why)
         child.terminate()
 
     def _lose(self, child: JobProcess, why: str) -> None:
-        """The job is not this worker's any more."""
+        """Kill the program: the job no longer belongs to this worker."""
         self._say("lost", "error", detail=why)
         child.kill()
-        while child.status is None:  # nothing of it may still run when the next job of the table begins here
+        while child.status is None:  # it must have ended before the table's next job starts here
             self._wake.wait(0.5)
             self._wake.clear()
 
     def _ended(self, status: int | None, stopping: StopReason | None) -> AttemptOutcome:
-        """Tell the service how the program ended."""
+        """Report how the program ended."""
         if status == 0:
             return self._finish("succeeded", None)
         if stopping == "cancel":
@@ -321,7 +321,7 @@ class Attempt:
             return self._finish("failed", error, retry=not issubclass(BY_CODE.get(error.code, LamellaError), _FINAL))
         how = f"with status {status}" if status is None or status < 128 else f"by signal {status - 128}"
         final = status == 2 or (
-            # It did what it could, and says what it could not. Without an answer, it broke off.
+            # The program reports what it could not do. Without a result it was interrupted.
             self._told.result is not None and status in job_kind_named(self._job.kind).final_statuses
         )
         return self._finish(
@@ -329,14 +329,14 @@ class Attempt:
         )
 
     def _finish(self, outcome: JobOutcome, error: JobError | None, *, retry: bool = True) -> AttemptOutcome:
-        """Tell it, again and again if need be: as long as nobody else has the job, it is not too late."""
+        """Report the outcome, repeatedly if necessary: until another worker has the job it is not too late."""
         give_up_s = max(lease_seconds(), self._until_s) + self._settings.lease_s
         result = self._told.result
         may_refuse = True
         while True:
             news = self._told.news()
             try:
-                if self._told.waiting > len(news.lines):  # a long log goes ahead, part by part
+                if self._told.waiting > len(news.lines):  # a long log is sent ahead in parts
                     self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(news))
                     self._told.forget(news)
                     continue
@@ -355,13 +355,13 @@ class Attempt:
                 self._say("lost", "error", detail=lost.message)
                 return "lost"
             except LamellaError as failed:
-                self._say("end not told", "warning", code=failed.code, detail=failed.message)
+                self._say("outcome not reported", "warning", code=failed.code, detail=failed.message)
                 if isinstance(failed, InvalidRequest) and may_refuse:
-                    # What the program told is not taken. How it ended must be, all the same.
+                    # The service rejects what the program reported, but must still learn how it ended.
                     may_refuse, result = False, None
                     error = None if error is None else JobError(code=error.code, detail=error.detail)
                     self._told.forget(news)
-                    self._told.note(f"the service did not take what the job told: {failed.message}", "warning")
+                    self._told.note(f"the service rejected the job's output: {failed.message}", "warning")
                     continue
                 if lease_seconds() >= give_up_s or isinstance(failed, InvalidRequest):
                     return "lost"

@@ -1,4 +1,4 @@
-"""What a job works with: a service, a table, an engine, and whoever watches."""
+"""The context of a job: a service, a table, an engine, and a progress callback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lamella.client.rewrite.engine import Engine
 from lamella.client.rewrite.target import MEMORY_BYTES
 from lamella.snapshot.errors import JobCancelled
 
-#: Called with how much is done, of how much, in which unit.
+#: Called with the amount done, the total, and the unit.
 OnProgress = Callable[[int, int, str], object]
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """``block_rows``, ``block_bytes``: of a block that is written; None: as the table's properties say.
+    """Sizes of written blocks. ``block_rows``, ``block_bytes``: None: the table's properties decide.
 
-    ``memory_bytes``: of rows that one task holds.
+    ``memory_bytes``: memory for rows per task.
     """
 
     block_rows: int | None = None
@@ -28,10 +28,11 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job runs. ``table``: ``namespace.table``.
+    """The context that a job runs in. ``table``: ``namespace.table``.
 
-    ``storage_options``: fsspec options by scheme. ``scratch``: a folder (URL) that all tasks see; None: a temporary one
-    when they run on this machine, and else one beside the table's blocks. ``cancelled``: asked between steps.
+    ``storage_options``: fsspec options by scheme. ``scratch``: a folder (URL) that all tasks can reach; None: a
+    temporary one when tasks run on this machine, otherwise one beside the table's blocks. ``cancelled``: called between
+    steps.
     """
 
     lake: Lamella
@@ -45,11 +46,11 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: Callable[[], bool] = lambda: False
 
     def progress(self, done: int, total: int, unit: str) -> None:
-        """Say how far the job is."""
+        """Report progress."""
         if self.on_progress is not None:
             self.on_progress(done, total, unit)
 
     def check(self) -> None:
-        """Raise JobCancelled when the job is to end; what is committed stays."""
+        """Raise JobCancelled when the job was cancelled; committed work stays."""
         if self.cancelled():
             raise JobCancelled("the job was cancelled")

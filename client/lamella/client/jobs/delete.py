@@ -1,7 +1,7 @@
-"""Deleting rows: blocks whose rows all match are removed by metadata alone; only blocks that may have some are read.
+"""Row deletion: blocks whose rows all match are removed without being read; only blocks that may match partly are read.
 
-When another writer replaced blocks meanwhile (a compaction, say), only what took their place is looked at again: what
-was done for blocks that are still there holds, since blocks never change.
+When another writer replaced blocks in the meantime (a compaction, say), only the replacing blocks are read again:
+results for blocks that still exist stay valid, since blocks never change.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
 from lamella.snapshot.wire import BlockFacts
 
-#: How often a delete is tried again on a newer snapshot.
+#: Attempts to delete on a newer snapshot.
 _TRIES: Final = 20
-#: Bytes of files that one task reads.
+#: File bytes that one task reads.
 _TASK_BYTES: Final = 256 << 20
 _PAGE_BLOCKS: Final = 10_000
 
 
 class DeleteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was deleted. ``snapshot_id``: the snapshot without the rows; when none matched, the one looked at.
+    """The outcome of a delete. ``snapshot_id``: the snapshot without the rows; if no row matched, the snapshot that was
+    read.
 
-    ``dropped``: blocks that went by metadata alone; ``read``: others, of which ``rewritten`` were written anew and
-    ``emptied`` went after all. ``tries``: how often another writer came first, and once more.
+    ``dropped``: blocks removed without being read; ``read``: other blocks that were read, of which ``rewritten`` were
+    rewritten and ``emptied`` were removed because every row matched. ``tries``: number of attempts, more than one when
+    another writer committed first.
     """
 
     rows: int = 0
@@ -45,7 +47,7 @@ class DeleteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """The blocks of a snapshot that a filter may be true in: everywhere, proven, or somewhere."""
+    """The blocks that a filter may match: those proven to match in every row, and those that may match in some."""
 
     everywhere: tuple[BlockFacts, ...]
     somewhere: tuple[BlockFacts, ...]
@@ -61,16 +63,17 @@ def delete_rows(
     operation: str = "delete",
     properties: Mapping[str, str] | None = None,
 ) -> DeleteResult:
-    """Delete the rows for which a filter (SQL text or JSON tree) is true, in one commit; ``added`` comes with it.
+    """Delete the rows that match a filter (SQL text or JSON tree) in one commit; ``added`` blocks are part of the
+    commit.
 
-    Rows that others add meanwhile stay, as if they had come after the delete.
+    Rows that others add in the meantime stay, as if added after the delete.
 
     Raises:
-        FilterNotEvaluable: a part of the filter cannot be decided row by row; names it. Nothing was done.
-        EvaluationFailed: in some row a value that is needed cannot be computed.
+        FilterNotEvaluable: a part of the filter cannot be decided row by row; the error names it. Nothing was done.
+        EvaluationFailed: a value needed by the filter cannot be computed for some row.
         InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, NamespaceNotFound.
         BlockReplaced: a file is not the one that was registered.
-        CommitConflict: others were faster, again and again; nothing was done.
+        CommitConflict: other writers committed first on every attempt; nothing was done.
         OutcomeUnknown: the commit may have happened.
     """
     known: dict[BlockFacts, BlockRemoval] = {}
@@ -92,7 +95,7 @@ def delete_rows(
                 time_zone=time_zone,
                 case_sensitive=case_sensitive,
             )
-            stage.row_filter()  # refuses what cannot be decided before anything is read
+            stage.row_filter()  # raises for filters that cannot be decided, before any read
             _look(context, stage, space, [each for each in found.somewhere if each not in known], known)
             changed = [known[each] for each in found.somewhere if known[each].fate != "stays"]
             removed = [each.location for each in found.everywhere] + [each.location for each in changed]
@@ -114,7 +117,7 @@ def delete_rows(
                 context.check()
                 if attempt == _TRIES:
                     raise
-                # Entries of indexes are in scratch space, which goes; blocks without any are always read.
+                # Index entries are in scratch space, which is deleted; blocks without entries are always read.
                 known = {each: _without_parts(of) for each, of in known.items()}
                 continue
             return msgspec.structs.replace(result, snapshot_id=answer.snapshot_id)
@@ -147,7 +150,7 @@ def _look(
     blocks: Sequence[BlockFacts],
     known: dict[BlockFacts, BlockRemoval],
 ) -> None:
-    """Read blocks, and write those anew of which some rows stay and some do not."""
+    """Read blocks, and rewrite those of which some but not all rows match."""
     tasks = list(_tasks(blocks))
     done = 0
     for number, found in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):

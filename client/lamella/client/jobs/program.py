@@ -1,4 +1,4 @@
-"""The program of a job: its command line and environment, its process, and its output."""
+"""The program of a job: its command line, environment, process and output."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import command_line, job_kind_named
 from lamella.snapshot.wire import ClaimAnswer, JobError, JobLine, LogLevel, Progress
 
-#: A variable that is longer cannot be handed to a program (Linux: 32 pages of 4 KiB).
+#: Maximum size of an environment variable (Linux: 32 pages of 4 KiB).
 _LONGEST_VARIABLE: Final = 128 * 1024 - 64
 
 
 def program_of(claimed: ClaimAnswer, prefix: Sequence[str]) -> list[str]:
-    """The words of a job's command.
+    """Return the command line of a job.
 
-    ``prefix``: stands before the programs of kinds that bring a Spark session, which are then given as a file:
+    ``prefix``: words put before the programs of job kinds that use Spark; such a program is passed as a file:
     ``spark-submit --master ... <the lamella command> compact ...``.
 
     Raises:
-        InvalidRequest: a kind that is not known here, or arguments that it does not take.
+        InvalidRequest: a kind unknown to this installation, or arguments that the kind does not accept.
     """
     job = claimed.job
     assert job is not None  # noqa: S101  # there is a job to be run
@@ -55,7 +55,7 @@ def program_of(claimed: ClaimAnswer, prefix: Sequence[str]) -> list[str]:
         own = list(kind.program)
         extra: tuple[str, ...] = ()
     else:
-        # `--json`: the answer is a line of its own, which is then the job's result.
+        # With `--json` the answer is one line, which becomes the job's result.
         extra = ("--json",)
         main = Path(__file__).parents[1] / "cli" / "__main__.py"
         own = [str(main)] if prefix and kind.is_spark else [sys.executable, "-m", "lamella.client.cli"]
@@ -72,11 +72,11 @@ def environment_of(
     *,
     token_file: str | None = None,
 ) -> dict[str, str]:
-    """The variables of a job's program: those of this process, where the service is, what to show it (``token``, or the
-    file that holds it), and which job it is.
+    """Return the environment of a job's program: this process's environment, the service's URL, the credentials
+    (``token`` or a file that contains it), and the job's id.
 
     Raises:
-        InvalidRequest: a checkpoint that is too long for a variable.
+        InvalidRequest: the checkpoint is too long for an environment variable.
     """
     job = claimed.job
     assert job is not None  # noqa: S101  # there is a job to be run
@@ -91,7 +91,7 @@ def environment_of(
     found.pop(CHECKPOINT, None)
     shown = {TOKEN: token, TOKEN_FILE: token_file}
     if any(value is not None for value in shown.values()):
-        for name in shown:  # of both a program would not know which is meant
+        for name in shown:  # a program accepts one of them only
             found.pop(name, None)
         found |= {name: value for name, value in shown.items() if value is not None}
     if claimed.checkpoint is not None:
@@ -102,9 +102,9 @@ def environment_of(
     return found
 
 
-#: A longer line is taken in pieces.
+#: Longer lines are split.
 _LINE_BYTES: Final = 1 << 20
-#: How long output is waited for once the program is over, in seconds: something that left the group may hold the pipe.
+#: Seconds to wait for output after the program ended: a process that left its group may still have the pipe open.
 _DRAIN_S: Final = 5.0
 
 _LOST: Final = 255
@@ -115,8 +115,8 @@ Stream = Literal["stdout", "stderr"]
 class JobProcess:
     """A program in a process group of its own, which ends with this process.
 
-    ``on_line``: called with each line of its output, without its end, by threads of this object. ``on_exit``: called
-    when the program is over, and everything of it was read.
+    ``on_line``: called from threads of this object with each line of output, without the line end. ``on_exit``: called
+    when the program has ended and all its output was read.
     """
 
     def __init__(
@@ -149,21 +149,22 @@ class JobProcess:
         try:
             for thread in (*self._readers, threading.Thread(target=self._wait, daemon=True)):
                 thread.start()
-        except BaseException:  # the system starts no thread: nobody would watch over the program, or read what it says
+        except BaseException:  # the system cannot start a thread, so nothing would supervise the program
             self.kill()
             self._process.wait()
             raise
 
     @property
     def pid(self) -> int:
-        """The leader of its process group."""
+        """The process id of the group leader."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The status it ended with, 128 and more for a signal; None while it runs, or is still being read.
+        """The exit status, 128 plus the signal number for a signal; None while the program runs or its output is being
+        read.
 
-        255 where nobody can tell: this process ignores SIGCHLD.
+        255 when the status cannot be known because this process ignores SIGCHLD.
         """
         with self._lock:
             if not self._is_over:
@@ -174,29 +175,29 @@ class JobProcess:
         return code if code >= 0 else 128 - code
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM to the process group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it, and all that it started in its group, at once."""
+        """Send SIGKILL to the process group."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         with self._lock:
-            if not self._is_over:  # the leader is not reaped before, so the group's number is still its own
+            if not self._is_over:  # the leader is not reaped yet, so the group id cannot be reused
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, number)
 
     def _wait(self) -> None:
         try:
-            if hasattr(os, "waitid"):  # not on every system
+            if hasattr(os, "waitid"):  # not available on every system
                 try:
                     os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
                 except ChildProcessError:
                     self._is_lost = True
             else:
                 self._process.wait()
-            self.kill()  # what the program left behind
+            self.kill()  # processes that the program left behind
             for reader in self._readers:
                 reader.join(_DRAIN_S)
         finally:
@@ -210,20 +211,20 @@ class JobProcess:
 
     def _read(self, stream: Stream, pipe: BinaryIO) -> None:
         while line := pipe.readline(_LINE_BYTES):
-            # A line that cannot be told must not end the reading: the program would wait for it for ever.
+            # An error here must not end the reading: the program would block on a full pipe.
             with suppress(Exception):
                 self._on_line(stream, line.rstrip(b"\r\n"))
 
 
-#: Lines that wait for the service, at most; the oldest go first.
+#: Maximum number of lines that wait for the service; the oldest are dropped first.
 _MAX_WAITING: Final = 2_000
-#: Lines that one request takes along.
+#: Maximum number of lines per request.
 _AT_ONCE: Final = 500
 _MAX_CHARACTERS: Final = 2_000
 
 
 class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is told next; None: nothing new."""
+    """What to send to the service next; None: unchanged."""
 
     progress: Progress | None = None
     checkpoint: Any = None
@@ -231,7 +232,8 @@ class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobOutput:
-    """Collects lines and events from the threads that read them. ``last_number``: of the log's last line so far."""
+    """Collects lines and events from the threads that read the output. ``last_number``: the number of the log's last
+    line."""
 
     def __init__(self, last_number: int) -> None:
         self._lock = threading.Lock()
@@ -245,7 +247,7 @@ class JobOutput:
         self._error: JobError | None = None
 
     def line(self, stream: Stream, line: bytes) -> None:
-        """Take in a line of output."""
+        """Add a line of output."""
         event = read_event(line) if stream == "stdout" else None
         if event is None:
             printed = read_object(line) if stream == "stdout" else None
@@ -282,30 +284,30 @@ class JobOutput:
 
     @property
     def result(self) -> Any:
-        """What the job answered: what it told, or else the last JSON object that it printed."""
+        """The job's result: the reported one, otherwise the last JSON object that it printed."""
         with self._lock:
             return self._result if self._result is not None else self._printed
 
     @property
     def error(self) -> JobError | None:
-        """Why it failed, in its own words."""
+        """The error that the program reported."""
         with self._lock:
             return self._error
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something that the service does not have."""
+        """Whether there is anything that the service has not received."""
         with self._lock:
             return bool(self._lines) or self._progress is not None or self._checkpoint is not None
 
     @property
     def waiting(self) -> int:
-        """Lines that the service does not have."""
+        """Number of lines that the service has not received."""
         with self._lock:
             return len(self._lines)
 
     def news(self) -> JobUpdate:
-        """What to send; it stays here until :meth:`forget` is told that it arrived."""
+        """Return what to send next; it is kept until :meth:`forget` confirms it."""
         with self._lock:
             lines = [self._lines[at] for at in range(min(len(self._lines), _AT_ONCE))]
             if lines and self._left_out:
@@ -314,7 +316,7 @@ class JobOutput:
             return JobUpdate(progress=self._progress, checkpoint=self._checkpoint, lines=tuple(lines))
 
     def forget(self, news: JobUpdate) -> None:
-        """The service has this, or will not take it."""
+        """Drop an update that the service received or rejected."""
         with self._lock:
             if news.lines:
                 self._left_out = 0

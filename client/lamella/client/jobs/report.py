@@ -1,6 +1,6 @@
-"""How a job's program reports its progress, whether a worker runs it or a person.
+"""Progress reports of a job's program, to a worker or to a person.
 
-To a worker: lines on standard output that begin with a mark, with JSON after it.
+A worker receives lines on standard output that begin with a marker, followed by JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-# What a job's program tells its worker: lines on standard output that begin with a mark, JSON behind it.
+# Reports to a worker are lines on standard output that begin with a marker, followed by JSON:
 #
 #     @lamella {"type":"progress","done":3,"total":10,"unit":"blocks","message":"writing"}
 #     @lamella {"type":"log","level":"warning","text":"..."}
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 #     @lamella {"type":"result","value":...}
 #     @lamella {"type":"error","code":"commit_conflict","detail":"...","details":{}}
 #
-# Standard output, since it is what comes through ``spark-submit``: a JVM between the worker and the program passes on
-# no other file. All other lines, and standard error, are the job's log; but a line that is a JSON object is the result
-# unless the program tells another, since that is what ``lamella ... --json`` writes.
+# Standard output is used because it passes through ``spark-submit``: the JVM between the worker and the program passes
+# on no other file. All other lines, and standard error, are the job's log. A line that is a JSON object is the result
+# unless the program reports another one, since ``lamella ... --json`` prints its answer so.
 
 MARK: Final = "@lamella "
 
-#: Variables of a job's program. The checkpoint is JSON.
+#: Environment variables of a job's program. The checkpoint is JSON.
 JOB_ID: Final = "LAMELLA_JOB_ID"
 LEASE: Final = "LAMELLA_JOB_LEASE"
 ATTEMPT: Final = "LAMELLA_JOB_ATTEMPT"
@@ -45,7 +45,7 @@ CHECKPOINT: Final = "LAMELLA_JOB_CHECKPOINT"
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="progress"):
-    """How far the job is; see :class:`~lamella.snapshot.wire.Progress`."""
+    """The progress of the job; see :class:`~lamella.snapshot.wire.Progress`."""
 
     done: int = 0
     total: int | None = None
@@ -61,19 +61,19 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class CheckpointEvent(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoint"):
-    """What the next attempt is to go on from, if there has to be one."""
+    """The state from which the next attempt continues, if there is one."""
 
     value: Any
 
 
 class ResultEvent(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """What the job answers."""
+    """The result of the job."""
 
     value: Any
 
 
 class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="error"):
-    """Why the program is about to end without success. The last one counts."""
+    """Why the program is about to fail. The last one counts."""
 
     code: str
     detail: str
@@ -88,12 +88,12 @@ _MARK: Final = MARK.encode()
 
 
 def event_line(event: Event) -> bytes:
-    """The line that tells an event, with its end."""
+    """Return an event as a line, with the line end."""
     return _MARK + _ENCODER.encode(event) + b"\n"
 
 
 def read_event(line: bytes) -> Event | None:
-    """The event that a line tells; None for a line that is none, or that only looks like one."""
+    """Return the event of a line; None for any other line, including one that only resembles an event."""
     if not line.startswith(_MARK):
         return None
     try:
@@ -103,7 +103,7 @@ def read_event(line: bytes) -> Event | None:
 
 
 def read_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object that a line is; None when it is none."""
+    """Return the JSON object on a line; None when the line is not one."""
     if not line.startswith(b"{"):
         return None
     try:
@@ -113,47 +113,45 @@ def read_object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# How a job's program says how far it is, whether a worker runs it or a person.
+# Usage: ``with job_reporter("compacting", polls=True) as reporter`` gives a reporter. Before each part, check
+# ``reporter.cancelled()``; after it, call ``reporter.progress(done, count, "blocks")``.
 #
-# ``with job_reporter("compacting", polls=True) as reporter`` gives a reporter. For each part, look at
-# ``reporter.cancelled()`` first and call ``reporter.progress(done, count, "blocks")`` afterwards.
+# Under a worker (``LAMELLA_JOB_ID`` is set) everything is sent to the worker as described above. Otherwise progress is
+# a bar on standard error if a person is watching.
 #
-# Under a worker (the environment has ``LAMELLA_JOB_ID``) everything goes to the worker as lines on standard output;
-# see above. Otherwise progress is a bar on standard error when someone is looking.
-#
-# A program ends with status 0 only when it has done everything. It is told to stop by SIGTERM: because the job was
-# cancelled, because it takes too long, or because the worker shuts down and hands the job back.
+# A program exits with status 0 only when it has done everything. It is stopped by SIGTERM: because the job was
+# cancelled, takes too long, or the worker shuts down and returns the job to the queue.
 
 #: Progress is told no more often; what comes in between is left out, but for the last.
 _MIN_S: Final = 0.2
 
 
 class Reporter(Protocol):
-    """Where a job says what it does."""
+    """The interface through which a job reports."""
 
     def progress(self, done: int, total: int | None = None, unit: str = "", message: str = "") -> None:
-        """So much is done, of so much (None: nobody knows), of a unit such as "blocks"; ``message``: at what it is."""
+        """Report ``done`` of ``total`` (None: unknown) in a unit such as "blocks"; ``message``: the current step."""
         ...
 
     def log(self, text: str, level: LogLevel = "info") -> None:
-        """A line for the job's log."""
+        """Add a line to the job's log."""
         ...
 
     def checkpoint(self, value: Any) -> None:
-        """A JSON value that :attr:`resumed` gives the next attempt, if there has to be one."""
+        """Store a JSON value, which the next attempt gets as :attr:`resumed`."""
         ...
 
     def result(self, value: Any) -> None:
-        """What the job answers."""
+        """Report the job's result."""
         ...
 
     @property
     def resumed(self) -> Any:
-        """The last checkpoint of an earlier attempt; None: this is the first, or none left one."""
+        """The last checkpoint of an earlier attempt; None when there is none."""
         ...
 
     def cancelled(self) -> bool:
-        """Whether the job is to end: finish the step at hand, and end with a status that is not 0."""
+        """Whether the job must stop: finish the current step and exit with a nonzero status."""
         ...
 
 
@@ -163,19 +161,19 @@ def is_job(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def tell(event: Event) -> None:
-    """Tell the worker something, from anywhere in a program that a worker runs."""
+    """Send the worker an event, from anywhere in a program that a worker runs."""
     _write(sys.stdout.buffer, event_line(event))
 
 
 class JobStopped:
-    """Set by a signal handler. No :class:`threading.Event`: its lock could be held by the very thread that is
-    interrupted."""
+    """A flag set by a signal handler. It is not a :class:`threading.Event`, whose lock the interrupted thread might
+    hold."""
 
     is_set = False
 
 
 class LineReporter:
-    """Tells a worker. Safe to share between threads."""
+    """Reports to a worker. Safe to share between threads."""
 
     def __init__(self, out: BinaryIO, *, checkpoint: Any = None, stopped: JobStopped | None = None) -> None:
         self._out = out
@@ -186,7 +184,7 @@ class LineReporter:
         self._held: ProgressEvent | None = None
 
     def progress(self, done: int, total: int | None = None, unit: str = "", message: str = "") -> None:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         event = ProgressEvent(done=done, total=total, unit=unit, message=message)
         with self._lock:
             now_s = time.monotonic()
@@ -197,33 +195,33 @@ class LineReporter:
         self._tell(event)
 
     def log(self, text: str, level: LogLevel = "info") -> None:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         for line in text.splitlines() or [""]:
             self._tell(LogEvent(text=line, level=level))
 
     def checkpoint(self, value: Any) -> None:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         self._tell(CheckpointEvent(value=value))
 
     def result(self, value: Any) -> None:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         self._tell(ResultEvent(value=value))
 
     def error(self, code: str, detail: str, details: dict[str, Any]) -> None:
-        """Why the program is about to end without success."""
+        """Report why the program is about to fail."""
         self._tell(ErrorEvent(code=code, detail=detail, details=details))
 
     @property
     def resumed(self) -> Any:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         return self._resumed
 
     def cancelled(self) -> bool:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         return self._stopped.is_set
 
     def flush(self) -> None:
-        """Tell the last progress, if it was held back."""
+        """Send the last progress if it was delayed."""
         with self._lock:
             held, self._held = self._held, None
         if held is not None:
@@ -235,7 +233,7 @@ class LineReporter:
 
 
 class PlainReporter:
-    """Shows a person a bar on standard error, if one is looking; the log goes there too."""
+    """Shows a progress bar on standard error if a person is watching; the log goes there too."""
 
     def __init__(self, shown: Progress, doing: str, stopped: JobStopped) -> None:
         self._shown = shown
@@ -244,21 +242,21 @@ class PlainReporter:
         self._stopped = stopped
 
     def progress(self, done: int, total: int | None = None, unit: str = "", message: str = "") -> None:
-        """As of :class:`Reporter`."""
+        """See :class:`Reporter`."""
         self._shown.update(
             self._task, description=message or self._doing, completed=done, total=total, unit=unit, refresh=False
         )
 
     def log(self, text: str, level: LogLevel = "info") -> None:
-        """As of :class:`Reporter`; a line that is only for debugging is left out."""
+        """Write a line to standard error; debug lines are left out."""
         if level != "debug":
             self._shown.console.print(text if level == "info" else f"{level}: {text}")
 
     def checkpoint(self, value: Any) -> None:
-        """Nothing: who runs a program by hand runs it again."""
+        """Do nothing: a person runs the program again from the start."""
 
     def result(self, value: Any) -> None:
-        """Nothing: the program prints what it answers."""
+        """Do nothing: the program prints its answer."""
 
     @property
     def resumed(self) -> Any:
@@ -266,16 +264,16 @@ class PlainReporter:
         return None
 
     def cancelled(self) -> bool:
-        """As of :class:`Reporter`; a second Ctrl-C ends the program at once."""
+        """See :class:`Reporter`; a second Ctrl-C ends the program immediately."""
         return self._stopped.is_set
 
 
 @contextmanager
 def job_reporter(doing: str, *, polls: bool = False) -> Iterator[Reporter]:
-    """Report for as long as the block runs.
+    """Yield a reporter for the duration of the block.
 
-    ``doing``: what is done, for people. ``polls``: the block asks :meth:`Reporter.cancelled` every few seconds; then
-    SIGTERM, and the first SIGINT, end nothing by themselves.
+    ``doing``: the activity, for people. ``polls``: the block calls :meth:`Reporter.cancelled` every few seconds; then
+    SIGTERM and the first SIGINT only set that flag.
     """
     stopped = JobStopped()
     with _on_sigterm(stopped) if polls else _nothing():
@@ -309,7 +307,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def _on_sigterm(stopped: JobStopped) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set ``stopped``; where signals are another's (not in the main thread), change nothing."""
+    """Set ``stopped`` on SIGTERM and SIGINT; outside the main thread signal handlers stay unchanged."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -328,6 +326,6 @@ def _on_sigterm(stopped: JobStopped) -> Iterator[None]:
 
 
 def _write(out: BinaryIO, line: bytes) -> None:
-    sys.stdout.flush()  # what was printed before stands before it
+    sys.stdout.flush()  # keep the order of earlier output
     out.write(line)
     out.flush()

@@ -1,8 +1,8 @@
-"""Compaction and reclustering: planned blocks are rewritten and replace the old ones.
+"""Compaction and reclustering: rewrite planned blocks and commit the replacements.
 
-Tasks are independent. Several at a time are committed together; when another writer took blocks away that a task was
-about to replace, that task is dropped and the others are committed: who writes never waits for maintenance, and never
-loses to it more than the blocks at hand.
+Tasks are independent, and several are committed together. When another writer removed blocks that a task was to
+replace, that task is dropped and the others are committed: writers never wait for maintenance, and a conflict costs
+maintenance only the affected blocks.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from lamella.snapshot.errors import CommitConflict, LamellaError
 from lamella.snapshot.manifest import ClusterStats
 from lamella.snapshot.wire import PlanAnswer, PlannedTask
 
-#: How many times as large as its file a block's rows may be in memory.
+#: Maximum ratio of a block's rows in memory to its file size.
 _EXPANSION: Final = 6
-#: Bytes of files that are committed together; a job that ends loses at most so much work.
+#: File bytes committed together; an interrupted job loses at most this much work.
 _COMMIT_BYTES: Final = 8 << 30
-#: Bytes of files that a task sorts at least, where there are so many.
+#: Minimum file bytes per sorting task, if there are that many.
 _MIN_BYTES: Final = 4 << 20
-#: How often a commit is tried again without the tasks whose blocks are gone.
+#: Attempts to commit again without the tasks whose blocks were removed.
 _TRIES: Final = 8
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that could not be done, because of one of its blocks; they are as they were."""
+    """A task that failed because of one of its blocks, which are unchanged."""
 
     blocks: tuple[str, ...]
     reason: str
 
 
 class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job did. ``snapshot_id``: the last snapshot that it made; None: none.
+    """The outcome of a job. ``snapshot_id``: its last snapshot; None: it made none.
 
-    ``conflicts``: tasks that were dropped because another writer took blocks of theirs away. ``reason``,
-    ``remaining_blocks``, ``remaining_bytes``: what the plan says of what is left.
+    ``conflicts``: tasks dropped because another writer removed some of their blocks. ``reason``, ``remaining_blocks``,
+    ``remaining_bytes``: the plan's account of what is left.
     """
 
     tasks: int = 0
@@ -66,7 +66,7 @@ class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may do; None: as the service has it. ``where``: only blocks that may match this filter."""
+    """Limits of a run; None: the service's defaults. ``where``: only blocks that may match this filter."""
 
     where: str | None = None
     max_bytes: int | None = None
@@ -76,12 +76,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compact(context: JobContext, bounds: Bounds = Bounds()) -> RewriteResult:  # noqa: B008  # a frozen value
-    """Put small blocks together and split large ones, neighbours on the cluster key with each other.
+    """Merge small blocks and split large ones; neighbours on the cluster key are merged with each other.
 
     Raises:
         TableNotFound, NamespaceNotFound, InvalidFilter, UnknownColumn.
         InvalidSchema: the table has columns that cannot be written.
-        JobCancelled: between two commits; what is committed stays.
+        JobCancelled: raised between two commits; committed work stays.
         OutcomeUnknown: the last commit may have happened.
     """
     return _rewrite_outcome(context, "compact", bounds)
@@ -93,9 +93,10 @@ def recluster(
     *,
     max_runs: int = 1,
 ) -> RewriteResult:
-    """Bring rows closer to the order of the cluster key: what gains most for a byte, until no gain is worth its cost.
+    """Rewrite blocks in the order of the cluster key, by gain per byte, until no gain is worth its cost.
 
-    ``max_runs``: plan and work so often, or until nothing is left to do. Each run sees what the one before wrote.
+    ``max_runs``: maximum number of runs, each of which plans anew and sees what the previous one wrote; ends earlier
+    when nothing is left.
 
     Raises: as :func:`compact`; InvalidRequest: the table has no cluster key.
     """
@@ -109,7 +110,7 @@ def recluster(
 
 
 def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Bounds) -> PlanAnswer:
-    """What the job would do now."""
+    """Return what the job would do now."""
     return context.lake.table(context.table).plan(
         job,
         filter=bounds.where,
@@ -123,7 +124,7 @@ def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Boun
 
 
 class _BinOutcome(msgspec.Struct, frozen=True):
-    """A task, and what was written in its place."""
+    """A task and the blocks written for it."""
 
     task: PlannedTask
     written: tuple[WrittenBlocks, ...]
@@ -168,14 +169,14 @@ class _Work:
         self._job = job
 
     def written(self, space: ScratchSpace, tasks: Sequence[PlannedTask]) -> tuple[list[_BinOutcome], list[Failure]]:
-        """What takes the place of some tasks' blocks, and which of them failed."""
+        """Run some tasks; returns their outcomes and the failures."""
         done: list[_BinOutcome] = []
         failures: list[Failure] = []
         small = [task for task in tasks if task.file_size_bytes * _EXPANSION <= self._target.memory_bytes]
         for task in tasks:
             if task not in small:
                 self._large(space, task, done, failures)
-        # Of one level each, since that is what their blocks say.
+        # Blocks are written with one level per task.
         for level in sorted({task.level for task in small}):
             self._small(space, [task for task in small if task.level == level], level, done, failures)
         return done, failures
@@ -183,7 +184,7 @@ class _Work:
     def committed(
         self, result: RewriteResult, done: Sequence[_BinOutcome], failures: Sequence[Failure]
     ) -> RewriteResult:
-        """Commit what can be committed."""
+        """Commit the finished tasks that can be committed."""
         for each in done:
             rows = sum(written.row_count for written in each.written)
             if rows != each.task.row_count:
@@ -205,14 +206,15 @@ class _Work:
         )
 
     def _settled(self, done: _BinOutcome) -> _BinOutcome:
-        """The same, where blocks that sorting could not tell apart say so, or they would be chosen again and again."""
+        """Return the outcome with blocks marked that sorting could not separate, or they would be selected again and
+        again."""
         key = self._target.cluster
         if key is None or self._job != "recluster":
             return done
         schema = self._state.snapshot.schema
         leaves = [schema.leaf(path) for path in self._target.order.keys]
         new = [block for each in done.written for block in each.blocks]
-        # On a line the blocks that were taken do not matter, and the plan says nothing of them.
+        # For a linear key the source blocks do not matter, and the plan does not list them.
         taken = zip(done.task.blocks, done.task.col_stats, strict=False)
         old = [(block.row_count, stats) for block, stats in taken]
         facts = [*old, *((block.row_count, block.col_stats) for block in new)]
@@ -236,7 +238,7 @@ class _Work:
         return _BinOutcome(done.task, written)
 
     def _commit(self, done: list[_BinOutcome]) -> tuple[list[_BinOutcome], str | None]:
-        """Those that landed, and their snapshot; tasks whose blocks are gone, or are others by now, are left out."""
+        """Return the committed tasks and the snapshot; tasks whose blocks were removed or replaced are left out."""
         handle = self._context.lake.table(self._context.table)
         for _ in range(_TRIES):
             if not done:
@@ -273,7 +275,7 @@ class _Work:
         done: list[_BinOutcome],
         failures: list[Failure],
     ) -> None:
-        """Tasks of which each fits into memory, many at once."""
+        """Tasks that each fit into memory, run in parallel."""
         target = self._of_level(level)
         stage = RewriteBin(target=target, scratch=space.scratch)
         bins = [Bin(sources=tuple(map(Source.of, task.blocks)), pieces=task.pieces) for task in tasks]
@@ -286,7 +288,7 @@ class _Work:
             done.append(_BinOutcome(tasks[number], (found.written,)))
 
     def _large(self, space: ScratchSpace, task: PlannedTask, done: list[_BinOutcome], failures: list[Failure]) -> None:
-        """A task that is sorted outside of memory."""
+        """A task that is sorted externally."""
         engine = self._context.engine
         target = self._of_level(task.level)
         sources = [Source.of(block) for block in task.blocks]
@@ -319,7 +321,7 @@ class _Work:
 
 
 def _added(one: RewriteResult, other: RewriteResult) -> RewriteResult:
-    """What two runs did, one after the other."""
+    """Return the sum of two consecutive results."""
     names = ("tasks", "blocks_before", "blocks_after", "rows", "bytes_before", "bytes_after", "conflicts")
     sums = {name: getattr(one, name) + getattr(other, name) for name in names}
     return msgspec.structs.replace(
@@ -335,7 +337,7 @@ def _failure(task: PlannedTask, reason: str) -> Failure:
 
 
 def _batches(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
-    """Tasks that are committed together."""
+    """Group tasks that are committed together."""
     some: list[PlannedTask] = []
     size_bytes = 0
     for task in tasks:
@@ -349,7 +351,7 @@ def _batches(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
 
 
 def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterator[Bin]:
-    """Blocks that one task sorts: as many as fit into memory, or fewer, so that all tasks have something to do."""
+    """Group blocks into sorting tasks: as many as fit into memory, or fewer to keep all workers busy."""
     some: list[Source] = []
     size_bytes = 0
     share = sum(source.file_size for source in sources) // (2 * parallelism)

@@ -1,15 +1,12 @@
 """Runs a command for as long as its own parent lives: ``supervisor.py GRACE_S COMMAND...``.
 
-It stands between a worker and the program of a job, both in a process group of their own. Its standard input is a pipe
-from the worker that nobody writes to. When the pipe ends the worker is gone, whatever killed it; then the whole group
-gets SIGTERM, and after the grace SIGKILL. Otherwise it ends when the command does, with its status, or 128 and the
-number of the signal that ended it.
+It runs between a worker and the program of a job; the two share a process group. Its standard input is a pipe from the
+worker that is never written to. The pipe ends when the worker dies, for whatever reason; the supervisor then sends
+SIGTERM to the group, and SIGKILL after the grace period. Otherwise it exits with the command's status, or with 128 plus
+the number of the signal that ended the command.
 
-SIGTERM is for the command: the supervisor lets it pass. It is started by its path and imports nothing but the standard
-library, since it must not fail for want of anything else.
-
-SIGTERM is for the command: the nanny lets it pass. It is started by its path and imports nothing but the standard
-library, since it must not fail for want of anything else.
+SIGTERM is meant for the command; the supervisor ignores it. It is started by its path and imports only the standard
+library, so that no missing package can break it.
 """
 
 from __future__ import annotations
@@ -24,9 +21,9 @@ import time
 
 
 def main(grace_s: float, command: list[str]) -> int:
-    """Run the command; the status to end with."""
+    """Run the command; returns the exit status."""
     if os.getpgrp() != os.getpid():
-        os.setsid()  # it ends its whole group, which must be its own
+        os.setsid()  # it kills its whole group, which must be its own
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -48,11 +45,11 @@ def main(grace_s: float, command: list[str]) -> int:
 
 
 def _pass(_number: int, _frame: object) -> None:
-    """Nothing: the wake-up pipe has it."""
+    """Do nothing: the wake-up pipe records the signal."""
 
 
 def _end_group(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """End everything in this process group, itself in the end."""
+    """Kill everything in this process group, finally this process."""
     os.killpg(0, signal.SIGTERM)
     give_up_s = time.monotonic() + grace_s
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""The worker: claims jobs from the service, one after another or several at once, and runs each in a process.
+"""The worker: claims jobs from the service, one or several at a time, and runs each in a process.
 
-It keeps no state of its own. Whatever ends it, its jobs are handed back or taken over once their leases ran out.
+It keeps no state. However it ends, its jobs are returned to the queue, or taken over when their leases run out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lamella.snapshot.job_kinds import job_kinds
 
 @contextmanager
 def on_signals(act: Callable[[], None]) -> Iterator[None]:
-    """Call ``act`` for each SIGTERM and SIGINT, in a thread of its own: a handler may not take locks.
+    """Call ``act`` for each SIGTERM and SIGINT, in a separate thread, since a signal handler must not take locks.
 
-    Only in the main thread.
+    Works in the main thread only.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -53,19 +53,19 @@ def on_signals(act: Callable[[], None]) -> Iterator[None]:
         os.close(readable)
 
 
-#: How often the service is asked what schedules and policies want, in seconds.
+#: Seconds between requests for jobs that schedules and policies make due.
 _DUE_S: Final = 10.0
-#: How often a worker that works once asks a service that does not answer.
+#: Attempts of a worker with ``once`` to reach a service that does not answer.
 _TRIES_ONCE: Final = 5
-#: Longest wait between requests while the service does not answer, in seconds.
+#: Longest wait in seconds between requests while the service does not answer.
 _LONGEST_WAIT_S: Final = 30.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works.
+    """Settings of a worker.
 
-    ``kinds``: of jobs that it takes; None: all that are known here. ``concurrency``: jobs at once. ``poll_s``: how long
-    after nothing was to be done it asks again. ``once``: end when nothing is to be done. ``name``: for people.
+    ``kinds``: job kinds to run; None: all kinds of this installation. ``concurrency``: jobs at a time. ``poll_s``:
+    seconds between polls when no job is due. ``once``: end when no job is due. ``name``: shown in listings.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -76,7 +76,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Runs until it is stopped. ``lake`` should not try requests again by itself: the worker does."""
+    """Runs jobs until it is stopped. ``lake`` should not retry requests: the worker does."""
 
     def __init__(
         self, lake: Lamella, settings: WorkerSettings, attempts: AttemptSettings, log: WorkerLog | None = None
@@ -97,9 +97,9 @@ class Worker:
         self._claim: tuple[str, float] | None = None
 
     def stop(self) -> None:
-        """Take no more jobs, and hand back those that run; said twice, their programs are killed at once.
+        """Claim no more jobs and return the running ones to the queue. A second call kills their programs.
 
-        May be called from any thread, though not by a signal handler; returns at once.
+        May be called from any thread, but not from a signal handler; returns immediately.
         """
         hurry = self._stopped.is_set()
         self._stopped.set()
@@ -111,10 +111,10 @@ class Worker:
                 attempt.release(at_once=True)
 
     def run(self) -> tuple[AttemptOutcome, ...]:
-        """Work until :meth:`stop`, or with ``once`` until nothing is to be done; how the attempts ended.
+        """Work until :meth:`stop`, or with ``once`` until no job is due; returns the outcomes of the attempts.
 
         Raises:
-            LamellaError: with ``once``, when the service did not answer a few times in a row.
+            LamellaError: with ``once``, when the service did not answer several times in a row.
         """
         self._log.write("worker started", worker=self._name, kinds=list(self._kinds), pid=os.getpid())
         try:
@@ -135,7 +135,7 @@ class Worker:
         return tuple(self._ended)
 
     def _step(self) -> float | None:
-        """Take a job if there is one and a place for it; how long to wait then, None: this is the end."""
+        """Claim a job if one is due and there is capacity; returns the seconds to wait, None to end."""
         with self._lock:
             is_full, is_idle = len(self._running) >= self._settings.concurrency, not self._running
         self._ask_what_is_due()
@@ -159,8 +159,8 @@ class Worker:
             self._due_s = time.monotonic() + _DUE_S
             try:
                 answer = self._lake.jobs.due()
-            except LamellaError as error:  # what is queued already can be done all the same
-                self._log.write("not told what is due", "warning", code=error.code, detail=error.message)
+            except LamellaError as error:  # jobs that are already queued can still run
+                self._log.write("cannot ask for due jobs", "warning", code=error.code, detail=error.message)
                 return
             for job_id in answer.enqueued:
                 self._log.write("enqueued", job=job_id)
@@ -168,8 +168,8 @@ class Worker:
                 self._due_s = 0.0
 
     def _take(self) -> bool:
-        """Begin with the next job; False: there is none."""
-        # When an answer did not come, the same claim is asked about: the job may be this worker's already.
+        """Start the next job; returns false when there is none."""
+        # If the answer was lost, the same claim is sent again: the job may already belong to this worker.
         if self._claim is None or lease_seconds() >= self._claim[1] + self._attempts.lease_s:
             self._claim = str(uuid4()), lease_seconds()
         token, sent_s = self._claim
@@ -183,10 +183,10 @@ class Worker:
             self._running[attempt] = thread
         try:
             thread.start()
-        except RuntimeError as error:  # the system starts no thread: others can do the job before its lease is over
+        except RuntimeError as error:  # no thread: return the job before its lease ends
             with self._lock:
                 del self._running[attempt]
-            self._log.write("job not begun", "error", job=claimed.job.job_id, detail=str(error))
+            self._log.write("job not started", "error", job=claimed.job.job_id, detail=str(error))
             self._ended.append(attempt.hand_back())
             return False
         return True

@@ -1,5 +1,5 @@
-"""Writing blocks: rows sorted, cut and written with exact statistics, on one machine or on many.
+"""Writing blocks: sort rows, cut them and write them with exact statistics, on one machine or many.
 
-Nothing here knows Spark. What runs elsewhere is a value that can be called (:mod:`.stages`), handed to an engine
-(:mod:`.engine`) with its tasks.
+Independent of Spark. Work that runs elsewhere is a picklable callable (:mod:`.stages`), which an engine
+(:mod:`.engine`) runs on each task.
 """

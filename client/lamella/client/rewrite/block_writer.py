@@ -1,4 +1,4 @@
-"""Rows in order become blocks: Parquet files of the target size, their manifest and skip index entries."""
+"""Writes ordered rows as blocks: Parquet files of the target size, their manifest and skip index entries."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from lamella.snapshot.stats.measure import leaf_values, measure
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import PartSent
 
-#: Rows of a row group: smaller ones cost 25 % in size, larger ones only memory.
+#: Rows per row group: smaller groups make files 25 % larger, larger ones only need more memory.
 MAX_GROUP_ROWS: Final = 1 << 20
-#: Rows of a page, as Spark itself writes them: the grain of page skipping.
+#: Rows per page, as Spark writes them: the granularity of page skipping.
 MAX_PAGE_ROWS: Final = 20_000
 _DICTIONARY_BYTES: Final = 1 << 20
 _DELTA: Final = frozenset({"int8", "int16", "int32", "int64", "date", "timestamp", "timestamp_ntz"})
-#: What this release of pyarrow can be told.
+#: Options that this release of pyarrow supports.
 _SUPPORTED: Final = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 
 
@@ -53,15 +53,15 @@ def write_block(
     compression: str = "zstd",
     bloom_filters: Mapping[str, float] | None = None,
 ) -> Block:
-    """Write ``rows`` as one file under a fresh name; the statistics are measured on the rows themselves.
+    """Write ``rows`` as one file under a new name; statistics are computed from the rows themselves.
 
-    ``rows`` must have exactly the Arrow schema of the table. ``bloom_filters``: columns (dotted paths) that get one of
-    Parquet's own, as large as their number of different values asks for, with that rate of false positives. The file is
-    complete or absent, never half there.
+    ``rows`` must have exactly the Arrow schema of the table. ``bloom_filters``: columns (dotted paths) that get a
+    Parquet bloom filter, sized for their number of distinct values, and its false positive rate. The file is written
+    completely or not at all.
 
     Raises:
-        StoreError: the store refused it.
-        SchemaMismatch: nulls in a column that the table requires.
+        StoreError: the store refused the file.
+        SchemaMismatch: nulls in a required column.
     """
     sketches = sketches_of(rows, schema)
     measured = {
@@ -81,7 +81,7 @@ def write_block(
 
 
 def sketches_of(rows: pa.Table, schema: Schema) -> dict[int, Sketch]:
-    """Sketches of the columns that have an order, by column id."""
+    """Return sketches of the ordered columns, by column id."""
     found = {}
     for leaf in schema.leaves():
         if not leaf.repeated and family_of(leaf.dtype) is not None:
@@ -101,10 +101,10 @@ def encode(
     compression: str = "zstd",
     bloom_filters: Mapping[str, float] | None = None,
 ) -> bytes:
-    """The Parquet file of ``rows``.
+    """Return ``rows`` as a Parquet file.
 
-    Dictionaries only where values repeat: pyarrow keeps one on near-unique columns too, which makes files up to twice
-    as large. Integers and times without one are delta-encoded, which Spark's vectorised reader reads.
+    Uses dictionaries only where values repeat: pyarrow also keeps them for near-unique columns, which makes files up to
+    twice as large. Integers and times without a dictionary are delta-encoded, which Spark's vectorised reader supports.
     """
     dictionary, delta = _encodings(rows, schema, measured)
     options: dict[str, Any] = {"max_rows_per_page": MAX_PAGE_ROWS} if "max_rows_per_page" in _SUPPORTED else {}
@@ -131,7 +131,7 @@ def encode(
 
 
 def _encodings(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats]) -> tuple[list[str], list[str]]:
-    """Paths of the leaves that get a dictionary, and of those that are delta-encoded."""
+    """Return the paths of the leaves with a dictionary, and of those that are delta-encoded."""
     nested = {column.name for column in schema.columns if column.fields}
     leaves = {leaf.path[0]: leaf for leaf in schema.leaves() if len(leaf.path) == 1}
     dictionary, delta = [], []
@@ -173,17 +173,17 @@ def _with_size(measured: ColumnStats, of_footer: ColumnStats) -> ColumnStats:
     return msgspec.structs.replace(measured, in_memory_size=of_footer.in_memory_size)
 
 
-# What the table's skip indexes are to know of new blocks, built from the rows while they are at hand.
+# Skip index entries for new blocks, built while their rows are in memory.
 #
-# Each task puts a small part into scratch space; whoever commits puts them together (``joined_parts``), so that a
-# query opens one part for many blocks.
+# Each task writes a small part to scratch space; the committing process joins them (``join_parts``), so that a query
+# opens one part for many blocks.
 
-#: Bytes of small parts that are put together at a time; it is done in memory.
+#: Bytes of small parts that are joined at a time, in memory.
 _JOINED_BYTES: Final = 256 << 20
 
 
 class ScratchPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part in scratch space; ``keys`` are its blocks', 16 bytes each."""
+    """A part in scratch space; ``keys``: the concatenated 16-byte keys of its blocks."""
 
     index_id: str
     ref: PartRef
@@ -201,12 +201,12 @@ class IndexEntries:
         self._index = index
         self._term = term_in(index, _History(target.history))
         self._builder = None
-        if self._term is not None:  # else a column of it is gone, and the index serves nobody
+        if self._term is not None:  # None: a column of the index was dropped, so no filter can use it
             self._builder = kind_named(index.kind).builder(self._term.dtype, index.options)
         self._done: list[Block] = []
 
     def add(self, block: Block, rows: pa.Table) -> None:
-        """The rows of a block that was written; one for which the expression fails is left out, and always read."""
+        """Add the rows of a written block. A block for which the expression fails gets no entry and is always read."""
         if self._term is None or self._builder is None:
             return
         columns = {
@@ -221,7 +221,7 @@ class IndexEntries:
         self._done.append(block)
 
     def part(self, store: Store, scratch: Scratch, ids: Ids) -> ScratchPart | None:
-        """Put what there is into scratch space."""
+        """Write the entries to scratch space; None when there are none."""
         if self._term is None or self._builder is None or not self._done:
             return None
         index = self._index
@@ -235,7 +235,7 @@ class IndexEntries:
 
 
 def join_parts(store: Store, layout: TableLayout, ids: Ids, parts: Iterable[ScratchPart]) -> dict[str, list[PartSent]]:
-    """Parts in the table's folder that have what those in scratch space have, by index: few large ones."""
+    """Join parts from scratch space into few large parts in the table's folder, by index."""
     found: dict[str, list[PartSent]] = {}
     by_index: dict[str, list[ScratchPart]] = {}
     for part in parts:
@@ -291,19 +291,19 @@ _SAMPLE_SLICES: Final = 4
 
 
 class WrittenBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that are in the table's folder and in no snapshot yet, and what indexes are to know of them."""
+    """Blocks in the table's folder that are not in a snapshot yet, and their index entries."""
 
     blocks: tuple[Block, ...] = ()
     parts: tuple[ScratchPart, ...] = ()
 
     @property
     def row_count(self) -> int:
-        """Rows in all of them."""
+        """Total number of rows."""
         return sum(block.row_count for block in self.blocks)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of their files."""
+        """Total bytes of the files."""
         return sum(block.file_size for block in self.blocks)
 
 
@@ -319,9 +319,9 @@ class BlockWriter:
         self._blocks: list[Block] = []
 
     def write(self, rows: pa.Table, wanted: int | None = None) -> None:
-        """All of the rows, cut evenly: no small block is left at the end.
+        """Write all rows, split evenly so that no small block is left.
 
-        ``wanted``: rows of a block, when it is known how many make one of the wanted size.
+        ``wanted``: rows per block, when that is known for the target size.
         """
         if rows.num_rows == 0:
             return
@@ -331,21 +331,21 @@ class BlockWriter:
             self.write_one(part, self._target.written_for)
 
     def write_whole(self, rows: pa.Table) -> pa.Table:
-        """As many whole blocks as there are; returns the rows that are left, fewer than a block's."""
+        """Write as many full blocks as there are; returns the remaining rows, fewer than a block's."""
         size = block_rows(rows, self._target) if rows.num_rows else 1
         whole = rows.num_rows // size * size
         for start in range(0, whole, size):
             self.write_one(rows.slice(start, size), self._target.written_for)
-        # A copy, so that the rows that are written can be freed.
+        # A copy, so that the memory of the written rows can be freed.
         return rows.slice(whole).take(pa.array(range(rows.num_rows - whole), pa.int64()))
 
     def finish(self) -> WrittenBlocks:
-        """What was written; the entries of indexes are put into scratch space."""
+        """Return what was written; index entries are put into scratch space."""
         parts = [entries.part(self._store, self._scratch, self._ids) for entries in self._entries]
         return WrittenBlocks(blocks=tuple(self._blocks), parts=tuple(part for part in parts if part is not None))
 
     def write_one(self, rows: pa.Table, cluster: ClusterStats | None) -> None:
-        """One block, however many rows; ``cluster``: what it says of their order."""
+        """Write one block of any number of rows; ``cluster``: its description of their order."""
         target = self._target
         block = write_block(
             self._store,
@@ -363,7 +363,7 @@ class BlockWriter:
 
 
 def block_rows(rows: pa.Table, target: Target) -> int:
-    """Rows that make a block of the wanted size, by the bytes that a sample of them takes as a file."""
+    """Return the number of rows that make a block of the target size, estimated from the file size of a sample."""
     per_slice = _SAMPLE_ROWS // _SAMPLE_SLICES
     if rows.num_rows <= per_slice:
         return target.block_rows

@@ -1,4 +1,4 @@
-"""A table as a job sees it, and the commits that jobs make."""
+"""The table state that a job works on, and the commits of jobs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lamella.snapshot.manifest import Block, ClusterKind, ClusterStats, Snapshot
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import BlockListSent, CommitAnswer, IndexPartsSent, NoNewMatches, TableInfo
 
-# Commits of more blocks than a request holds: the blocks go ahead, in lists in the table's scratch folder.
+# Commits with more blocks than fit into a request: the blocks are written ahead as lists in the table's scratch folder.
 #
-# Blocks are encoded one after another and leave memory with their list, so that beside the blocks themselves there is
-# never more than one list of them.
+# Blocks are encoded one after another and leave memory with their list, so that at most one encoded list is in memory
+# besides the blocks.
 
-#: Bytes of a list, if the service takes as much.
+#: Bytes of a list, if the service accepts as much.
 LIST_BYTES: Final = 16 << 20
-#: The part of a request's body that blocks may take; the rest is for what else stands there.
+#: The fraction of a request body that blocks may use; the rest is for other members.
 _SHARE: Final = 2
 
 
@@ -47,10 +47,11 @@ def commit_blocks(
     no_new_matches: NoNewMatches | None = None,
     idempotency_key: str | None = None,
 ) -> CommitAnswer:
-    """:meth:`lamella.client.Table.commit` of any number of blocks: those that are too many for a request go ahead.
+    """:meth:`lamella.client.http.Table.commit` for any number of blocks: those that do not fit into a request are sent
+    ahead in lists.
 
-    ``store`` has the table's folder, ``location`` (None: it is asked of the service). Lists are removed at the end,
-    unless it is not known whether the commit was made: the same call with the same key needs them then.
+    ``store`` can write the table's folder, ``location`` (None: requested from the service). Lists are removed at the
+    end, unless it is unknown whether the commit happened: repeating the call with the same key needs them.
 
     Raises as ``Table.commit``, and StoreError.
     """
@@ -64,7 +65,7 @@ def commit_blocks(
             layout = TableLayout(table.info().location if location is None else location)
             for each in packed(layout, beyond, piece_bytes=max_bytes):
                 lists.append(each.sent)
-                with suppress(AlreadyExists):  # an earlier try left it; its name is that of its content
+                with suppress(AlreadyExists):  # left by an earlier attempt; the name is a content hash
                     store.put(each.sent.location, each.data)
         is_over = False
         answer = table.commit(
@@ -84,13 +85,13 @@ def commit_blocks(
         raise
     finally:
         if lists and is_over:
-            with suppress(StoreError):  # a clean-up of the table's folder removes them
+            with suppress(StoreError):  # vacuum removes them
                 store.delete_many([each.location for each in lists])
     return answer
 
 
 def _divide(blocks: Iterable[Block], max_bytes: int) -> tuple[list[msgspec.Raw], Iterator[bytes] | None]:
-    """All of the blocks, encoded, if they have at most so many bytes; else none, and all of them to be encoded."""
+    """Return all blocks encoded if they fit into ``max_bytes``; otherwise none, and an iterator that encodes all."""
     encoded = map(msgspec.json.Encoder().encode, blocks)
     begun: list[bytes] = []
     size_bytes = 0
@@ -111,7 +112,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, lake: Lamella, name: str, *, snapshot_id: str | None = None) -> TableState:
-        """As it is now, or as it was; raises TableNotFound, NamespaceNotFound, SnapshotNotFound."""
+        """Read the table's current state or that of a snapshot; raises TableNotFound, NamespaceNotFound,
+        SnapshotNotFound."""
         handle = lake.table(name)
         info = handle.info()
         return cls(name=name, info=info, snapshot=handle.snapshot(snapshot_id or info.snapshot_id))
@@ -124,7 +126,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_kind(self) -> ClusterKind:
-        """Its kind."""
+        """The kind of the table's cluster key."""
         key = self.snapshot.cluster_key
         return "linear" if key is None else key.kind
 
@@ -140,13 +142,12 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         level: int = 0,
         storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Target:
-        """How blocks of it are written; ``keys`` instead of the cluster key.
+        """Return how blocks of the table are written; ``keys`` replaces the cluster key.
 
-        ``block_rows``, ``block_bytes``: None: as the table's properties ``target_block_rows`` and
-        ``target_block_bytes`` say.
+        ``block_rows``, ``block_bytes``: None: the table's properties ``target_block_rows`` and ``target_block_bytes``.
 
         Raises:
-            InvalidRequest: a property of the table cannot be read.
+            InvalidRequest: a property of the table is invalid.
         """
         size = block_target_of(self.snapshot.properties)
         key = self.snapshot.cluster_key
@@ -183,13 +184,14 @@ def commit_result(
     no_new_matches: NoNewMatches | None = None,
     idempotency_key: str | None = None,
 ) -> CommitAnswer:
-    """One commit of what tasks wrote, with its entries in the indexes; ``removed`` as read in the state's snapshot.
+    """Commit the blocks that tasks wrote, with their index entries; ``removed``: blocks of the state's snapshot.
 
-    Blocks that are too many for one request go ahead in lists.
+    Blocks that do not fit into one request are sent ahead in lists.
 
     Raises:
-        CommitConflict: a removed block is not there any more; NewMatches: of ``no_new_matches``.
-        OutcomeUnknown: it may have happened.
+        CommitConflict: a block to remove no longer exists.
+        NewMatches: see ``no_new_matches``.
+        OutcomeUnknown: the commit may have happened.
     """
     done = list(written)
     names = {index.index_id: index.name for index in target.indexes}

@@ -1,9 +1,8 @@
-"""Engines: where tasks run; and what a driver does with them to sort: take samples, cut ranges, have them merged.
+"""Engines, which run tasks, and the driver's part of a sort: sampling, cutting ranges, merging them.
 
-A stage is handed over once, its tasks one by one; results come as they are ready.
-
-Drawn small: a stage is a value that can be pickled and called, tasks and results are JSON. :class:`LocalEngine` runs
-them in processes of this machine; Spark's engine is in :mod:`lamella.client.spark.engine`.
+An engine gets a stage once and its tasks one by one; results arrive as they are ready. The interface is small: a stage
+is a picklable callable, tasks and results are JSON. :class:`LocalEngine` runs them in processes of this machine;
+Spark's engine is in :mod:`lamella.client.spark.engine`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from lamella.snapshot.storage import FsspecStore
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: How often a task is tried for which storage failed.
+#: Attempts at a task when storage fails.
 _TRIES: Final = 3
 
 
@@ -46,37 +45,37 @@ class Engine(Protocol):
 
     @property
     def is_near(self) -> bool:
-        """Whether they run on this machine, so that scratch space may be a folder of it."""
+        """Whether tasks run on this machine, so that scratch space may be a local folder."""
         ...
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run at once."""
         ...
 
     def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """The number and the result of each task, in the order in which they are done.
+        """Yield the number and the result of each task, in the order of completion.
 
-        Raises what a task raised, once it was tried several times; others may still be under way then. Who stops
-        asking for results, ends them.
+        Raises a task's error after several attempts; other tasks may still be running then. Closing the iterator stops
+        the remaining tasks.
         """
         ...
 
 
 class SerialEngine:
-    """Runs one task after another, in this thread."""
+    """Runs one task after another in this thread."""
 
     is_near = True
     parallelism = 1
 
     def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """As of :class:`Engine`."""
+        """See :class:`Engine`."""
         for number, task in enumerate(tasks):
             yield number, msgspec.json.decode(call(stage, msgspec.json.encode(task)), type=stage.result_type)
 
 
 class LocalEngine:
-    """Runs tasks in ``processes`` processes of this machine (None: one for each core). A context manager."""
+    """Runs tasks in ``processes`` processes of this machine (None: one per core). A context manager."""
 
     is_near = True
 
@@ -86,11 +85,11 @@ class LocalEngine:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run at once."""
         return self._processes
 
     def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """As of :class:`Engine`; a task that is alone runs in this process, which need not start others."""
+        """See :class:`Engine`; a single task runs in this process, which saves starting others."""
         if len(tasks) == 1 and self._pool is None:
             yield from SerialEngine().run(stage, tasks)
             return
@@ -112,13 +111,13 @@ class LocalEngine:
 
     def _submit(self, stage: Stage, task: Any) -> Future[bytes]:
         if self._pool is None:
-            # Not forked: a fork takes over locks of threads that it does not have.
+            # Spawned, not forked: a fork copies locks held by threads that it does not copy.
             context = get_context("forkserver")
             self._pool = ProcessPoolExecutor(self._processes, mp_context=context, initializer=_end_with_parent)
         return self._pool.submit(call, stage, msgspec.json.encode(task))
 
     def close(self) -> None:
-        """End the processes; tasks that are under way are finished first."""
+        """Stop the processes after their current tasks."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -135,7 +134,7 @@ class LocalEngine:
 def _end_with_parent() -> None:
     """End this process when its parent is killed.
 
-    Otherwise it would wait for tasks for ever: it holds both ends of the pipe that they come through.
+    Otherwise it would wait for tasks forever: it holds both ends of the pipe that they arrive through.
     """
     parent = parent_process()
     if parent is not None:
@@ -148,7 +147,7 @@ def _end_after(parent: BaseProcess) -> None:
 
 
 def call(stage: Stage, task: bytes) -> bytes:
-    """One task, tried again when storage fails; raises StoreError at last."""
+    """Run one task, with retries when storage fails; raises StoreError after the last attempt."""
     function: Callable[[Any], Any] = stage  # type: ignore[assignment]  # stages are called, each with its own task
     decoded = msgspec.json.decode(task, type=stage.task_type)
     for left in range(_TRIES - 1, -1, -1):
@@ -160,7 +159,7 @@ def call(stage: Stage, task: bytes) -> bytes:
     raise AssertionError("unreachable")
 
 
-#: Rows of a sample, of all blocks together.
+#: Total rows of a sample over all blocks.
 SAMPLE_ROWS: Final = 200_000
 _MIN_ROWS: Final = 200
 
@@ -172,7 +171,7 @@ class SampleResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleKeys(Stage, frozen=True, kw_only=True):
-    """Read the key columns of one row group of each block, and take every so many rows of it."""
+    """Reads the key columns of one row group of each block and takes every n-th row."""
 
     rows_per_block: int
 
@@ -196,7 +195,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
                 names = file_columns(wanted.names, file.schema_arrow.names, written, target.schema)
                 rows = file.read_row_group(source.row_count % file.num_row_groups, columns=names).combine_chunks()
         except (LamellaError, pa.ArrowException):
-            return None  # whoever reads it to write it anew says why it cannot be
+            return None  # the rewriting task reports why it cannot be read
         step = max(1, rows.num_rows // max(1, self.rows_per_block))
         picked = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step)))
         table = pa.Table.from_batches(
@@ -206,7 +205,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
 
 
 def sample_keys(engine: Engine, target: Target, scratch: Scratch, sources: Sequence[Source]) -> pa.Table | None:
-    """The key columns of rows of all blocks."""
+    """Return the key columns of sampled rows of all blocks."""
     per_block = max(_MIN_ROWS, SAMPLE_ROWS // max(1, len(sources)))
     stage = SampleKeys(target=target, scratch=scratch, rows_per_block=per_block)
     size = max(1, -(-len(sources) // (4 * engine.parallelism)))
@@ -215,15 +214,15 @@ def sample_keys(engine: Engine, target: Target, scratch: Scratch, sources: Seque
     return pa.concat_tables(found) if found else None
 
 
-#: Tasks that each process or core should have, so that they end together.
+#: Tasks per process or core, so that all finish at about the same time.
 _TASKS_EACH: Final = 2
 
-#: Called with how much is done, of how much, in rows.
+#: Called with the rows done and the total.
 Progress = Callable[[int, int], object]
 
 
 class ScratchSpace:
-    """Scratch space for one job. What tasks put there is told to :meth:`used`, and removed at the end."""
+    """Scratch space of one job. Objects that tasks write are registered by :meth:`used` and removed at the end."""
 
     def __init__(self, scratch: Scratch, store: FsspecStore) -> None:
         self.scratch = scratch
@@ -231,12 +230,12 @@ class ScratchSpace:
         self._used: set[str] = set()
 
     def used(self, runs: Iterable[Run] = (), written: Iterable[WrittenBlocks] = ()) -> None:
-        """These objects are there."""
+        """Register objects in scratch space."""
         self._used.update(run.location for run in runs)
         self._used.update(part.ref.location for each in written for part in each.parts)
 
     def clear(self) -> None:
-        """Remove them. What failed tasks left behind is removed by a clean-up of the table's folder."""
+        """Remove the registered objects. Vacuum removes what failed tasks left."""
         if self._used:
             with suppress(StoreError):
                 self.store.delete_many(self._used)
@@ -245,8 +244,8 @@ class ScratchSpace:
 
 @contextmanager
 def scratch_space(target: Target, *, is_near: bool, folder: str | None = None) -> Iterator[ScratchSpace]:
-    """Scratch space that all tasks see: ``folder`` (a URL), a temporary folder of this machine when they run here, or
-    a folder beside the table's blocks."""
+    """Yield scratch space that all tasks can reach: ``folder`` (a URL), a temporary folder when tasks run on this
+    machine, otherwise a folder beside the table's blocks."""
     store = target.store()
     if folder is not None or not is_near:
         space = ScratchSpace(Scratch((folder or target.layout.scratch).rstrip("/")), store)
@@ -262,9 +261,9 @@ def scratch_space(target: Target, *, is_near: bool, folder: str | None = None) -
 def merge_runs(
     engine: Engine, target: Target, space: ScratchSpace, runs: Sequence[Run], progress: Progress | None = None
 ) -> list[WrittenBlocks]:
-    """The rows of all runs, merged and written as blocks; in the order of the key.
+    """Merge all runs and write the rows as blocks in key order.
 
-    A range has as many blocks as memory allows, or fewer, so that all tasks have something to do.
+    A range has as many blocks as memory allows, or fewer to keep all workers busy.
     """
     if not runs:
         return []

@@ -1,6 +1,7 @@
-"""External sort: the order of a cluster key, sorted runs in scratch space, and ranges of them that are merged apart.
+"""External sort: the order of a cluster key, sorted runs in scratch space, and ranges of runs that are merged
+separately.
 
-Curves through several columns are those of :mod:`lamella.snapshot.cluster.curve`.
+Curves through several columns are implemented in :mod:`lamella.snapshot.cluster.curve`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from lamella.snapshot.storage import Store
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve, and for each of its columns where values stand (:class:`Quantiles`, packed)."""
+    """A space-filling curve, with the quantiles of each of its columns (:class:`Quantiles`, packed)."""
 
     kind: CurveKind
     quantiles: tuple[bytes, ...]
 
     @classmethod
     def of(cls, kind: CurveKind, leaves: Sequence[Leaf], sample: pa.Table) -> Curve:
-        """A curve through columns, by a sample of their rows; the sample has them in that order."""
+        """Return a curve fitted to a sample, whose columns are those of ``leaves`` in order."""
         bits = bits_for(len(leaves))
         packed = (
             quantiles(column, leaf.dtype, bits).packed() for leaf, column in zip(leaves, sample.columns, strict=True)
@@ -41,26 +42,26 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def curve_positions(curve: Curve, columns: Sequence[Any]) -> pa.Array:
-    """Where each row is, as an array that sorts along the curve."""
+    """Return the position of each row, as an array that sorts along the curve."""
     found = [unpacked(data) for data in curve.quantiles]
     points = np.column_stack([one.places(values) for one, values in zip(found, columns, strict=True)])
     return to_arrow(positions(curve.kind, points, bits_for(len(columns))))
 
 
-# Rows in the order of a cluster key, and where such an order is cut.
+# Rows in the order of a cluster key, and cuts of that order.
 #
-# The order is Spark's ascending one with nulls at the end: NaN above all numbers, -0.0 equal to 0.0, text by its UTF-8
-# bytes. All comparing is done by Arrow's sort, which does the same for every type; nothing here compares values
-# itself.
+# The order is Spark's ascending order with nulls last: NaN is above all numbers, -0.0 equals 0.0, text is compared by
+# its UTF-8 bytes. Arrow's sort, which orders every type in this way, does all comparisons; this module compares no
+# values itself.
 
 _MARK: Final = "mark"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What rows are sorted by: ``keys``, dotted paths of columns, one after another or along a curve of that ``kind``.
+    """The sort order of rows: ``keys``, dotted paths of columns, compared in order or along a curve of that ``kind``.
 
-    ``curve``: the curve, once a sample of rows has said where values stand; until then rows are sorted one column after
-    another. No keys: rows keep the order that they have.
+    ``curve``: the curve, once it is fitted to a sample; until then rows are sorted column by column. No keys: rows keep
+    their order.
     """
 
     keys: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     curve: Curve | None = None
 
     def check(self, schema: Schema) -> None:
-        """Raises UnknownColumn, or InvalidRequest for a column that has no order here."""
+        """Raise UnknownColumn, or InvalidRequest for a column that cannot be sorted."""
         for key in self.keys:
             leaf = schema.leaf(key)
             if leaf.dtype.order is None or leaf.repeated or leaf.dtype.name == "float16":
@@ -76,22 +77,22 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_curve(self) -> bool:
-        """Whether a sample of rows is needed yet."""
+        """Whether a sample of rows is still needed."""
         return self.kind != "linear" and bool(self.keys) and self.curve is None
 
     def along(self, sample: pa.Table, schema: Schema) -> Order:
-        """The same along its curve; ``sample``: key columns of rows, as :meth:`columns` gives them."""
+        """Return this order with a curve fitted to ``sample``, key columns as :meth:`columns` returns them."""
         if self.kind == "linear":
             return self
         leaves = [schema.leaf(key) for key in self.keys]
         return Order(keys=self.keys, kind=self.kind, curve=Curve.of(self.kind, leaves, sample))
 
     def columns(self, rows: pa.Table, schema: Schema) -> pa.Table:
-        """The key columns of rows, in the key's order."""
+        """Return the key columns of rows, in the order of the key."""
         return pa.table({f"k{at}": leaf_values(rows, schema.leaf(key)) for at, key in enumerate(self.keys)})
 
     def key_rows(self, rows: pa.Table, schema: Schema) -> pa.Table:
-        """The columns that rows are compared by, in that order."""
+        """Return the columns that rows are compared by, in order."""
         if not self.keys:
             return pa.table({"k": pa.nulls(rows.num_rows, pa.int8())})
         columns = self.columns(rows, schema)
@@ -101,9 +102,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the order of all rows of some runs: before the row ``row`` of run number ``run``.
+    """A position in the order of all rows of some runs: before row number ``row`` of run number ``run``.
 
-    ``key``: that row's key, a table of one row as an Arrow stream. Rows of one key come by run, and then as they stand.
+    ``key``: that row's key, a table of one row as an Arrow stream. Rows with equal keys are ordered by run, then by
+    row.
     """
 
     key: bytes
@@ -112,15 +114,15 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_order(rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows sorted by their keys, and these; rows of equal keys stay as they stand."""
+    """Return the rows sorted by their keys, and the sorted keys; the sort is stable."""
     places = _places(keys)
     return rows.take(places), keys.take(places)
 
 
 def rows_before(keys: pa.Table, cut: Cut, *, run: int, first_row: int) -> int:
-    """How many rows of a stretch of one run come before a cut; ``keys`` are theirs, sorted.
+    """Return how many rows of a part of one run come before a cut; ``keys``: their sorted keys.
 
-    ``first_row``: the number of the first of them in the run.
+    ``first_row``: the number of the part's first row in the run.
     """
     low, high = _equal(keys, from_stream(cut.key))
     if run != cut.run:
@@ -129,7 +131,7 @@ def rows_before(keys: pa.Table, cut: Cut, *, run: int, first_row: int) -> int:
 
 
 def to_stream(rows: pa.Table) -> bytes:
-    """A small table as bytes."""
+    """Return a small table as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -137,7 +139,7 @@ def to_stream(rows: pa.Table) -> bytes:
 
 
 def from_stream(data: bytes) -> pa.Table:
-    """The table of :func:`to_stream`."""
+    """Return the table of :func:`to_stream`."""
     return pa.ipc.open_stream(data).read_all()
 
 
@@ -146,7 +148,7 @@ def _places(keys: pa.Table) -> Any:
 
 
 def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
-    """From which row on sorted keys are not below one key, and from which on they are above it."""
+    """Return where sorted keys stop being below one key, and where they start being above it."""
     count = keys.num_rows
     key = key.cast(keys.schema)
     marks = [pa.array([0], pa.int8()), pa.array([1], pa.int8()).take(pa.array([0] * count)), pa.array([2], pa.int8())]
@@ -157,20 +159,20 @@ def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
 
 # Sorted runs: rows in scratch space between the two passes of an external sort.
 #
-# A run is one object: Arrow streams one after another, a *chunk* each, so that any stretch of chunks is one range
+# A run is one object: Arrow streams one after another, a *chunk* each, so that any sequence of chunks is one range
 # read.
 
-#: Rows of a chunk at most, and about how many bytes; what is read in vain at the ends of a range is that large.
+#: Maximum rows and approximate maximum bytes of a chunk. At the ends of a range up to one chunk is read unnecessarily.
 CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 2 << 20
 _MIN_ROWS: Final = 256
-#: A run that is not tiny has so many, since ranges can be cut only where a chunk begins.
+#: Minimum number of chunks of a run that is not tiny, since ranges can be cut only where a chunk begins.
 _MIN_CHUNKS: Final = 32
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """Some rows of a run: how many, and where in its object."""
+    """Some rows of a run: how many, and their byte range in the object."""
 
     row_count: int
     offset: int
@@ -178,9 +180,9 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows in order. ``first_keys``: of each chunk the key of its first row, a table as an Arrow stream.
+    """Sorted rows. ``first_keys``: the key of each chunk's first row, a table as an Arrow stream.
 
-    ``memory_bytes``: what the rows take as Arrow. ``block_rows``: how many of them make a block of the wanted size.
+    ``memory_bytes``: size of the rows in Arrow. ``block_rows``: number of rows that make a block of the target size.
     """
 
     location: str
@@ -191,22 +193,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def row_count(self) -> int:
-        """Rows in all."""
+        """Total number of rows."""
         return sum(chunk.row_count for chunk in self.chunks)
 
 
 class Scratch(msgspec.Struct, frozen=True):
-    """A folder for what is needed only while a job runs."""
+    """A folder for intermediate data of a job."""
 
     folder: str
 
     def location(self, ids: Ids, ending: str) -> str:
-        """A fresh name, of the form that a clean-up of the table's folder knows."""
+        """Return a new name, in the form that vacuum recognises."""
         return f"{self.folder}/{ids.new()}_v1.{ending}"
 
 
 def write_run(store: Store, scratch: Scratch, ids: Ids, rows: pa.Table, keys: pa.Table, *, block_rows: int) -> Run:
-    """Put rows that are in order, with their keys in the same order; raises StoreError."""
+    """Write sorted rows, with their keys in the same order; raises StoreError."""
     count = rows.num_rows
     size = max(1, rows.nbytes // max(count, 1))
     step = max(_MIN_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // size, -(-count // _MIN_CHUNKS)))
@@ -231,7 +233,7 @@ def write_run(store: Store, scratch: Scratch, ids: Ids, rows: pa.Table, keys: pa
 
 
 def read_chunks(store: Store, location: str, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
-    """The rows of neighbouring chunks, chunk by chunk, from one range read; raises ObjectNotFound, StoreError."""
+    """Read the rows of adjacent chunks, one chunk at a time, with one range read; raises ObjectNotFound, StoreError."""
     start = chunks[0].offset
     length = chunks[-1].offset + chunks[-1].size_bytes - start
     data = pa.py_buffer(store.read_range(location, start, length))
@@ -239,17 +241,17 @@ def read_chunks(store: Store, location: str, chunks: Sequence[Chunk]) -> Iterato
         yield pa.ipc.open_stream(data.slice(chunk.offset - start, chunk.size_bytes)).read_all()
 
 
-# Cutting the rows of sorted runs into ranges, so that each range can be merged by itself, in any place.
+# Cutting sorted runs into ranges that can be merged independently, on any machine.
 #
-# All that is known are the keys of the chunks' first rows. They are the quantiles: between two neighbours of them
-# there are fewer rows than the runs have chunks' worth of. Every row lies in exactly one range, rows of one key too,
-# since their order goes on by run and by row.
+# Only the keys of the chunks' first rows are known. They serve as quantiles: the number of rows between two neighbours
+# is less than one chunk per run. Every row is in exactly one range, including rows with equal keys, since ties are
+# ordered by run and row.
 
 Numbers = npt.NDArray[np.int64]
 
 
 class RunSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """Neighbouring chunks of run number ``run``, the first of which begins with its row ``first_row``."""
+    """Adjacent chunks of run number ``run``; the first begins with the run's row ``first_row``."""
 
     run: int
     location: str
@@ -258,7 +260,8 @@ class RunSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows from ``low`` to before ``high`` (None: no bound); they are in these stretches, with some others."""
+    """The rows from ``low`` up to and excluding ``high`` (None: unbounded); the slices contain them, and some other
+    rows."""
 
     low: Cut | None
     high: Cut | None
@@ -267,7 +270,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cut_ranges(runs: Sequence[Run], range_rows: int) -> list[Range]:
-    """Ranges of about ``range_rows`` rows each, in order; ``row_count`` is a guess."""
+    """Return ranges of about ``range_rows`` rows each, in order; ``row_count`` is an estimate."""
     if not runs:
         return []
     total = sum(run.row_count for run in runs)
@@ -279,7 +282,7 @@ def cut_ranges(runs: Sequence[Run], range_rows: int) -> list[Range]:
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     wanted = max(1, round(total / max(range_rows, 1)))
-    # Half of its rows, on the average, come before the first row of the next chunk in the order, wherever that is.
+    # On average half of a chunk's rows come before the first row of the next chunk in the order, whichever run has it.
     passed = np.cumsum(weight[order]) - weight[order]
     targets = np.arange(1, wanted) * total // wanted
     edges = np.unique(np.searchsorted(passed, targets)).tolist()
@@ -305,7 +308,7 @@ def _cut(keys: pa.Table, at: int, owner: Numbers, first_row: Numbers) -> Cut:
 
 
 def _run_slices(runs: Sequence[Run], place: Numbers, start: int, stop: int) -> list[RunSlice]:
-    """The chunks that may have rows between the places ``start`` and ``stop`` in the order of the first rows."""
+    """Return the chunks that may have rows between the positions ``start`` and ``stop`` in the order of first rows."""
     found = []
     at = 0
     for number, run in enumerate(runs):

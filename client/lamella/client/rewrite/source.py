@@ -1,4 +1,4 @@
-"""Blocks as they are read to be rewritten: all rows, exactly, from the file that was registered."""
+"""Reads all rows of registered blocks exactly, to rewrite them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.wire import BlockFacts
 
 _BATCH_ROWS: Final = 64 << 10
-# Files of Spark 2, or of later ones in legacy mode: old dates stand there in another calendar, which pyarrow ignores.
+# Files of Spark 2, or of later releases in legacy mode: old dates use another calendar, which pyarrow ignores.
 _OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
@@ -32,16 +32,16 @@ def read_rows(
     written: Schema,
     current: Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Every row of a block, as rows of the table.
+    """Yield every row of a block, as rows of the table.
 
-    ``target`` names columns of ``current``, the table's schema; ``written`` is the one that the block was written with.
-    Names in the file are those of ``written``, without regard to case. A column that the file lacks is null, or has its
-    default.
+    ``target`` names columns of ``current``, the table's schema; ``written`` is the schema that the block was written
+    with. Column names in the file are those of ``written``, compared case-insensitively. A column missing from the file
+    is null or has its default.
 
     Raises:
         ObjectNotFound, StoreError: the file cannot be opened.
         UnknownColumn: the table has no column of that name.
-        SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
+        SchemaMismatch: a value does not fit the target type, or dates use the old calendar.
     """
     store = FsspecStore(storage_options)
     yield from rows_of_file(store, store.stat(location), target, written=written, current=current)
@@ -50,13 +50,13 @@ def read_rows(
 def rows_of_file(
     store: Store, stat: ObjectStat, target: pa.Schema, *, written: Schema, current: Schema
 ) -> Iterator[pa.RecordBatch]:
-    """As :func:`read_rows`, of a file whose size is known."""
+    """Same as :func:`read_rows`, for a file of known size."""
     with (
         StoreFile(store, stat) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
-            raise SchemaMismatch(f"{stat.location} has dates of the old calendar; read it on a classic session")
+            raise SchemaMismatch(f"{stat.location} has dates of the old calendar; read it in a classic Spark session")
         names = file_columns(target.names, file.schema_arrow.names, written, current)
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             try:
@@ -66,9 +66,9 @@ def rows_of_file(
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed of a block to read it; ``schema_id``: the schema that it was written with.
+    """What is needed to read a block; ``schema_id``: the schema that it was written with.
 
-    ``cluster``: what it says of the order of its rows.
+    ``cluster``: the block's description of the order of its rows.
     """
 
     location: str
@@ -80,7 +80,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, block: BlockFacts) -> Source:
-        """A block's."""
+        """Return the source of a block."""
         return cls(
             location=block.location,
             row_count=block.row_count,
@@ -98,12 +98,12 @@ def source_rows(
     current: Schema,
     target: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Every row of a block in the types and the order of the table's columns; ``target``: of these, in these types.
+    """Yield every row of a block with the table's columns; ``target``: these columns and types only.
 
     Raises:
         BlockReplaced: the file is not the one that was registered, or has other rows.
         ObjectNotFound, StoreError: it cannot be read.
-        SchemaMismatch: a value does not fit its type, or dates stand in the old calendar.
+        SchemaMismatch: a value does not fit its type, or dates use the old calendar.
     """
     stat = store.stat(source.location)
     if stat.size_bytes != source.file_size or source.content_id not in (None, stat.content_id):
@@ -119,7 +119,7 @@ def source_rows(
     try:
         unchanged = store.stat(source.location) == stat
     except ObjectNotFound:
-        unchanged = True  # deleted after it was read whole
+        unchanged = True  # deleted after it was read completely
     if not unchanged:
         raise _replaced_error(source)
 

@@ -1,10 +1,10 @@
-"""What tasks do, as values that can be called anywhere.
+"""The work of tasks, as callables that can run anywhere.
 
-Rewrite a bin of blocks, sort blocks into runs, merge a range of runs into blocks, remove rows, take in the rows of a
+Rewrite a bin of blocks, sort blocks into runs, merge a range of runs into blocks, remove rows, consume the rows of a
 frame.
 
-A task is a value and so is what becomes of it; in between a task writes only objects with fresh names. So a task may be
-run twice, or twice at once, and what no answer names is garbage for a clean-up.
+Tasks and results are values; a task writes only objects with new names. So a task may run twice, even concurrently, and
+objects that no result names are garbage for vacuum.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from lamella.snapshot.storage import Store
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of a stage have in common. Called with a task, a stage gives its result.
+    """What all tasks of a stage have in common. Calling a stage with a task returns the result.
 
-    ``task_type`` and ``result_type`` say how both travel (as JSON).
+    ``task_type`` and ``result_type``: the types that are transferred (as JSON).
     """
 
     target: Target
@@ -51,21 +51,21 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that are written anew together; ``pieces``: into so many (None: as large as they should be)."""
+    """Blocks that are rewritten together; ``pieces``: into how many blocks (None: by target size)."""
 
     sources: tuple[Source, ...]
     pieces: int | None = None
 
 
 class BinResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a bin. ``failed``: it cannot be read as it should be, so nothing of it was written."""
+    """The result of a bin. ``failed``: why it cannot be read; nothing of it was written."""
 
     written: WrittenBlocks = WrittenBlocks()
     failed: str | None = None
 
 
 class RewriteBin(Stage, frozen=True, kw_only=True):
-    """Read a bin's blocks, sort their rows, write them as new blocks: in memory, all at once."""
+    """Reads the blocks of a bin, sorts their rows in memory and writes new blocks."""
 
     task_type: ClassVar[Any] = Bin
     result_type: ClassVar[Any] = BinResult
@@ -93,14 +93,14 @@ class RewriteBin(Stage, frozen=True, kw_only=True):
 
 
 class SortedRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of blocks that were read. ``failed``: one of them cannot be read as it should be."""
+    """The result of sorting blocks. ``failed``: why one of them cannot be read."""
 
     runs: tuple[Run, ...] = ()
     failed: str | None = None
 
 
 class SortBlocks(Stage, frozen=True, kw_only=True):
-    """Read blocks and put their rows into scratch space as sorted runs, each as large as memory allows."""
+    """Reads blocks and writes their rows to scratch space as sorted runs, each as large as memory allows."""
 
     task_type: ClassVar[Any] = Bin
     result_type: ClassVar[Any] = SortedRuns
@@ -118,7 +118,7 @@ class SortBlocks(Stage, frozen=True, kw_only=True):
 
 
 class RunSorter:
-    """Collects rows; whenever there are as many as memory allows, they become a run."""
+    """Collects rows and writes a run whenever memory is full."""
 
     def __init__(self, target: Target, store: Store, scratch: Scratch, ids: Ids) -> None:
         self._target = target
@@ -130,7 +130,7 @@ class RunSorter:
         self._runs: list[Run] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Some rows more; see :meth:`Target.rows_of`."""
+        """Add rows; see :meth:`Target.rows_of`."""
         if batch.num_rows == 0:
             return
         self._batches.append(batch)
@@ -139,7 +139,7 @@ class RunSorter:
             self._put()
 
     def finish(self) -> list[Run]:
-        """All runs."""
+        """Return all runs."""
         self._put()
         return self._runs
 
@@ -158,7 +158,7 @@ class RunSorter:
 
 
 class MergeRange(Stage, frozen=True, kw_only=True):
-    """Read a range of the runs, put it in order, write it as blocks of about ``block_rows`` rows."""
+    """Reads a range of the runs, sorts it, and writes blocks of about ``block_rows`` rows."""
 
     block_rows: int
 
@@ -177,7 +177,7 @@ class MergeRange(Stage, frozen=True, kw_only=True):
         return writer.finish()
 
     def _inside(self, store: Store, task: Range, stretch: RunSlice) -> Iterator[pa.Table]:
-        """The rows of a stretch that lie in the range, in the order of the run."""
+        """Yield the rows of a slice that are in the range, in the order of the run."""
         at = stretch.first_row
         count = len(stretch.chunks)
         for number, rows in enumerate(read_chunks(store, stretch.location, stretch.chunks)):
@@ -197,9 +197,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BlockRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one block: how many rows matched, and what was written of the others.
+    """The result for one block: how many rows matched, and what was written of the others.
 
-    ``fate``: no row matched and the block stays; all did and it goes; some did, so others take its place.
+    ``fate``: the block stays (no row matched), is removed (all matched), or is replaced (some matched).
     """
 
     location: str
@@ -209,16 +209,16 @@ class BlockRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of some blocks, in their order. ``failed``: why nothing did."""
+    """The results of some blocks, in order. ``failed``: why there are none."""
 
     blocks: tuple[BlockRemoval, ...] = ()
     failed: str | None = None
 
 
 class RemoveRows(Stage, frozen=True, kw_only=True):
-    """Look at the filter's columns first; write a block anew only when some rows match and some do not.
+    """Reads the filter's columns first; rewrites a block only when some but not all rows match.
 
-    ``filter``: SQL text or a JSON tree, such that every part of it can be decided row by row.
+    ``filter``: SQL text or a JSON tree; every part of it can be decided row by row.
     """
 
     filter: Any
@@ -229,7 +229,7 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
     result_type: ClassVar[Any] = RemovalResult
 
     def row_filter(self) -> RowFilter:
-        """The filter, ready to decide rows; raises FilterNotEvaluable, and what binding raises."""
+        """Return the bound filter; raises FilterNotEvaluable, and what binding raises."""
         predicate = read_filter(self.filter, time_zone=self.time_zone)
         return RowFilter(predicate, self.target.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive)
 
@@ -269,24 +269,24 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
 
 
 class SinkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one stream of rows: blocks that are done, and runs of rows that are not in blocks yet."""
+    """The result of one stream of rows: finished blocks, and runs of rows that are not in blocks yet."""
 
     written: WrittenBlocks = WrittenBlocks()
     runs: tuple[Run, ...] = ()
 
 
 class Sink(Stage, frozen=True, kw_only=True):
-    """Takes in one stream of batches, which have the table's columns in its order.
+    """Consumes one stream of batches, which have the table's columns in its order.
 
-    Without keys rows stay in their order: whole blocks are written at once, and what is left over becomes a run, to be
-    put together with what others left, if it would make a small block.
+    Without keys rows keep their order: full blocks are written at once. A remainder that would make a small block
+    becomes a run, which is merged with the remainders of other streams.
     """
 
     task_type: ClassVar[type] = bytes
     result_type: ClassVar[type] = SinkResult
 
     def drain(self, batches: Iterable[pa.RecordBatch]) -> SinkResult:
-        """Every row; raises SchemaMismatch for one that does not fit, and StoreError."""
+        """Consume every row; raises SchemaMismatch for a row that does not fit, and StoreError."""
         if self.target.order.keys:
             sorter = RunSorter(self.target, self.target.store(), self.scratch, Ids())
             for batch in batches:
@@ -305,7 +305,7 @@ class Sink(Stage, frozen=True, kw_only=True):
                 continue
             waiting.append(batch)
             size_bytes += batch.nbytes
-            # The other half is for the rows before them, less than a block.
+            # The other half is for the remaining rows, less than a block.
             if 2 * size_bytes >= target.memory_bytes:
                 rest = [writer.write_whole(pa.concat_tables([*rest, target.rows_of(waiting)]))]
                 waiting, size_bytes = [], 0

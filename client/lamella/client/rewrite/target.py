@@ -1,4 +1,4 @@
-"""What blocks are written for: a table, the Arrow schema of its files, its order, the size of blocks."""
+"""The target of written blocks: a table, the Arrow schema of its files, the sort order, block sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.arrow import leaf_type
 from lamella.snapshot.storage import FsspecStore, TableLayout
 
-#: Types of which a file says after writing what it said before.
+#: Types that a written file describes in the same way as the file it was read from.
 _WRITABLE: Final = frozenset(
     {
         *("boolean", "float32", "float64", "date", "string", "enum", "json", "binary", "fixed"),
@@ -27,7 +27,7 @@ _UNWRITABLE: Final = "Lamella's writer cannot write columns of type"
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The schema of a block's Arrow table.
+    """Return the Arrow schema of a block.
 
     Raises:
         InvalidSchema: a type that cannot be written (float16, uuid, bson, intervals, ...).
@@ -63,19 +63,20 @@ def _leaf(dtype: DataType, name: str) -> Any:
 
 
 _SIZE: Final = BlockTarget()
-#: The property that says which columns get Parquet's own bloom filters: ``id, user=0.05``.
+#: The property that lists columns with Parquet bloom filters: ``id, user=0.05``.
 BLOOM_FILTERS: Final = "write.bloom_filters"
 _RATE: Final = 0.01
-#: Bytes of rows (as Arrow) that one task sorts at a time.
+#: Bytes of rows (in Arrow) that one task sorts at a time.
 MEMORY_BYTES: Final = 256 << 20
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A table's folder and schemas (the current one last), and how blocks of it are written.
+    """A table's folder and schemas (the current one last), and how its blocks are written.
 
-    ``cluster``: what blocks say of themselves that are written in ``order``; None: it is no order that the table has.
-    ``bloom_filters``: columns (dotted paths) whose chunks get Parquet's own filters, and the rate of false positives.
-    ``indexes``: those that get entries for the new blocks. ``memory_bytes``: of rows that one task holds, about.
+    ``cluster``: what blocks written in ``order`` record about it; None: the order is not that of the table's cluster
+    key. ``bloom_filters``: columns (dotted paths) whose chunks get Parquet bloom filters, and their false positive
+    rates. ``indexes``: those that get entries for the new blocks. ``memory_bytes``: approximate memory for rows per
+    task.
     """
 
     location: str
@@ -91,7 +92,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     storage_options: dict[str, dict[str, Any]] = {}
 
     def check(self) -> None:
-        """Raises InvalidRequest, InvalidSchema, UnknownColumn: what can never be written."""
+        """Raise InvalidRequest, InvalidSchema or UnknownColumn for targets that can never be written."""
         if self.block_rows < 1 or self.block_bytes < 1 or self.memory_bytes < 1:
             raise InvalidRequest("a block has at least one row and one byte")
         arrow_schema(self.schema)
@@ -108,7 +109,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def written_for(self) -> ClusterStats | None:
-        """What blocks say of the order of their rows; nothing as long as a curve is not known yet."""
+        """What blocks record about the order of their rows; None until a curve is known."""
         return None if self.order.needs_curve else self.cluster
 
     @property
@@ -117,11 +118,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return TableLayout(self.location)
 
     def store(self) -> FsspecStore:
-        """A store for the process at hand."""
+        """Return a store for the current process."""
         return FsspecStore(self.storage_options)
 
     def rows_of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        """Batches with the table's columns in its order, whatever their names, in the table's types.
+        """Return batches, whose columns are the table's by position, as rows in the table's types.
 
         Raises:
             SchemaMismatch: a value does not fit its type, or a required column has nulls.
@@ -139,7 +140,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bloom_filters_of(properties: Mapping[str, str]) -> dict[str, float]:
-    """The filters that a table's properties ask for; raises InvalidRequest."""
+    """Return the filters that a table's properties set; raises InvalidRequest."""
     found = {}
     for part in properties.get(BLOOM_FILTERS, "").split(","):
         path, _, rate = part.partition("=")
@@ -147,5 +148,7 @@ def bloom_filters_of(properties: Mapping[str, str]) -> dict[str, float]:
             try:
                 found[path.strip()] = float(rate) if rate.strip() else _RATE
             except ValueError as error:
-                raise InvalidRequest(f"{BLOOM_FILTERS}: {rate.strip()!r} is no rate", property=BLOOM_FILTERS) from error
+                raise InvalidRequest(
+                    f"{BLOOM_FILTERS}: {rate.strip()!r} is not a rate", property=BLOOM_FILTERS
+                ) from error
     return found

@@ -1,7 +1,7 @@
-"""The Python reader: the rows of a table that match a filter, read by the pages that may hold them.
+"""The Python reader: the rows of a table that match a filter, read by the pages that may contain them.
 
 ``lake.table("db.t").scan(filter, columns).to_arrow()`` asks the service which rows of which blocks may match, fetches
-just the pages that hold them, and decides every row by Spark SQL's rules. Filters are never handed to pyarrow.
+only the pages that contain them, and decides every row by Spark SQL's rules. Filters are never passed to pyarrow.
 """
 
 from lamella.client.scan.plan import Request

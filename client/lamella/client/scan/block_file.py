@@ -1,7 +1,7 @@
-"""A block's file: its end is read once, its footer checked, its columns matched with the table's.
+"""A block's file: reads its tail once, checks the footer, and maps its columns to the table's.
 
-One column's pages are decoded by pyarrow out of a small Parquet file that is made of them in memory; its footer is
-written here (Thrift's compact protocol).
+pyarrow decodes one column's pages from a small Parquet file built in memory; this module writes its footer (in Thrift's
+compact protocol).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lamella.snapshot.wire import PrunedBlock
 
 
 class FileTail:
-    """A :class:`~lamella.snapshot.storage.Store` that has the last bytes of one file in memory.
+    """A :class:`~lamella.snapshot.storage.Store` that caches the last bytes of one file.
 
-    What lies before them is asked of the store behind it; the last such answer is kept too (a long footer).
+    Earlier bytes are read from the underlying store; the last such read is cached too (a long footer).
     """
 
     def __init__(self, store: Store, stat: ObjectStat) -> None:
@@ -42,11 +42,11 @@ class FileTail:
         self._last: tuple[int, bytes] = (0, b"")
 
     def footer(self, size: int) -> bytes:
-        """The footer, of a known size in bytes."""
+        """Return the footer, of a known size in bytes."""
         return self.read_range(self._location, self._size - 8 - size, size)
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Some bytes, from memory where they are there."""
+        """Return some bytes, from memory if cached."""
         if location != self._location:
             return self._store.read_range(location, start, length)
         for at, data in ((self.start, self._data), self._last):
@@ -57,31 +57,31 @@ class FileTail:
         return found
 
     def read(self, location: str) -> bytes:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.read(location)
 
     def stat(self, location: str) -> ObjectStat:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.stat(location)
 
     def put(self, location: str, data: bytes) -> ObjectStat:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.put(location, data)
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.expand(url, plain=plain)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.list(prefix, start_after=start_after)
 
     def delete(self, location: str) -> None:
-        """As the store does."""
+        """Delegate to the store."""
         self._store.delete(location)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """As the store does."""
+        """Delegate to the store."""
         return self._store.delete_many(locations)
 
 
@@ -91,27 +91,27 @@ _BINARY = 8
 _LIST = 9
 _STRUCT = 12
 
-#: A field's wire type and its bytes.
+#: The wire type of a field and its bytes.
 Value = tuple[int, bytes]
 
 
 def i32(number: int) -> Value:
-    """A 32-bit integer."""
+    """Encode a 32-bit integer."""
     return _I32, _zigzag(number)
 
 
 def i64(number: int) -> Value:
-    """A 64-bit integer."""
+    """Encode a 64-bit integer."""
     return _I64, _zigzag(number)
 
 
 def binary(data: bytes) -> Value:
-    """Bytes or UTF-8 text."""
+    """Encode bytes or UTF-8 text."""
     return _BINARY, _varint(len(data)) + data
 
 
 def structure(fields: dict[int, Value]) -> Value:
-    """A structure; fields by id, ascending."""
+    """Encode a structure; fields by id, ascending."""
     out = bytearray()
     last = 0
     for number, (wire, data) in fields.items():
@@ -126,20 +126,20 @@ def structure(fields: dict[int, Value]) -> Value:
 
 
 def sequence(items: Iterable[Value]) -> Value:
-    """A list of values of one wire type; not empty."""
+    """Encode a nonempty list of values of one wire type."""
     listed = list(items)
     return raw_sequence(listed[0][0], [data for _, data in listed])
 
 
 def raw_sequence(wire: int, items: list[bytes]) -> Value:
-    """A list of values that are encoded already."""
+    """Encode a list of values that are already encoded."""
     count = len(items)
     head = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + _varint(count)
     return _LIST, head + b"".join(items)
 
 
 def structures(items: list[bytes]) -> Value:
-    """A list of structures that are encoded already."""
+    """Encode a list of structures that are already encoded."""
     return raw_sequence(_STRUCT, items)
 
 
@@ -156,38 +156,38 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-# A small Parquet file in memory, made of one column's pages out of a large one.
+# A small Parquet file in memory, made of one column's pages of a large file.
 #
-# pyarrow reads whole column chunks only. So the wanted pages, with the dictionary page that they need, are put behind
-# each other as one chunk of a file of their own, under a footer that says just that; pyarrow then decodes nothing
-# else. The column's schema elements are taken over byte for byte, so logical types stay what they were; what the
-# original says about Arrow types does not come along.
+# pyarrow reads whole column chunks only. So the selected pages, with their dictionary page, are concatenated as one
+# chunk of a file of their own, with a footer that describes just that chunk; pyarrow then decodes nothing else. The
+# column's schema elements are copied byte for byte, so logical types stay the same; the original's Arrow metadata is
+# dropped.
 
 _MAGIC: Final = b"PAR1"
 _SCHEMA: Final = 2
-#: Encodings that a chunk may have: the pages' own headers are what readers go by.
+#: Encodings that a chunk may have; readers use the encodings in the page headers.
 _ENCODINGS: Final = (0, 3, 8)
 
 
 class Element(msgspec.Struct, frozen=True):
-    """A schema element: its bytes, its place in the depth-first list, the elements of its children."""
+    """A schema element: its bytes, its index in the depth-first list, the elements of its children."""
 
     data: bytes
     at: int
     children: tuple[Element, ...]
 
     def all_data(self) -> list[bytes]:
-        """Its bytes and those of all below it, depth first."""
+        """Return the bytes of this element and of all below it, depth first."""
         return [self.data, *(data for child in self.children for data in child.all_data())]
 
     @property
     def leaf_count(self) -> int:
-        """The leaves below it; a leaf is one itself."""
+        """The number of leaves below it; a leaf counts as one."""
         return sum(child.leaf_count for child in self.children) or 1
 
 
 class LeafData(msgspec.Struct, frozen=True):
-    """What a miniature takes over of one leaf: the encoded pages (a dictionary first), how many values they hold."""
+    """What the small file takes from one leaf: the encoded pages (a dictionary first) and their number of values."""
 
     leaf: FileLeaf
     codec: str
@@ -196,10 +196,10 @@ class LeafData(msgspec.Struct, frozen=True):
 
 
 def read_elements(footer: bytes) -> tuple[Element, ...]:
-    """The elements of a file's columns, with all below them.
+    """Return the elements of a file's columns, with their descendants.
 
     Raises:
-        CorruptParquet: the list cannot be decoded, or does not add up.
+        CorruptParquet: the list cannot be decoded, or is inconsistent.
     """
     try:
         count, _, at = thrift.list_header(footer, thrift.find(footer, _SCHEMA, 9))
@@ -228,7 +228,7 @@ def _element(flat: Sequence[tuple[bytes, int]], at: int) -> tuple[Element, int]:
 
 
 def path_to(columns: Sequence[Element], leaf: int) -> list[Element]:
-    """The elements from a column down to the leaf number ``leaf``."""
+    """Return the elements from a column down to the leaf number ``leaf``."""
     for element in columns:
         count = element.leaf_count
         if leaf < count:
@@ -238,7 +238,7 @@ def path_to(columns: Sequence[Element], leaf: int) -> list[Element]:
 
 
 def one_leaf(path: Sequence[Element]) -> list[bytes]:
-    """The elements of a column of which only one leaf is left."""
+    """Return the elements of a column reduced to one leaf."""
     return [*(_only_child(element) for element in path[:-1]), path[-1].data]
 
 
@@ -249,10 +249,10 @@ def _only_child(element: Element) -> bytes:
 
 
 def decode(elements: Sequence[bytes], leaves: Sequence[LeafData], num_rows: int) -> Any:
-    """The rows of one column, as an Arrow array; ``leaves`` are all leaves of its ``elements``, in order.
+    """Return the rows of one column, as an Arrow array; ``leaves``: all leaves of its ``elements``, in order.
 
     Raises:
-        CorruptParquet: the pages cannot be decoded, or hold another number of rows.
+        CorruptParquet: the pages cannot be decoded, or have another number of rows.
     """
     file = _file(elements, leaves, num_rows)
     try:
@@ -261,7 +261,7 @@ def decode(elements: Sequence[bytes], leaves: Sequence[LeafData], num_rows: int)
     except (pa.ArrowException, OSError) as error:
         raise CorruptParquet(f"column {leaves[0].leaf.name!r} cannot be decoded: {error}") from error
     if len(column) != num_rows:
-        raise CorruptParquet(f"column {leaves[0].leaf.name!r} has {len(column)} rows where {num_rows} should be")
+        raise CorruptParquet(f"column {leaves[0].leaf.name!r} has {len(column)} rows instead of {num_rows}")
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -311,13 +311,13 @@ _CALENDAR: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 class BlockFile:
-    """The file of one block of a prune's answer.
+    """The file of one block in the answer to a prune.
 
-    ``written`` is the schema that it was written with, ``schema`` the one to read it by.
+    ``written``: the schema that it was written with; ``schema``: the schema to read it by.
 
     Raises:
-        BlockReplaced: the file is not the one that the block was made of.
-        ObjectNotFound, StoreError, NotParquet, SchemaMismatch: as reading its footer does.
+        BlockReplaced: the file is not the registered one.
+        ObjectNotFound, StoreError, NotParquet, SchemaMismatch: from reading its footer.
     """
 
     def __init__(self, store: Store, block: PrunedBlock, written: Schema, schema: Schema) -> None:
@@ -347,7 +347,7 @@ class BlockFile:
 
     @property
     def group_rows(self) -> list[int]:
-        """The rows of each row group."""
+        """The number of rows of each row group."""
         return [group.num_rows for group in self.footer.metadata.row_groups]
 
     @cached_property
@@ -356,17 +356,17 @@ class BlockFile:
         return read_elements(self._tail.footer(self.footer.footer_size))
 
     def leaf_index(self, leaf: Leaf) -> int | None:
-        """The number of a column's leaf in the file; None when the file lacks it."""
+        """Return the number of a column's leaf in the file; None when the file lacks it."""
         index = self._leaves.get(leaf.id)
         if index is not None and leaf.dtype.name in _CALENDAR and legacy_calendar(self.footer.metadata.properties):
             raise SchemaMismatch(
-                f"{self.location} has dates of the old calendar in column {leaf.name!r}, which are read by Spark only",
+                f"{self.location} has dates of the old calendar in column {leaf.name!r}, which only Spark can read",
                 column=leaf.name,
             )
         return index
 
     def column_leaves(self, leaves: tuple[Leaf, ...]) -> range:
-        """The numbers of all leaves of the column of the top level that ``leaves`` are of; empty: the file lacks it."""
+        """Return the numbers of all leaves of the top-level column of ``leaves``; empty when the file lacks it."""
         found = [index for index in map(self.leaf_index, leaves) if index is not None]
         start = 0
         for element in self.elements:
@@ -377,14 +377,14 @@ class BlockFile:
         return range(0)
 
     def path(self, leaf: int) -> list[Element]:
-        """The schema elements from a column of the top level down to a leaf."""
+        """Return the schema elements from a top-level column down to a leaf."""
         return path_to(self.elements, leaf)
 
     def pages(self, group: int, leaves: Sequence[int], rows: int) -> list[ChunkPages | None]:
-        """Where the pages of some chunks are; None: not known, or not worth asking for ``rows`` of their rows.
+        """Return the page locations of some chunks; None: unknown, or not worth a request for ``rows`` of their rows.
 
-        The page index mostly came with the footer. Otherwise it takes a request, and saves the more the fewer rows are
-        wanted.
+        The page index usually comes with the footer. Otherwise it needs a request, which pays off when few rows are
+        selected.
         """
         row_group = self.footer.metadata.row_groups[group]
         few = rows * 2 <= row_group.num_rows
@@ -400,7 +400,7 @@ class BlockFile:
         return [self._places.get((group, leaf)) for leaf in leaves]
 
     def written_name(self, column: Column) -> str:
-        """The name of a column of the top level when the file was written."""
+        """Return the name of a top-level column when the file was written."""
         return self.written.paths()[column.id][0]
 
     def check_readable(self, group: int, leaf: int) -> None:

@@ -1,4 +1,4 @@
-"""What a scan reads: columns of the top level or single leaves, by their ids; and the order of its rows."""
+"""The columns that a scan reads (top-level columns or single leaves, by id), and the order of its rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lamella.snapshot.wire import OrderBound, OrderBy
 
 
 class ReadColumn(msgspec.Struct, frozen=True):
-    """One column to read: ``leaf`` when that is all of it, else a whole struct, list or map.
+    """One column to read: ``leaf`` when it is a single leaf, else a whole struct, list or map.
 
-    ``column`` is the column of the top level that it is, or lies in; ``field`` what comes out.
+    ``column``: its top-level column; ``field``: the output field.
     """
 
     column: Column
@@ -33,16 +33,16 @@ class ReadColumn(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> int:
-        """Its column id."""
+        """The column id."""
         return self.column.id if self.leaf is None else self.leaf.id
 
 
 def read_columns(schema: Schema, names: Sequence[str] | None, *, case_sensitive: bool) -> tuple[ReadColumn, ...]:
-    """The columns of these names (None: all of the top level), each once, in the order asked.
+    """Return the columns of these names (None: all top-level columns), each once, in the requested order.
 
     Raises:
-        UnknownColumn: no such column, or several.
-        InvalidRequest: no columns, one twice, a part of a list or map, or a type without a form in Arrow.
+        UnknownColumn: no such column, or the name is ambiguous.
+        InvalidRequest: no columns, a duplicate, a part of a list or map, or a type that Arrow cannot represent.
     """
     if names is None:
         return tuple(_whole(schema, column) for column in schema.columns)
@@ -52,7 +52,7 @@ def read_columns(schema: Schema, names: Sequence[str] | None, *, case_sensitive:
     for name in names:
         one = _named(schema, name, case_sensitive=case_sensitive)
         if one.key in found:
-            raise InvalidRequest(f"column {name!r} is asked for twice", column=name)
+            raise InvalidRequest(f"column {name!r} is requested twice", column=name)
         found[one.key] = one
     if not found:
         raise InvalidRequest("there is no column to read; count() counts the rows")
@@ -60,7 +60,7 @@ def read_columns(schema: Schema, names: Sequence[str] | None, *, case_sensitive:
 
 
 def read_leaf(schema: Schema, leaf: Leaf) -> ReadColumn:
-    """A leaf that is not below a list or map."""
+    """Return a leaf that is not below a list or map."""
     column = next(column for column in schema.columns if any(each.id == leaf.id for each in _below(schema, column)))
     field = pa.field(leaf.name, leaf_type(leaf.dtype, leaf.name), nullable=leaf.nullable)
     return ReadColumn(column, leaf, (leaf,), field)
@@ -99,7 +99,7 @@ class Key(msgspec.Struct, frozen=True):
     nulls_first: bool
 
     def classes(self, vector: Vector) -> _Ranks:
-        """Where each row stands as a null, a NaN or a value."""
+        """Return the class of each row: null, NaN or value."""
         found = np.full(len(vector), self._class("value"), dtype=np.int64)
         if self.leaf.dtype.is_float:
             found[np.isnan(vector.values)] = self._class("nan")
@@ -112,7 +112,7 @@ class Key(msgspec.Struct, frozen=True):
         return 2 if (kind == "nan") != self.descending else 1
 
     def is_before(self, vector: Vector, row: int, bound: OrderBound, *, or_equal: bool) -> bool:
-        """Whether a row comes before everything that ``bound`` allows."""
+        """Whether a row comes before every row that ``bound`` allows."""
         if bound.first == "unknown":
             return False
         mine, other = int(self.classes(vector)[row]), self._class(bound.first)
@@ -126,7 +126,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Ordering:
-    """An order over tables in which the columns of :attr:`wanted` stand from position ``first`` on."""
+    """An order over tables that have the columns of :attr:`wanted` from position ``first`` on."""
 
     def __init__(self, schema: Schema, parts: Sequence[OrderBy], first: int, *, case_sensitive: bool) -> None:
         keys: list[Key] = []
@@ -142,7 +142,7 @@ class Ordering:
         self._places = {leaf: first + at for at, leaf in enumerate(leaves)}
 
     def sorted(self, table: pa.Table, limit: int | None) -> pa.Table:
-        """The rows in order, the first ``limit`` of them."""
+        """Return the rows in order, the first ``limit`` of them."""
         ranks: list[Any] = []
         for key in reversed(self.keys):
             vector = vector_of(table.column(self._places[key.leaf]), key.leaf.dtype)
@@ -152,7 +152,7 @@ class Ordering:
         return table.take(pa.array(rows[:limit]))
 
     def is_complete(self, table: pa.Table, bound: OrderBound | None, limit: int) -> bool:
-        """Whether the first ``limit`` rows of a sorted table come before everything that ``bound`` allows."""
+        """Whether the first ``limit`` rows of a sorted table come before every row that ``bound`` allows."""
         if bound is None or table.num_rows < limit:
             return False
         key = self.keys[0]
@@ -161,7 +161,7 @@ class Ordering:
 
 
 def _ranks(vector: Vector) -> _Ranks:
-    """Whole numbers in the order of the values; those of nulls and NaN mean nothing."""
+    """Return integers in the order of the values; those of nulls and NaN are meaningless."""
     if vector.is_bytes:
         found = pc.rank(vector.values, sort_keys="ascending", tiebreaker="dense")
         return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a scan is asked, and the plan that answers it."""
+"""The request of a scan, and the plan that answers it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lamella.snapshot.wire import AggregateAnswer, BlockColumns, Level, OrderBy,
 
 
 class Planner(Protocol):
-    """What a scan asks of a table; :class:`lamella.client.http.Table` is one."""
+    """What a scan needs from a table; :class:`lamella.client.http.Table` implements it."""
 
     def prune(
         self,
@@ -36,7 +36,7 @@ class Planner(Protocol):
         limit: int | None,
         order_by: Sequence[OrderBy],
     ) -> PruneAnswer:
-        """The blocks that may hold matching rows, with their row ranges (``level`` "page")."""
+        """Return the blocks that may contain matching rows, with their row ranges (``level`` "page")."""
 
     def aggregate(
         self,
@@ -48,19 +48,19 @@ class Planner(Protocol):
         time_zone: str,
         case_sensitive: bool,
     ) -> AggregateAnswer:
-        """Counts as far as statistics prove them."""
+        """Return counts as far as statistics prove them."""
 
     def info(self) -> TableInfo:
-        """The table as it stands."""
+        """Return the current state of the table."""
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
-        """One of its snapshots."""
+        """Return one of its snapshots."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be read; see :meth:`lamella.client.http.Table.scan`.
+    """What to read; see :meth:`lamella.client.http.Table.scan`.
 
-    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` where the planner takes one.
+    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` if the planner accepts one.
     """
 
     filter: Any = None
@@ -73,7 +73,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     case_sensitive: bool = False
 
     def asked(self) -> dict[str, Any]:
-        """What both planning and counting take."""
+        """The arguments that planning and counting share."""
         return {
             "snapshot_id": self.snapshot_id,
             "timestamp": self.timestamp,
@@ -83,9 +83,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What is done with the rows of every block. Small, and can be pickled; what is made of it stays at home.
+    """What is done with the rows of every block. Small and picklable; cached properties are not pickled.
 
-    ``schema``: the table's at the snapshot that is read. ``columns`` as of :class:`Request`.
+    ``schema``: the table's schema at the snapshot. ``columns``: see :class:`Request`.
     """
 
     predicate: Predicate
@@ -97,7 +97,7 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def output(self) -> tuple[ReadColumn, ...]:
-        """The columns that come out; raises UnknownColumn, InvalidRequest."""
+        """The output columns; raises UnknownColumn, InvalidRequest."""
         return read_columns(self.schema, self.columns, case_sensitive=self.case_sensitive)
 
     @cached_property
@@ -109,11 +109,11 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def reading(self) -> ReadSpec:
-        """What is read of each row group: columns to order by stand behind those that come out.
+        """What is read of each row group: the output columns, followed by columns that are only ordered by.
 
         Raises:
             FilterNotEvaluable: a part of the filter cannot be decided exactly.
-            UnknownColumn, FilterTypeMismatch, InvalidRequest: as binding does.
+            UnknownColumn, FilterTypeMismatch, InvalidRequest: from binding.
         """
         row_filter = RowFilter(
             self.predicate, self.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive
@@ -124,12 +124,12 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns that come out, as Arrow has them."""
+        """The Arrow schema of the output."""
         return pa.schema([one.field for one in self.output])
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The service's answer, and what is read by it."""
+    """The service's answer, and how it is read."""
 
     answer: PruneAnswer
     blocks: tuple[PrunedBlock, ...]
@@ -140,12 +140,12 @@ class Plan(msgspec.Struct, frozen=True):
     properties: Mapping[str, str]
 
     def written(self, block: PrunedBlock) -> Schema:
-        """The schema that a block was written with."""
+        """Return the schema that a block was written with."""
         return self.recipe.schema if block.schema_id is None else schema_at(self.versions, block.schema_id)
 
 
 def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[str]] | None) -> Plan:
-    """Ask a table; ``only`` gives the blocks of a snapshot that are read at all, by its id.
+    """Plan a scan; ``only`` returns the blocks of a snapshot, by its id, that may be read at all.
 
     Raises what planning raises, before anything is read.
     """
@@ -154,7 +154,7 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
     answer = table.prune(
         given,
         level="page",
-        # blocks that are not to be read must not be what a limit is reached by
+        # a limit must not be reached by blocks that will not be read
         limit=request.limit if only is None else None,
         order_by=request.order_by,
         **request.asked(),
@@ -178,7 +178,7 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
 
 
 def blocks_of(answer: PruneAnswer) -> tuple[PrunedBlock, ...]:
-    """The blocks of an answer in either shape."""
+    """Return the blocks of an answer of either type."""
     columns = answer.block_columns
     if columns is None:
         return answer.blocks or ()

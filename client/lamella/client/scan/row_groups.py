@@ -1,6 +1,6 @@
-"""Reading row groups: which byte ranges hold the rows, few requests for them, and the rows out of those bytes.
+"""Reading row groups: the byte ranges of the selected rows, few requests for them, and their decoding.
 
-The filter's columns come first, the others only where rows match.
+The filter's columns are read first, the others only where rows match.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema.arrow import absent, conform, conform_leaf
 from lamella.snapshot.storage import Store
 
-#: Ranges nearer to each other than this are fetched by one request: another one would take longer than these bytes.
+#: Ranges closer than this are fetched by one request, since another request takes longer than the bytes between.
 GAP_BYTES: Final = 16 << 10
-#: No request is for more than this, so that large ranges come in parallel.
+#: Maximum size of a request, so that large ranges are fetched in parallel.
 REQUEST_BYTES: Final = 8 << 20
 
 #: (offset, size), in bytes.
@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 def requests(ranges: Iterable[Range]) -> list[Range]:
-    """The requests for some ranges: near ones together, large ones in parts."""
+    """Return the requests for some ranges: close ranges are merged, large ones are split."""
     runs: list[list[int]] = []
     for offset, size in sorted(ranges):
         if not size:
@@ -51,14 +51,14 @@ def requests(ranges: Iterable[Range]) -> list[Range]:
 
 
 class FetchResult:
-    """Some ranges of one file."""
+    """The bytes of some ranges of one file."""
 
     def __init__(self, parts: list[tuple[int, bytes]]) -> None:
         self._starts = [offset for offset, _ in parts]
         self._parts = [data for _, data in parts]
 
     def bytes_of(self, wanted: Range) -> bytes:
-        """One of the ranges that were asked for."""
+        """Return one of the requested ranges."""
         offset, size = wanted
         if not size:
             return b""
@@ -72,7 +72,7 @@ class FetchResult:
 
 
 class Fetcher:
-    """Fetches from a store, up to ``threads`` requests at a time. Safe to share between threads; close it."""
+    """Fetches ranges from a store, up to ``threads`` requests at a time. Safe to share between threads; close it."""
 
     def __init__(self, store: Store, threads: int) -> None:
         self.store = store
@@ -82,8 +82,8 @@ class Fetcher:
         """Fetch ranges of a file.
 
         Raises:
-            BlockReplaced: the file ends before.
-            ObjectNotFound, StoreError: as the store says.
+            BlockReplaced: the file is shorter than the ranges.
+            ObjectNotFound, StoreError: from the store.
         """
         wanted = requests(ranges)
         if len(wanted) < 2:
@@ -92,7 +92,7 @@ class Fetcher:
         return FetchResult([(offset, data) for (offset, _), data in zip(wanted, parts, strict=True)])
 
     def close(self) -> None:
-        """Give back the threads; requests that have not begun are dropped."""
+        """Shut down the threads; requests that have not started are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _one(self, location: str, offset: int, size: int) -> bytes:
@@ -104,14 +104,15 @@ class Fetcher:
 
 Rows = npt.NDArray[np.int64]
 
-#: PageHeader: type, then the headers of a data page of version 1 and 2, each beginning with the number of values.
+#: PageHeader fields: the type, then the headers of data pages of version 1 and 2, which begin with the number of
+#: values.
 _PAGE_HEADER: Final[Spec] = {1: INT, 5: {1: INT}, 8: {1: INT}}
 
 
 class ChunkRead(msgspec.Struct, frozen=True):
-    """A column of a row group, ready to be fetched. ``rows``: those wanted, ascending; None: all.
+    """A column of a row group, ready to be fetched. ``rows``: the selected rows, ascending; None: all.
 
-    ``pages`` are the numbers of the pages that hold them, None when the whole chunk of each leaf is read.
+    ``pages``: the numbers of the pages that contain them; None when the whole chunk of each leaf is read.
     """
 
     file: BlockFile
@@ -124,16 +125,16 @@ class ChunkRead(msgspec.Struct, frozen=True):
 
     @property
     def ranges(self) -> list[Range]:
-        """The bytes to fetch."""
+        """Return the byte ranges to fetch."""
         if self.places is None or self.pages is None:
             return [_whole(chunk) for chunk in self._chunks()]
         return _page_ranges(self.places, self.pages)
 
     def values(self, fetched: FetchResult) -> Any:
-        """The wanted rows as an Arrow array of the table's type.
+        """Return the selected rows as an Arrow array of the table's type.
 
         Raises:
-            CorruptParquet: the bytes are not what the footer and the page index say.
+            CorruptParquet: the bytes contradict the footer or the page index.
             SchemaMismatch: the values do not fit the table's type.
         """
         count = self.file.group_rows[self.group]
@@ -177,7 +178,7 @@ class ChunkRead(msgspec.Struct, frozen=True):
         return decode(one_leaf(self.file.path(leaf)), [LeafData(file_leaf, chunk.codec, total, tuple(parts))], total)
 
     def _check_pages(self, data: bytes, sizes: Rows, counts: Rows) -> None:
-        """An index that is wrong about the rows of a page would silently give other rows."""
+        """Check the number of values per page: a wrong page index would silently return other rows."""
         at = 0
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
             try:
@@ -195,7 +196,7 @@ class ChunkRead(msgspec.Struct, frozen=True):
         return CorruptParquet(f"{self.file.location}, column {name!r}: {what}", location=self.file.location)
 
     def _positions(self) -> tuple[Rows | None, int]:
-        """Where the wanted rows are among the rows of the pages that were read."""
+        """Return the positions of the selected rows among the rows of the pages that were read."""
         places, pages, rows = self.places, self.pages, self.rows
         if places is None or pages is None or rows is None:
             return None, 0
@@ -208,14 +209,14 @@ class ChunkRead(msgspec.Struct, frozen=True):
         wanted = self.wanted
         if wanted.leaf is not None:
             for _ in wanted.leaf.path[1:]:
-                (values,) = values.flatten()  # the one field that is left of the struct; null where the struct is
+                (values,) = values.flatten()  # the only remaining field of the struct; null where the struct is null
             return conform_leaf(values, wanted.leaf.dtype, wanted.leaf.name)
         name = self.file.written_name(wanted.column)
         return conform(values, name, wanted.column, self.file.written, self.file.schema)
 
 
 def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Rows | None) -> list[ChunkRead]:
-    """How to read some columns of a row group: by pages where that is possible and helps, else whole."""
+    """Return how to read some columns of a row group: by pages where possible and useful, otherwise as whole chunks."""
     count = file.group_rows[group]
     found: dict[int, range] = {}
     for one in wanted:
@@ -244,7 +245,7 @@ def _whole(chunk: Chunk) -> Range:
 
 
 def _page_ranges(places: ChunkPages, pages: Rows) -> list[Range]:
-    """The dictionary when there is one, then each run of adjacent pages."""
+    """Return the dictionary page if there is one, then each run of adjacent pages."""
     heads = np.flatnonzero(np.diff(pages, prepend=-2) != 1)
     ends = np.append(heads[1:], len(pages)) - 1
     first, last = pages[heads], pages[ends]
@@ -254,7 +255,7 @@ def _page_ranges(places: ChunkPages, pages: Rows) -> list[Range]:
 
 
 def _take(values: Any, rows: Rows | None, count: int) -> Any:
-    """Some rows of an array of ``count``; ascending."""
+    """Return some rows of an array of ``count`` rows, ascending."""
     if rows is None or len(rows) == count:
         return values
     if not len(rows):
@@ -274,9 +275,10 @@ class ReadSpec(msgspec.Struct, frozen=True):
 
 
 class RowGroupRead(msgspec.Struct, frozen=True):
-    """A part of a block. ``rows``: those of the row group that may match, None: all. ``all_match``: they do.
+    """A part of a block. ``rows``: the rows of the row group that may match, None: all. ``all_match``: they are proven
+    to.
 
-    ``certain``: so many rows beside them are proven to match (only where rows are counted).
+    ``certain``: number of other rows that are proven to match (only when rows are counted).
     """
 
     file: BlockFile
@@ -287,15 +289,16 @@ class RowGroupRead(msgspec.Struct, frozen=True):
 
     @property
     def row_count(self) -> int:
-        """How many rows may match."""
+        """The number of rows that may match."""
         return self.file.group_rows[self.group] if self.rows is None else len(self.rows)
 
     def table(self, reading: ReadSpec, fetcher: Fetcher) -> pa.Table:
-        """The matching rows.
+        """Return the matching rows.
 
         Raises:
             BlockReplaced, CorruptParquet, SchemaMismatch, EncryptedParquet, ObjectNotFound, StoreError: the file cannot
-                be read. EvaluationFailed: the filter cannot be computed for some row.
+                be read.
+            EvaluationFailed: the filter cannot be computed for some row.
         """
         known: dict[int, Any] = {}
         rows, count = self.rows, self.row_count
@@ -315,7 +318,7 @@ class RowGroupRead(msgspec.Struct, frozen=True):
         return pa.Table.from_arrays([known[one.key] for one in reading.output], schema=reading.schema)
 
     def count(self, reading: ReadSpec, fetcher: Fetcher) -> int:
-        """How many rows match; raises as :meth:`table`."""
+        """Return the number of matching rows; raises as :meth:`table`."""
         if self.all_match:
             return self.certain + self.row_count
         known = self._load(reading.filter_columns, self.rows, fetcher)
@@ -330,9 +333,9 @@ class RowGroupRead(msgspec.Struct, frozen=True):
 
 
 def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = False) -> list[RowGroupRead]:
-    """The parts of a block that may hold matching rows; ``limit``: of those that match, no more are needed.
+    """Return the parts of a block that may contain matching rows; ``limit``: maximum number of matching rows needed.
 
-    ``counting``: rows that are proven to match are set apart, so that they need not be read.
+    ``counting``: rows that are proven to match are counted separately and not read.
     """
     block = file.block
     every = block.verdict == "ALL"

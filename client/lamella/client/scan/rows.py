@@ -1,4 +1,4 @@
-"""Rows in the forms of other libraries: Arrow, pandas, Polars, DuckDB. Each gets rows that are decided already."""
+"""Rows in the formats of other libraries: Arrow, pandas, Polars, DuckDB. The filter has been applied exactly."""
 
 from __future__ import annotations
 
@@ -18,54 +18,55 @@ _BATCH_ROWS: Final = 64 << 10
 
 
 class Rows(ABC):
-    """What has rows to read. They are read anew by each method.
+    """A source of rows. Each method reads them again.
 
-    Whatever takes Arrow's PyCapsule interface takes this as it stands, and reads it as a stream:
-    ``pyarrow.table(rows)``, ``polars.DataFrame(rows)``, ``duckdb.from_arrow(rows)``.
+    Implements Arrow's PyCapsule interface, so libraries can read it as a stream: ``pyarrow.table(rows)``,
+    ``polars.DataFrame(rows)``, ``duckdb.from_arrow(rows)``.
 
-    The methods for other libraries raise ModuleNotFoundError where the library is not installed; it names the extra.
+    The methods for other libraries raise ModuleNotFoundError, which names the extra, when the library is not installed.
     """
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns that come out."""
+        """The output columns."""
 
     @abstractmethod
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """The rows as they are read, at most 65,536 at a time."""
+        """Yield the rows as they are read, at most 65,536 at a time."""
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches as a stream with a schema, which can be read once; who drops it ends the reading."""
+        """Return the batches as a stream with a schema, which can be read once; dropping it stops the reading."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``.
+        """Return all rows as a pandas frame; ``options``: those of ``pyarrow.Table.to_pandas``.
 
-        Without options, integers and booleans with nulls become what pandas makes of them; with
-        ``types_mapper=pandas.ArrowDtype`` every type stays. Needs ``lamella[pandas]``.
+        By default pandas converts integers and booleans with nulls to other types; ``types_mapper=pandas.ArrowDtype``
+        keeps every type. Needs ``lamella[pandas]``.
         """
         library("pandas", "to_pandas", "pandas")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows as a Polars frame.
+        """Return all rows as a Polars frame.
 
-        No LazyFrame, since its filters would not reach the service: filter, columns and limit belong into the scan.
-        ``.lazy()`` makes one of what was read. Needs ``lamella[polars]``.
+        There is no LazyFrame, since its filters would not reach the service: pass filter, columns and limit to the
+        scan. ``.lazy()`` on the result is possible. Needs ``lamella[polars]``.
         """
         found: polars.DataFrame = library("polars", "to_polars", "polars").DataFrame(self.to_arrow())
         return found
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A DuckDB relation; None: of DuckDB's default connection, so that ``duckdb.sql`` finds it by its variable.
+        """Return a DuckDB relation; None: on DuckDB's default connection, so that ``duckdb.sql`` finds it by its
+        variable name.
 
-        The rows stream into each query over the relation, and are read anew by the next; ``.create(name)`` keeps them
-        in a table. Its own filters are applied to the rows, after those of the scan. Needs ``lamella[duckdb]``.
+        The rows are streamed into each query on the relation and read again for the next; ``.create(name)`` stores them
+        in a table. DuckDB's filters are applied to the rows after those of the scan. Needs ``lamella[duckdb]``.
         """
         duck = library("duckdb", "to_duckdb", "duckdb")
         relation: duckdb.DuckDBPyRelation = (duck if connection is None else connection).from_arrow(self)
@@ -76,15 +77,15 @@ class Rows(ABC):
 
 
 def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, at most 65,536 at a time; none that is empty."""
+    """Yield the rows of a table, at most 65,536 at a time, in nonempty batches."""
     return (batch for batch in table.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
 
 
 def library(module: str, method: str, extra: str) -> Any:
-    """Import a library that comes with an extra.
+    """Import a library that an extra installs.
 
     Raises:
-        ModuleNotFoundError: it is not installed; names the extra.
+        ModuleNotFoundError: it is not installed; the message names the extra.
     """
     try:
         return importlib.import_module(module)
@@ -93,11 +94,11 @@ def library(module: str, method: str, extra: str) -> Any:
 
 
 def read_frame(rows: Rows) -> pandas.DataFrame:
-    """All rows as a pandas frame whose types are the same with and without nulls."""
+    """Return all rows as a pandas frame whose types do not depend on nulls."""
     return arrow_frame(rows.to_arrow())
 
 
 def arrow_frame(table: pa.Table) -> pandas.DataFrame:
-    """A table as a pandas frame of Arrow's types."""
+    """Return a table as a pandas frame of Arrow types."""
     found: pandas.DataFrame = table.to_pandas(types_mapper=library("pandas", "to_dask", "dask").ArrowDtype)
     return found

@@ -1,4 +1,4 @@
-"""A scan: planned by the service, read here; whole, or in fragments that can be read apart."""
+"""A scan: planned by the service, read by this process, as a whole or in fragments that can be read separately."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Made = TypeVar("Made")
 
 
 def prefetch(pool: Executor, work: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[Made]:
-    """``map(work, items)``, with up to ``depth`` items under way; an error comes where its item would."""
+    """``map(work, items)`` with up to ``depth`` items in progress; an error is raised in place of its item's result."""
     waiting: deque[Future[Made]] = deque()
     try:
         for item in items:
@@ -48,7 +48,7 @@ def prefetch(pool: Executor, work: Callable[[Item], Made], items: Iterable[Item]
 
 
 class Progress:
-    """Blocks read and rows found, on stderr; nothing at all unless ``shown``."""
+    """A progress bar on stderr for blocks read and rows found; does nothing unless ``shown``."""
 
     def __init__(self, blocks: int, *, shown: bool) -> None:
         self._bar: Any = None
@@ -74,13 +74,13 @@ class Progress:
             self._bar.stop()
 
     def rows(self, count: int) -> None:
-        """So many more rows were found."""
+        """Add to the number of rows found."""
         self._rows += count
         if self._bar is not None:
             self._bar.update(self._task, description=f"{self._rows:,} rows")
 
     def block(self) -> None:
-        """One more block is being read."""
+        """Add one to the number of blocks being read."""
         if self._bar is not None:
             self._bar.advance(self._task)
 
@@ -94,33 +94,33 @@ class EmptyBlocks:
         self._rows: dict[str, int] = {}
 
     def opened(self, location: str, pieces: int) -> None:
-        """A block consists of so many pieces; those that are ruled out by page statistics are not among them."""
+        """Record the number of pieces of a block, without those pruned by page statistics."""
         with self._lock:
             self._pieces[location] = self._pieces.get(location, 0) + pieces
 
     def read(self, location: str, rows: int) -> None:
-        """One piece is done, and so many of its rows match."""
+        """Record a finished piece and its number of matching rows."""
         with self._lock:
             self._pieces[location] -= 1
             self._rows[location] = self._rows.get(location, 0) + rows
 
     def empty(self) -> list[str]:
-        """The blocks of which every piece was read, at least one, and no row matches."""
+        """Return the blocks of which all pieces (at least one) were read and no row matched."""
         with self._lock:
             return sorted(place for place, rows in self._rows.items() if not rows and not self._pieces[place])
 
 
-#: Requests under way for one fragment: whoever reads fragments reads several at a time.
+#: Concurrent requests per fragment: fragments are usually read several at a time.
 _REQUESTS: Final = 4
 
-#: Opens the store that a block is read from, where it is read.
+#: Opens the store that a block is read from, in the reading process.
 OpenStore = Callable[[], Store]
 
 
 class Fragment(Rows):
-    """The rows of one block that a scan gives. It can be pickled, and read without the service.
+    """The matching rows of one block of a scan. Picklable; can be read without the service.
 
-    What it says of itself is known from the plan; its file is opened when it is read.
+    Its properties come from the plan; the file is opened when it is read.
     """
 
     def __init__(self, recipe: ScanRecipe, block: PrunedBlock, written: Schema, open_store: OpenStore) -> None:
@@ -132,27 +132,27 @@ class Fragment(Rows):
 
     @property
     def location(self) -> str:
-        """Of the block's file."""
+        """The location of the block's file."""
         return self._block.location
 
     @property
     def row_count(self) -> int:
-        """At most so many rows come out: those that statistics do not rule out."""
+        """Maximum number of output rows: those that statistics do not rule out."""
         pages = self._block.pages
         return self._block.row_count if pages is None or pages.whole else sum(pages.row_count)
 
     @property
     def size_bytes(self) -> int:
-        """Of the block's file; mostly less is read of it."""
+        """The size of the block's file in bytes; usually less is read."""
         return self._block.file_size
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out, the same for all fragments of a scan."""
+        """The output columns, the same for all fragments of a scan."""
         return self._recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """The rows as they are read, a row group at a time.
+        """Yield the rows as they are read, one row group at a time.
 
         Raises BlockReplaced, ObjectNotFound, StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
         """
@@ -170,7 +170,7 @@ class Fragment(Rows):
 
 
 def fragments_of(plan: Plan, stores: Sequence[OpenStore]) -> list[Fragment]:
-    """One for each block of a plan; ``stores`` has one for each, too."""
+    """Return one fragment for each block of a plan; ``stores`` has one entry per block."""
     return [
         Fragment(plan.recipe, block, plan.written(block), store)
         for block, store in zip(plan.blocks, stores, strict=True)
@@ -181,17 +181,16 @@ _Result = TypeVar("_Result")
 
 
 class Scan(Rows):
-    """The rows of a table that match a filter, in no particular order unless one was asked for.
+    """The rows of a table that match a filter, unordered unless an order is requested.
 
-    ``only``: which blocks of a snapshot, by its id, are read at all (their locations); None: whichever may match.
-    ``hold``: what is entered while files of a snapshot are read, to keep it from expiring; None: nothing.
-    ``report``: called with a snapshot's id and the locations of blocks that were read without finding a matching row,
-    once all is read, for tables that want to know; None: nobody is told.
-    ``stores``: gives, for a snapshot's id and locations of its blocks, what opens a store for each in another process;
-    None: the scan's own store is sent there.
+    ``only``: returns the locations of the blocks, by snapshot id, that may be read at all; None: all blocks. ``hold``:
+    a context manager entered while files of a snapshot are read, to keep it from expiring; None: none. ``report``:
+    called with a snapshot id and the locations of blocks in which no row matched, after all were read, for tables with
+    feedback; None: no report. ``stores``: returns, for a snapshot id and locations of its blocks, an opener of a store
+    for each in another process; None: the scan's own store is pickled.
 
-    Planned when it is first used, and then for good: what is committed later is not seen. Files are read anew by each
-    method. Safe to share between threads.
+    The plan is made on first use and kept: later commits are not seen. Each method reads the files again. Safe to share
+    between threads.
 
     Every method raises what planning raises (InvalidFilter, UnknownColumn, FilterNotEvaluable, ...), and while reading
     BlockReplaced, ObjectNotFound, StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
@@ -228,32 +227,34 @@ class Scan(Rows):
 
     @property
     def plan(self) -> PruneAnswer:
-        """The service's answer: which blocks and rows are read, and how they were found."""
+        """Return the service's answer: which blocks and rows are read, and why."""
         return self._planned().answer
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out."""
+        """The output columns."""
         return self._planned().recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """The rows as they are read, at most 65,536 at a time; with an order, once all candidates were read."""
+        """Yield the rows as they are read, at most 65,536 at a time; with an order, after all candidates were read."""
         planned = self._planned()
         tables = self._ordered(planned) if planned.ordering is not None else self._limited(planned)
         for table in tables:
             yield from batches_of(table)
 
     def fragments(self) -> list[Fragment]:
-        """The scan in parts, one a block: to be read apart, in other processes too, in any order.
+        """Return the scan in parts, one per block, which other processes can read in any order.
 
-        Together they have the rows of the scan. Each goes where its store goes, see ``store`` and ``signed_urls`` of
-        :meth:`lamella.client.http.Table.scan`. Nothing holds the snapshot for those who read them: with reads that may
-        outlast the service's minimum age, hold a :class:`~lamella.client.http.maintenance.SnapshotLease` around them.
+        Together they contain the rows of the scan. Each opens its own store, see ``store`` and ``signed_urls`` of
+        :meth:`lamella.client.http.Table.scan`. Fragments do not keep the snapshot from expiring: if reading may take
+        longer than the service's minimum age, take a :class:`~lamella.client.http.maintenance.SnapshotLease` around it.
 
-        Raises InvalidRequest for a scan with a limit or an order, which no part can keep by itself.
+        Raises InvalidRequest for a scan with a limit or an order, which fragments cannot apply separately.
         """
         if self._request.limit is not None or self._request.order_by:
-            raise InvalidRequest("parts of a scan keep no limit and no order: ask for these where parts come together")
+            raise InvalidRequest(
+                "fragments cannot apply a limit or an order: apply them where the fragments are combined"
+            )
         planned = self._planned()
         if self._stores is None:
             return fragments_of(planned, [partial(_same, self._store)] * len(planned.blocks))
@@ -261,10 +262,10 @@ class Scan(Rows):
         return fragments_of(planned, self._stores(planned.answer.snapshot_id, locations))
 
     def to_dask(self) -> dask.dataframe.DataFrame:
-        """A Dask frame of one partition a block, read where Dask computes them; raises as :meth:`fragments`.
+        """Return a Dask frame with one partition per block, read where Dask computes them; raises as :meth:`fragments`.
 
-        Its types are Arrow's (``pandas.ArrowDtype``): NumPy's would change from partition to partition with nulls.
-        Needs ``lamella[dask]``.
+        Its types are Arrow's (``pandas.ArrowDtype``): NumPy types would differ between partitions with and without
+        nulls. Needs ``lamella[dask]``.
         """
         frames = library("dask.dataframe", "to_dask", "dask")
         parts = self.fragments()
@@ -274,7 +275,7 @@ class Scan(Rows):
         return cast("dask.dataframe.DataFrame", frames.from_map(read_frame, parts, meta=empty))
 
     def count(self) -> int:
-        """How many rows there are: from statistics alone where they prove it, else by reading the filter's columns."""
+        """Return the number of rows: from statistics where they prove it, otherwise by reading the filter's columns."""
         request = self._request
         if self._made is None and self._only is None:
             answer = self._table.aggregate(["count(*)"], request.filter, **request.asked())
@@ -329,8 +330,8 @@ class Scan(Rows):
         *,
         counting: bool = False,
     ) -> Iterator[_Result]:
-        """What ``read`` makes of each piece of the blocks, in their order, some ahead of its use."""
-        # An order needs all of a block's rows, but any rows of a block will do where there is none.
+        """Yield the result of ``read`` for each piece of the blocks, in order, reading some ahead."""
+        # With an order all rows of a block are needed; without one, any rows up to the limit.
         limit = self._request.limit if planned.ordering is None and not counting else None
         emptiness = EmptyBlocks()
         held = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
@@ -383,12 +384,12 @@ class Scan(Rows):
 
 
 def open_store(store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None) -> Store:
-    """The store to read from: the one given, or one with these options by scheme."""
+    """Return the given store, or one with these options by scheme."""
     return FsspecStore(storage_options) if store is None else store
 
 
 def _row_count(result: object) -> int:
-    """How many rows a piece gave, in whatever form."""
+    """Return the number of rows of a piece's result, of either type."""
     if isinstance(result, tuple):
         result = result[1]
     return result.num_rows if isinstance(result, pa.Table) else int(cast(int, result))
