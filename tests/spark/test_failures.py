@@ -250,7 +250,7 @@ def test_callbacks_still_work_after_many_of_them(spark: SparkSession, table: Lak
 def test_a_location_that_spark_cannot_name_is_refused() -> None:
     """memory:// says nothing to other processes, and Hadoop would read another object for `a//b`."""
     kept = BlockSelection(locations=["memory://x.parquet"], sizes=[1], rows=[1], blocks_total=1)
-    with pytest.raises(LamellaError, match="no executor can see it"):
+    with pytest.raises(LamellaError, match="no executor can access it"):
         kept.files()
     doubled = BlockSelection(locations=["s3://bucket/a//b.parquet"], sizes=[1], rows=[1], blocks_total=1)
     with pytest.raises(LamellaError, match="Hadoop removes empty parts"):

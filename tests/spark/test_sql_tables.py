@@ -95,16 +95,16 @@ def test_a_table_is_made_as_it_is_described(spark: SparkSession, lakes: Lakes, s
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("(a INT) PARTITIONED BY (a)", r"no partitions: say CLUSTER BY \(\.\.\.\) instead of a"),
+        ("(a INT) PARTITIONED BY (a)", r"no partitions: use CLUSTER BY \(\.\.\.\) instead of a"),
         ("(a INT) CLUSTERED BY (a) INTO 4 BUCKETS", "no partitions"),
-        ("(a INT, v VARCHAR(5))", "column 'v' is VARCHAR.5., whose length nobody would check"),
+        ("(a INT, v VARCHAR(5))", "column 'v' is VARCHAR.5., whose length is not checked"),
         ("(a INT, l ARRAY<CHAR(3)>)", "column 'l' is"),
         ("(a INT) LOCATION '/tmp/x'", "the service decides where a table is"),
         ("(a INT) USING orc", "made of Parquet files, not of orc"),
         ("(a INT) OPTIONS (x 'y')", "no options: x"),
         ("(a DATE DEFAULT current_date())", r"the default current_date\(\) is not a constant"),
         ("(a DOUBLE DEFAULT rand())", "constant|deterministic"),
-        ("(a INT) TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')", "say CLUSTER BY"),
+        ("(a INT) TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')", "add CLUSTER BY"),
         ("(a INT) CLUSTER BY (a) TBLPROPERTIES ('lamella.cluster_kind' = 'x')", "one of linear, zorder, hilbert"),
         ("(a INT) TBLPROPERTIES ('lamella.cluster_key' = 'a')", "it is set by CLUSTER BY"),
         ("(a INTERVAL DAY)", "which a table cannot hold"),
@@ -139,7 +139,7 @@ def test_a_table_is_altered_by_properties_and_cluster_key(spark: SparkSession, l
         "UNSET TBLPROPERTIES ('p')": "stays once it is set",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'x')": "one of linear",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')": "name its columns",
-        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder', 'p' = 'r')": "statement of its own",
+        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder', 'p' = 'r')": "separate statement",
         "SET TBLPROPERTIES ('lamella.retention.max_age' = 'x')": "lamella.retention.max_age",
         "ADD COLUMN c DATE DEFAULT current_date()": "not a constant",
     }

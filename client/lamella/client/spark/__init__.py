@@ -1,4 +1,4 @@
-"""Spark over a Lamella service: a catalog for SQL, a writer, and the way in on Spark Connect.
+"""Spark on a Lamella service: a catalog for SQL, a writer, and reads over Spark Connect.
 
 ::
 
@@ -9,7 +9,7 @@
 
     lamella_spark.write(frame, "db.events", cluster_by=["event_date"], url="http://127.0.0.1:8181")
 
-Names are loaded when they are first used: executors import from here without starting anything of the driver's.
+Names are loaded on first use, so that executors can import modules of this package without the driver's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Putting a Lamella service into a Spark session as a catalog."""
+"""Attaches a Lamella service to a Spark session as a catalog."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable"
 
 
 class LamellaSparkWarning(UserWarning):
-    """Something works less well than it could with this version of Spark."""
+    """A feature is limited with this version of Spark."""
 
 
 class Attached:
-    """A Lamella service in a Spark session.
+    """A Lamella service attached to a Spark session.
 
-    ``mode`` "catalog": SQL knows the tables as ``<name>.<namespace>.<table>``. ``mode`` "views": this version of Spark
-    lacks what that needs, ``reason`` says what; tables are reached by :meth:`table` and :meth:`view` alone.
+    ``mode`` "catalog": SQL finds tables as ``<name>.<namespace>.<table>``. ``mode`` "views": this version of Spark
+    cannot have the catalog, for the reason in ``reason``; use :meth:`table` and :meth:`view`.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Attached:
         timestamp: dt.datetime | int | None = None,
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        """``namespace.table`` as a frame, in both modes; pinned to the snapshot in force now, or the one asked for.
+        """Return ``namespace.table`` as a frame, in both modes, at the current snapshot or the requested one.
 
-        ``timestamp``: an aware datetime or Unix milliseconds. ``columns``: only these; needed when the table has
-        a column that Spark cannot read.
+        ``timestamp``: an aware datetime or Unix milliseconds. ``columns``: only these; required when the table has a
+        column that Spark cannot read.
 
         Raises:
             TableNotFound, NamespaceNotFound, SnapshotNotFound, InvalidSchema.
@@ -92,17 +92,17 @@ class Attached:
         return relation_frame(self._gateway, table, columns)
 
     def view(self, name: str, view_name: str | None = None, **options: Any) -> str:
-        """Make a temporary view over :meth:`table` (same ``options``); returns its name.
+        """Create a temporary view over :meth:`table` (same ``options``) and return its name.
 
-        Without a ``view_name`` it is ``<attached name>_<namespace>_<table>``. The view stays at its snapshot: make
-        it again to see later commits.
+        Without a ``view_name`` the name is ``<attached name>_<namespace>_<table>``. The view stays at its snapshot:
+        create it again to see later commits.
         """
         chosen = view_name or "_".join((self.name, *name.split(".")))
         self.table(name, **options).createOrReplaceTempView(chosen)
         return chosen
 
     def detach(self) -> None:
-        """Take the name out of the session, and close the client if :func:`attach` made it."""
+        """Remove the catalog from the session, and close the client if :func:`attach` made it."""
         if self.mode == "catalog":
             _catalogs(self._gateway).remove(self.name)
         if self._owns_client:
@@ -125,25 +125,24 @@ def attach(
     scratch: str | None = None,
     signed_urls: bool = False,
 ) -> Attached:
-    """Make a Lamella service the catalog ``name`` of a classic Spark session.
+    """Attach a Lamella service to a classic Spark session as the catalog ``name``.
 
     Afterwards ``spark.sql("SELECT ... FROM name.namespace.table WHERE ...")`` reads only the blocks that the service
-    keeps, ``VERSION AS OF`` and ``TIMESTAMP AS OF`` included. It holds for this session: a ``newSession()`` needs its
-    own. Attaching again replaces.
+    selects, also with ``VERSION AS OF`` and ``TIMESTAMP AS OF``. The catalog belongs to this session: attach a
+    ``newSession()`` separately. Attaching again replaces the catalog.
 
-    ``allow_fallback``: read every block of the snapshot, with a warning in the log, when the service cannot prune;
-    otherwise the query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct
-    keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes:
-    None for reads whose blocks were all written by Lamella's jobs, True always (you trust the writers), False never.
-    ``storage_options``, ``scratch``: for what SQL writes, as of :func:`lamella.client.spark.write`.
-    ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; in Python workers,
-    which is slower, and never in mode "views". See ``docs/data-access.md``.
-    ``mode``: insist on one way; by default "catalog", or "views" with a
-    :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
+    ``allow_fallback``: when the service cannot prune, read every block of the snapshot and log a warning; otherwise the
+    query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct keys is sent as
+    a range. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads whose blocks were
+    all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``,
+    ``scratch``: for SQL writes, see :func:`lamella.client.spark.write`. ``signed_urls``: read blocks by URLs that the
+    service signs, without credentials for the store; reads run in Python workers, which is slower, and are not
+    available in mode "views". See ``docs/data-access.md``. ``mode``: the required mode; by default "catalog", or
+    "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
 
     Raises:
-        InvalidRequest: a Spark Connect session, a reserved name, signed URLs in mode "views".
-        LamellaError: neither way works with this version of Spark.
+        InvalidRequest: a Spark Connect session, a reserved name, or signed URLs in mode "views".
+        LamellaError: neither mode works with this version of Spark.
     """
     if not name or name == "spark_catalog" or "`" in name:
         raise InvalidRequest(f"a catalog cannot be called {name!r}")
@@ -161,13 +160,13 @@ def attach(
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
     if signed_urls:
-        raise InvalidRequest(f"only a catalog reads by signed URLs, and there is none: {reason}")
+        raise InvalidRequest(f"signed URLs need the catalog, which is not available: {reason}")
     worse = _missing(lambda: _probe_relation(gateway))
     if worse is not None:
         raise LamellaError(f"this version of Spark is not supported: {worse}")
     if mode is None:
         warnings.warn(
-            f"Spark {spark.version} lacks what the catalog {name!r} needs ({reason}); SQL does not know its tables."
+            f"Spark {spark.version} lacks what the catalog {name!r} needs ({reason}); SQL cannot find its tables."
             " Use the returned object's table('namespace.table') and view('namespace.table')",
             LamellaSparkWarning,
             stacklevel=2,
@@ -188,7 +187,7 @@ def _missing(probe: Any) -> str | None:
 
 
 def _probe_catalog(gateway: Gateway) -> None:
-    """Try every internal that the catalog uses, without a table."""
+    """Check every Spark internal that the catalog uses, without a table."""
     class_for_name = gateway.java_class("java.lang.Class").forName
     for proxy in _PROXIES:
         for interface in proxy.Java.implements:
@@ -213,7 +212,8 @@ def _probe_relation(gateway: Gateway) -> None:
 
 
 def _catalogs(gateway: Gateway) -> Any:
-    """The session's map of catalogs. Spark makes catalogs from class names only, so ours is put in by reflection."""
+    """Return the session's map of catalogs. Spark makes catalogs by class name only, so this one is added by
+    reflection."""
     manager = gateway.session.sessionState().catalogManager()
     field = manager.getClass().getDeclaredField("catalogs")
     field.setAccessible(True)

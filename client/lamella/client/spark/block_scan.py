@@ -1,20 +1,20 @@
-"""Spark's own Parquet readers over named blocks: nothing is listed, no file is touched.
+"""Spark's own Parquet readers over a given list of blocks: nothing is listed, no file is opened to plan.
 
-A file index for its scan (V2), and a ``HadoopFsRelation`` where the V2 way does not work.
+A file index for Spark's V2 scan, and a ``HadoopFsRelation`` where the V2 scan is not available.
 
-Five ways, the first that is right for the blocks at hand:
+A read uses one of five ways, the first that is correct for its blocks:
 
-``name``    every block has the columns that are read under their names of today (or lacks them, and has nothing under
-            those names): Spark's Parquet reader, as ever.
-``renamed`` all blocks have them under the same other names: the same reader, told the names of the files.
-``id``      names differ from block to block, and Lamella's own writer made all of them: the same reader finds columns
-            by the field ids that it wrote into the files, which are the column ids.
-``python``  names differ from block to block in files of other writers: the blocks are read by pyarrow in Spark's
-            Python workers, several times slower. Compaction ends it.
-``signed``  the blocks are read by signed URLs, whatever their columns are called; in Python workers too, since Spark's
-            own readers know no such URLs.
+``name``    every block has the requested columns under their current names (or lacks them, and has no other column
+            of those names): Spark's Parquet reader, unchanged.
+``renamed`` all blocks have the columns under the same earlier names: the same reader, given the names in the files.
+``id``      names differ between blocks, and Lamella's own writers made all of them: the same reader finds columns
+            by field id; these writers store the column ids as field ids.
+``python``  names differ between blocks of other writers: pyarrow reads the blocks in Spark's Python workers, which is
+            several times slower. Compaction removes such blocks.
+``signed``  the blocks are read by signed URLs, whatever their column names; in Python workers too, since Spark's own
+            readers do not support such URLs.
 
-Spark's own skipping inside files goes by the names of its plan, so it is off in all ways but the first.
+Spark skips data inside files by the names of its plan, so skipping is disabled in all ways but the first.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 
 # Many ``FileStatus`` objects in one call.
 #
-# One py4j call per file costs 0.8 ms, so 100,000 files would take more than a minute. Instead the files are encoded as
+# One py4j call per file takes 0.8 ms, so 100,000 files would take more than a minute. Instead the files are encoded as
 # Hadoop itself would serialise them (an ``ArrayWritable`` of ``FileStatus``, each of which is a length and a
 # ``FileStatusProto`` message) and the JVM reads them back from one byte array.
 
 _FILE_STATUS = "org.apache.hadoop.fs.FileStatus"
 _BLOCK_SIZE_BYTES = 128 << 20
-# FileStatusProto: fileType=FT_FILE(2) in field 1; the fields between length and modification time are
-# permission{0644}, owner "" and group "", all of which the message requires.
+# FileStatusProto: fileType=FT_FILE(2) in field 1; the required fields between length and modification time are
+# permission{0644}, owner "" and group "".
 _TYPE_FILE = b"\x08\x02"
 _PERMISSION_OWNER_GROUP = b"\x22\x03\x08\xa4\x03\x2a\x00\x32\x00"
 
 
 def file_statuses(gateway: Gateway, files: Sequence[tuple[str, int]]) -> Any:
-    """``FileStatus[]`` of ``(Hadoop path, size in bytes)``; the modification time is not known and is 0."""
+    """Return a ``FileStatus[]`` of ``(Hadoop path, size in bytes)``; modification times are unknown and set to 0."""
     status = gateway.shared(_FILE_STATUS, lambda: gateway.java_class("java.lang.Class").forName(_FILE_STATUS))
     writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
-    read = gateway.copy_bytes(writable, encode(files)).get()  # Writable[], which is not what it was asked to be
+    read = gateway.copy_bytes(writable, encode(files)).get()  # a Writable[], not the requested FileStatus[]
     made = gateway.new_array(_FILE_STATUS, len(files))
     gateway.static("java.lang.System", "arraycopy")(read, 0, made, 0, len(files))
     return made
 
 
 def encode(files: Iterable[tuple[str, int]]) -> bytes:
-    """The bytes of an ``ArrayWritable`` of ``FileStatus``."""
+    """Return the bytes of an ``ArrayWritable`` of ``FileStatus``."""
     count = 0
     parts = [b""]
     heads: dict[int, tuple[int, bytes]] = {}  # by length of the path
@@ -92,31 +92,31 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-#: What follows the length: modification time and access time 0, replication 1, the block size.
+#: After the length: modification time and access time 0, replication 1, the block size.
 _REST: Final = _PERMISSION_OWNER_GROUP + b"\x38\x00\x40\x00\x50\x01\x58" + _varint(_BLOCK_SIZE_BYTES)
 
 
-# Spark's own file index, filled with blocks that we name: nothing is listed, no file is touched.
+# Spark's own file index, filled with a given list of blocks: nothing is listed, no file is opened.
 #
-# ``ParquetScanBuilder`` wants a ``PartitioningAwareFileIndex``, an abstract class, which a proxy cannot be. An
-# ``InMemoryFileIndex`` takes its listing from a cache when it is there; so it gets a cache of its own, of unlimited
-# size, that holds one folder with our files. (Spark's shared cache would do, but it can be switched off by
-# configuration and evicts.) Whatever Spark then shows is counted: it must never have fewer files than we named.
+# ``ParquetScanBuilder`` requires a ``PartitioningAwareFileIndex``, an abstract class, which a proxy cannot implement.
+# An ``InMemoryFileIndex`` takes its listing from a cache if it can; so it gets a private cache of unlimited size that
+# contains one folder with the given files. (Spark's shared cache can be disabled by configuration and evicts entries.)
+# The files of the resulting index are counted: it must not lack any.
 
-#: More than any listing weighs, and small enough for Guava to add a few of them.
+#: More than the weight of any listing, and small enough that Guava can add a few without overflow.
 UNLIMITED_BYTES: Final = 1 << 60
 
 
 def file_index(
     gateway: Gateway, kept: BlockSelection, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
 ) -> Any:
-    """An ``InMemoryFileIndex`` of exactly these blocks; ``schema`` is the ``StructType`` of the data.
+    """Return an ``InMemoryFileIndex`` of exactly these blocks; ``schema``: the ``StructType`` of the data.
 
     Raises:
-        LamellaError: Spark's index holds other files than it was given.
+        LamellaError: Spark's index contains other files than given.
     """
     refuse_hidden(kept.locations)
-    # Never looked at. It differs with the content, since Spark takes two indexes of one root for equal.
+    # This root is never read. It depends on the content, since Spark treats two indexes with the same root as equal.
     root = gateway.path(f"file:///lamella/{digest}")
     cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
     cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
@@ -139,19 +139,20 @@ def _no_partitions(gateway: Gateway) -> Any:
     return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
 
 
-# A table as a ``HadoopFsRelation`` with a file index of ours: works where the V2 way does not.
+# A table as a ``HadoopFsRelation`` with a custom file index, for Spark versions without the V2 internals.
 #
-# It has no name in SQL, no pruning by join keys and no statistics after pruning. It stays at the snapshot at which it
-# was made. Its filters reach Spark's Parquet reader by way of session settings, so the reader's own skipping is turned
-# off by the relation's options where it is not sound.
+# It has no name in SQL, no pruning by join keys and no statistics after pruning. It stays at its snapshot. Its filters
+# reach Spark's Parquet reader through session settings, so the relation's options disable the reader's own skipping
+# where that is not sound.
 
 
 def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | None = None) -> DataFrame:
-    """A frame over the table at its snapshot; filters on it prune when it is run.
+    """Return a frame over the table at its snapshot; filters on it prune when it runs.
 
     Raises:
         InvalidSchema: a column that Spark cannot read, unless ``columns`` leaves it out.
-        InvalidRequest: blocks have one of the columns under an earlier name, or the session tells names apart by case.
+        InvalidRequest: blocks have one of the columns under an earlier name, or the session matches names
+            case-sensitively.
     """
     from pyspark.sql import DataFrame
 
@@ -163,7 +164,7 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
             " the catalog of lamella.client.spark.attach, or compact it"
         )
     refuse_case_sensitive(gateway.spark)
-    # Which blocks will be read is not known yet. Who trusts the writers' page indexes trusts their footers.
+    # The blocks that will be read are not known yet. Trusting the page indexes implies trusting the footers.
     trusted = skippable_columns(table.schema) if table.settings.page_index else []
     options = reader_options(table.schema, page_index=bool(table.settings.page_index), believed=trusted)
     relation = gateway.java_class(DATASOURCES + "HadoopFsRelation")(
@@ -180,10 +181,10 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
 
 
 class RelationIndex(Proxy):
-    """``FileIndex`` over the blocks of one snapshot.
+    """A ``FileIndex`` over the blocks of one snapshot.
 
-    The partition schema is empty on purpose: Spark does not evaluate partition filters again after the scan, so
-    a filter that is only used for pruning must never be one.
+    The partition schema is empty on purpose: Spark does not evaluate partition filters again after the scan, so a
+    filter that is only used for pruning must never be a partition filter.
     """
 
     class Java:
@@ -211,7 +212,7 @@ class RelationIndex(Proxy):
         return self._gateway.array("java.lang.String", [path for path, _ in self._table.kept(None).files()])
 
     def refresh(self) -> None:
-        """A snapshot does not change."""
+        """Do nothing: a snapshot does not change."""
 
     def isTimeTravel(self) -> bool:
         return True
@@ -232,7 +233,7 @@ class RelationIndex(Proxy):
 
 
 ReadPath = Literal["name", "renamed", "id", "python", "signed"]
-#: What a plan's text says of the ways that are not the usual one.
+#: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by earlier names",
     "id": "columns by field ids",
@@ -244,7 +245,7 @@ _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
 
 
 class BlockScan:
-    """A scan of the JVM's, and what Spark is told of it. ``schema`` is what it reads, by the names of the plan."""
+    """A scan of the JVM and what Spark is told about it. ``schema``: what it reads, by the names of the plan."""
 
     def __init__(
         self,
@@ -286,15 +287,15 @@ class BlockScan:
             self.schema = self._native.readSchema()
 
     def partitions(self) -> Any:
-        """``InputPartition[]``."""
+        """Return ``InputPartition[]``."""
         return self._batch.planInputPartitions()
 
     def reader_factory(self) -> Any:
-        """``PartitionReaderFactory``."""
+        """Return the ``PartitionReaderFactory``."""
         return self._batch.createReaderFactory()
 
     def size_bytes(self) -> int | None:
-        """Spark's own estimate for the columns that are read; None when it has none."""
+        """Spark's own estimate for the requested columns in bytes; None when it has none."""
         if self._native is None:
             return None
         return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
@@ -311,7 +312,7 @@ def _read_path(table: LakeTable, kept: BlockSelection, found: Sequence[str], pla
 
 
 def _with_defaults(struct: dict[str, Any], table: LakeTable) -> dict[str, Any]:
-    """The struct with the defaults of the table's columns in its metadata, whatever became of them in Spark's plan."""
+    """Return the struct with the table's column defaults in its metadata, whatever Spark's plan did with them."""
     ours = {field["name"].lower(): field["metadata"] for field in json.loads(table.columns.shown)["fields"]}
     return {
         **struct,
@@ -323,7 +324,8 @@ def _with_defaults(struct: dict[str, Any], table: LakeTable) -> dict[str, Any]:
 
 
 def _settings(gateway: Gateway, wanted: dict[str, Any]) -> dict[str, str]:
-    """Session settings under which Spark's reader reads these columns right, where they differ from the session's."""
+    """Return session settings with which Spark's reader reads these columns correctly, where they differ from the
+    session's."""
     settings = {}
     if gateway.spark.conf.get("spark.sql.caseSensitive", "false") == "true":
         settings["spark.sql.caseSensitive"] = "false"  # files may spell a name another way; the table has each once
@@ -333,7 +335,7 @@ def _settings(gateway: Gateway, wanted: dict[str, Any]) -> dict[str, str]:
 
 
 def _session(gateway: Gateway, settings: Mapping[str, str]) -> Any:
-    """The session, or a copy of it with other settings: a scan takes them from the session that it is made with."""
+    """Return the session, or a copy with other settings: a scan uses the settings of the session that creates it."""
     if not settings:
         return gateway.session
     copy = gateway.session.cloneSession()

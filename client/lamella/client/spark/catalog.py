@@ -1,4 +1,4 @@
-"""The catalog that Spark SQL sees: names, tables, time travel."""
+"""The catalog that Spark SQL uses: names, tables, time travel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRING = "java.lang.String"
 
 
 class LakeCatalog(Proxy):
-    """``TableCatalog`` and ``SupportsNamespaces`` over a Lamella service."""
+    """Implements ``TableCatalog`` and ``SupportsNamespaces`` on a Lamella service."""
 
     class Java:
         implements = [_CATALOG + "StagingTableCatalog", _CATALOG + "SupportsNamespaces"]  # noqa: RUF012
@@ -40,7 +40,7 @@ class LakeCatalog(Proxy):
         return f"Lamella catalog {self._name} at {self._lake!r}"
 
     def initialize(self, _name: str, _options: Any) -> None:
-        """Spark calls this for catalogs that it makes itself; this one is complete."""
+        """Do nothing: Spark calls this for catalogs that it creates itself; this one is already configured."""
 
     def name(self) -> str:
         return self._name
@@ -131,7 +131,7 @@ class LakeCatalog(Proxy):
         return LakeTableProxy(destination, f"{self._name}.{table.name}", self._shapes(table.columns.shown))
 
     def invalidateTable(self, _identifier: Any) -> None:
-        """Nothing is cached here."""
+        """Do nothing: tables are not cached here."""
 
     def createTable(self, identifier: Any, *what: Any) -> Any:
         if self._gateway.is_called_from("DataStreamWriter"):
@@ -182,7 +182,7 @@ class LakeCatalog(Proxy):
         )
 
     def _destination(self, identifier: Any, *how: Any) -> Destination:
-        """A table to read from and to write to."""
+        """Return a table to read from and write to."""
         name = _table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
@@ -204,7 +204,8 @@ class LakeCatalog(Proxy):
         return Destination(gateway=self._gateway, lake=self._lake, table=table, pins=self._pins, defaults=self._writing)
 
     def _spec(self, *what: Any) -> TableSpec:
-        """Of a ``TableInfo``, or of columns, partitions and properties, as Spark before 4.1 gives them."""
+        """Return the spec from a ``TableInfo``, or from columns, partitions and properties, as Spark before 4.1 passes
+        them."""
         columns, partitions, properties = (
             (what[0].columns(), what[0].partitions(), what[0].properties()) if len(what) == 1 else what
         )
@@ -282,7 +283,7 @@ def _table_name(identifier: Any) -> str | None:
 
 
 def _time_travel(how: tuple[Any, ...]) -> tuple[str | None, int | None]:
-    """Snapshot id or Unix milliseconds, from the forms in which Spark 4.0 to 4.3 hands them over."""
+    """Return a snapshot id or Unix milliseconds, from any of the forms that Spark 4.0 to 4.3 pass."""
     if not how:
         return None, None
     first = how[0]

@@ -1,8 +1,8 @@
-"""Catalyst expressions (predicates, functions, casts, arithmetic, sort orders) in Lamella's language.
+"""Catalyst expressions (predicates, functions, casts, arithmetic, sort orders) translated to Lamella's language.
 
-The walk goes over the live objects, not over ``toJSON``: that loses the values of an ``IN`` with more than ten of them,
-and shows timestamps as local wall clock without a zone, which is ambiguous where clocks go back. What has no exact
-counterpart becomes an ``unknown`` node, which keeps every block and is reported; the conjuncts beside it still prune.
+The translation reads the live objects instead of ``toJSON``, which loses the values of an ``IN`` with more than ten of
+them and writes timestamps as local time without a zone, which is ambiguous when clocks go back. A part without an exact
+counterpart becomes an ``unknown`` node, which keeps every block and is reported; the other conjuncts still prune.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lamella.snapshot.wire import OrderBy
 
 # Catalyst's functions, casts and arithmetic as terms of Lamella's language.
 #
-# Spark has typed every part by then and written its implicit casts out, so constants keep their types here. What needs
-# the session's time zone says so by ``zone_used``: the service has to be told the zone. A part in another time zone (a
-# view may have been made in one) has no counterpart.
+# Spark has typed every part and made implicit casts explicit, so constants keep their types. Parts that depend on the
+# session's time zone set ``zone_used``: the service must be told the zone. A part in another time zone (of a view that
+# was created in another one, say) has no counterpart.
 
 #: A column's name, or a term as a JSON tree.
 TermTree = str | dict[str, Any]
@@ -39,26 +39,26 @@ _IN_A_ZONE: Final = frozenset({"Hour", "Minute", "Second", "TruncTimestamp"})
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _MAX_DEPTH: Final = 40
-#: The classes of expressions that are columns, or fields of structs.
+#: Expression classes of columns and fields of structs.
 COLUMNS: Final = ("AttributeReference", "GetStructField")
-#: Spark's types that terms may have; a string with a collation is another type.
+#: Spark types that terms may have; a string with a collation is a different type.
 _TYPES: Final = _TIMES | {"boolean", "float", "double", "string", "binary", *_INTEGERS}
 
 
 class TermWalker:
-    """Turns expressions over one table into terms; ``time_zone`` is the session's."""
+    """Translates expressions over one table to terms; ``time_zone`` is the session's."""
 
     def __init__(self, schema: Schema, time_zone: str | None) -> None:
         self._schema = schema
         self._time_zone = time_zone
-        #: True when a term so far means something else in another time zone.
+        #: True when a term so far depends on the time zone.
         self.zone_used = False
 
     def term(self, e: Any, depth: int = 1) -> TermTree:
-        """The term of an expression that is no constant.
+        """Return the term of an expression that is not a constant.
 
         Raises:
-            Inexpressible: it has no exact counterpart.
+            Inexpressible: the expression has no exact counterpart.
         """
         if depth > _MAX_DEPTH:
             raise Inexpressible("nested too deep")
@@ -77,11 +77,11 @@ class TermWalker:
         return {"type": "apply", "function": _FUNCTIONS[name], "arguments": arguments}
 
     def leaf(self, e: Any) -> Leaf:
-        """The column of an expression that is one."""
+        """Return the column of an expression; raises Inexpressible for any other expression."""
         return find_leaf(self._schema, _path(e))
 
     def constant(self, e: Any, dtype: DataType) -> dict[str, Any]:
-        """A constant of that type."""
+        """Return a constant of that type."""
         if kind_of(e) != "Literal":
             raise Inexpressible("not a constant")
         value = e.value()
@@ -106,7 +106,7 @@ class TermWalker:
         return {"type": "cast", "term": self.term(e.child(), depth + 1), "to": _name(e)}
 
     def _is_wall(self, e: Any) -> bool:
-        """True for a part of a time without zone, which Spark reads as UTC."""
+        """Whether the expression is a part of a time without zone, which Spark evaluates as UTC."""
         children = e.children()
         return any(str(children.apply(at).dataType().typeName()) == "timestamp_ntz" for at in range(children.size()))
 
@@ -119,12 +119,12 @@ class TermWalker:
 
 
 def dtype_of(e: Any) -> DataType:
-    """The type of an expression."""
+    """Return the type of an expression."""
     return dtype_named(str(e.dataType().typeName()))
 
 
 def dtype_named(name: str) -> DataType:
-    """The type that Spark's JSON calls so; raises Inexpressible for one that terms do not have."""
+    """Return the type of a name in Spark's JSON; raises Inexpressible for types that terms cannot have."""
     if name not in _TYPES and not name.startswith("decimal("):
         raise Inexpressible(f"values of type {name}")
     try:
@@ -134,20 +134,20 @@ def dtype_named(name: str) -> DataType:
 
 
 def _name(e: Any) -> str:
-    """The type of an expression as SQL spells it."""
+    """Return the SQL name of an expression's type."""
     return sql_type_name(str(e.dataType().typeName()))
 
 
 def sql_type_name(name: str) -> str:
-    """What Spark's JSON calls so, as SQL spells it."""
+    """Return the SQL name of a type name in Spark's JSON."""
     return _INTEGERS.get(name, name)
 
 
 def find_leaf(schema: Schema, path: list[str]) -> Leaf:
-    """The leaf at exactly that path, without regard to case.
+    """Return the leaf at exactly that path, compared case-insensitively.
 
     Raises:
-        Inexpressible: none, a nested column, one below a list or map, or a name that another column shares.
+        Inexpressible: there is none, it is nested or below a list or map, or the name is ambiguous.
     """
     name = quoted_path(path)
     try:
@@ -161,12 +161,12 @@ def find_leaf(schema: Schema, path: list[str]) -> Leaf:
     return leaf
 
 
-#: Where py4j's stand-in for an expression carries its class, which never changes.
+#: The attribute of py4j's proxy for an expression that caches its class, which never changes.
 _KIND: Final = "_lamella_kind"
 
 
 def kind_of(e: Any) -> str:
-    """The class of an expression; asked of the JVM once for each object that py4j gave us."""
+    """Return the class of an expression; fetched from the JVM once per py4j object."""
     known = vars(e)
     found = known.get(_KIND)
     if found is None:
@@ -194,21 +194,21 @@ _COMPARISONS: Final = {
 }
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}
-#: Predicates that may be null, and are no columns.
+#: Predicates that may be null and are not columns.
 _CONDITIONS: Final = frozenset({"And", "Or", "Not", "In", "InSet", "StartsWith", "Like", *_COMPARISONS})
-#: What means something in a LIKE pattern.
+#: Characters with a meaning in a LIKE pattern.
 _SPECIAL: Final = re.compile(r"[%_\\]")
 _EXPRESSION_ID: Final = re.compile(r"#\d+L?")
-# Two control characters that no sane value holds between values; the count is checked afterwards.
+# Two control characters that values hardly contain; the number of values is checked afterwards.
 _SEPARATOR: Final = "\x1f\x1e"
 
 
 class FilterWalker:
-    """Turns expressions over one table into filter trees.
+    """Translates expressions over one table to filter trees.
 
-    ``max_nodes`` and ``max_depth`` bound one tree, ``max_values`` one list: what goes beyond becomes unknown, rather
-    than a request that the service refuses. ``time_zone`` is the session's; without it, nothing that depends on one is
-    expressed.
+    ``max_nodes`` and ``max_depth`` limit one tree, ``max_values`` one list: anything larger becomes unknown instead of
+    causing a request that the service refuses. ``time_zone`` is the session's; without it, parts that depend on a time
+    zone are not expressed.
     """
 
     def __init__(
@@ -228,24 +228,25 @@ class FilterWalker:
 
     @property
     def time_zone(self) -> str:
-        """The time zone that the service has to be told with these trees."""
+        """The time zone to send with these trees."""
         return self._time_zone or "UTC" if self._terms.zone_used else "UTC"
 
     def conjunction(self, filters: Any) -> dict[str, Any]:
-        """The tree of a Scala ``Seq`` of expressions that must all hold."""
+        """Return the tree of a Scala ``Seq`` of conjuncts."""
         children = [self.tree(filters.apply(at)) for at in range(filters.size())]
         if not children:
             return TRUE
         return children[0] if len(children) == 1 else {"type": "and", "children": children}
 
     def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
-        """The tree of one expression."""
+        """Return the tree of one expression."""
         self._left -= 1
         if self._left < 0 or depth > self._max_depth:
             return unknown(_text(expression), "the filter has too many parts or levels")
         kind = kind_of(expression)
         if kind in ("And", "Or"):
-            # Long chains lean to the left: flattened, they cost neither recursion here nor depth over there.
+            # Long chains are nested on the left side: flattened, they use neither recursion here nor depth in the
+            # service.
             parts = _chain(expression, kind)
             return {"type": kind.lower(), "children": [self.tree(part, depth + 1) for part in parts]}
         if kind == "Not":
@@ -273,7 +274,7 @@ class FilterWalker:
         if kind == "Like" and e.escapeChar() == "\\":
             term, dtype = self._side(e.left())
             return {"type": "like", "term": term, "value": self._text(dtype, e.right())}
-        if kind in ("Contains", "EndsWith"):  # says nothing but where it is null
+        if kind in ("Contains", "EndsWith"):  # used only for its nulls
             term, dtype = self._side(e.left())
             text = _SPECIAL.sub(r"\\\g<0>", self._text(dtype, e.right())["value"])
             pattern = f"%{text}%" if kind == "Contains" else f"%{text}"
@@ -286,7 +287,7 @@ class FilterWalker:
         return {"type": "eq", "term": term, "value": literal(dtype, "boolean", True)}
 
     def _side(self, e: Any) -> tuple[TermTree, DataType]:
-        """A term, and the type that constants beside it have: of a column its own, else Spark's."""
+        """Return a term, and the type of constants compared with it: a column's own type, otherwise Spark's."""
         if kind_of(e) in COLUMNS:
             leaf = self._terms.leaf(e)
             return leaf.reference, leaf.dtype
@@ -319,10 +320,10 @@ class FilterWalker:
         if count > self._max_values:
             raise Inexpressible(f"a list of {count} values")
         if spark_type == "binary":
-            raise Inexpressible("a list of binary values")  # their text is no more than an address
+            raise Inexpressible("a list of binary values")  # their text is only an address
         parts = values.mkString(_SEPARATOR).split(_SEPARATOR)  # one call for all of them
         if len(parts) != count:
-            raise Inexpressible("a value that holds the separator")
+            raise Inexpressible("a value that contains the separator")
         with_null = bool(values.contains(None))
         if with_null:
             parts.remove("null")
@@ -353,10 +354,10 @@ def _text(e: Any) -> str:
 
 
 def order_of(schema: Schema, orders: Any) -> tuple[OrderBy, ...]:
-    """The order of a Java array of ``SortOrder``; empty when its first part is not a column.
+    """Return the order of a Java array of ``SortOrder``; empty when its first part is not a column.
 
-    Later parts only decide between equal first keys, so one that is no column is named by the first: all that matters
-    is that there is one.
+    Later parts only break ties, so a later part that is not a column is replaced by the first column: only its
+    existence matters.
     """
     found: list[OrderBy] = []
     for order in orders:

@@ -1,4 +1,4 @@
-"""How written rows become part of a table: appended, or in the place of rows that a filter selects."""
+"""Commits of written rows: appended, or replacing the rows that a filter selects."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import NoNewMatches
 
-#: The filter of every row.
+#: A filter that matches every row.
 EVERY_ROW: Final[dict[str, Any]] = {"type": "true"}
 _PAGE_BLOCKS: Final = 10_000
 
 
 class RowsCommitted(msgspec.Struct, frozen=True):
-    """The snapshot that holds the rows, and how many others went."""
+    """The snapshot that contains the rows, and the number of removed rows."""
 
     snapshot_id: str
     rows_removed: int = 0
 
 
 class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit. ``properties``: are set on the table with it.
+    """One commit. ``properties``: table properties set with it.
 
-    ``replaces``: the rows for which this filter (SQL text or tree, in ``time_zone``) is true go; None: no row does.
-    ``rests_on``: called when the rows are written; the snapshot of the table from which they were computed, if they
-    were: rows that came since must not go, since nobody has seen them. ``before``: called right before the commit,
-    which does not happen when it raises. ``idempotency_key``: of the commit, when nothing is replaced.
+    ``replaces``: delete the rows that match this filter (SQL text or tree, in ``time_zone``); None: delete nothing.
+    ``rests_on``: called after the rows are written; returns the snapshot of the table from which they were computed, if
+    they were: rows added since must not be deleted, since the computation did not include them. ``before``: called
+    right before the commit, which does not happen when it raises. ``idempotency_key``: of the commit, when nothing is
+    replaced.
     """
 
     replaces: Any = None
@@ -49,7 +50,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
     def check(self, schema: Schema) -> None:
-        """Raises FilterNotEvaluable, InvalidFilter, UnknownColumn, FilterTypeMismatch: about ``replaces``."""
+        """Raise FilterNotEvaluable, InvalidFilter, UnknownColumn or FilterTypeMismatch for an invalid ``replaces``."""
         if self.replaces is not None:
             RowFilter(read_filter(self.replaces, time_zone=self.time_zone), schema, time_zone=self.time_zone)
 
@@ -63,13 +64,14 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         *,
         scratch: str | None = None,
     ) -> RowsCommitted:
-        """Commit; nothing that there is to add or to remove makes no snapshot. ``scratch``: for blocks written anew.
+        """Commit; makes no snapshot when there is nothing to add or remove. ``scratch``: for rewritten blocks.
 
         Raises:
-            CommitConflict: others were faster; NewMatches: rows came that ``rests_on`` protects. Nothing was done.
+            CommitConflict: other writers committed first.
+            NewMatches: rows were added that ``rests_on`` protects. Nothing was done.
             IdempotencyMismatch: the key was used for another commit.
-            OutcomeUnknown: it may have happened.
-            FilterNotEvaluable, EvaluationFailed, ...: as of ``delete_rows``.
+            OutcomeUnknown: the commit may have happened.
+            FilterNotEvaluable, EvaluationFailed, ...: see ``delete_rows``.
         """
         self.before()
         if self.replaces is None:

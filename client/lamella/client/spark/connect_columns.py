@@ -1,4 +1,4 @@
-"""Columns of Spark Connect (predicates, functions, casts, arithmetic) as filters of Lamella's language."""
+"""Columns of Spark Connect (predicates, functions, casts, arithmetic) translated to filters of Lamella's language."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lamella.snapshot.schema import Leaf, Schema, parse_type
 
 # Functions, casts and arithmetic of Spark Connect's columns as terms of Lamella's language.
 #
-# Nothing is typed yet on Connect, so the service gives these terms their types, by Spark's rules and its table's
-# schema. Constants keep the types that Connect gave them.
+# Connect's expressions have no types yet, so the service types these terms, by Spark's rules and the table's schema.
+# Constants keep the types that Connect gave them.
 
 _FUNCTIONS: Final = {
     **{"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "negative": "negative", "abs": "abs"},
@@ -32,22 +32,22 @@ _MAX_TERM_DEPTH: Final = 40
 
 
 class ColumnTermWalker:
-    """Turns Connect's columns over one table into terms."""
+    """Translates Connect's columns over one table to terms."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def leaf(self, e: Any) -> Leaf:
-        """The column of an expression that is one."""
+        """Return the column of an expression; raises Inexpressible for any other expression."""
         if expression_kind(e) != "ColumnReference":
             raise Inexpressible("not a comparison of a column with a constant")
         return find_leaf(self._schema, name_parts(e._unparsed_identifier))
 
     def term(self, e: Any, depth: int = 1) -> TermTree:
-        """The term of an expression that is no constant.
+        """Return the term of an expression that is not a constant.
 
         Raises:
-            Inexpressible: it has no exact counterpart.
+            Inexpressible: the expression has no exact counterpart.
         """
         if depth > _MAX_TERM_DEPTH:
             raise Inexpressible("nested too deep")
@@ -65,12 +65,12 @@ class ColumnTermWalker:
         return {"type": "apply", "function": function, "arguments": [self._argument(a, depth + 1) for a in e._args]}
 
     def constant(self, e: Any) -> dict[str, Any]:
-        """A constant beside a term, in its own type."""
+        """Return a constant that is compared with a term, in its own type."""
         if expression_kind(e) != "LiteralExpression":
             raise Inexpressible("not a constant")
         name = str(e._dataType.typeName())
         if name in ("float", "decimal"):
-            raise Inexpressible(f"a constant of type {name} beside a function")
+            raise Inexpressible(f"a constant of type {name} with a function")
         try:
             dtype = parse_type(_INTEGERS.get(name, name))
         except InvalidSchema as error:
@@ -95,7 +95,7 @@ def _target(data_type: Any) -> str:
 
 
 def name_parts(identifier: str) -> list[str]:
-    """The parts of a column's name as Spark parses it: dots separate, backticks quote."""
+    """Return the parts of a column name as Spark parses it: separated by dots, quoted by backticks."""
     parts, at = [], 0
     while True:
         match = _PART.match(identifier, at)
@@ -111,12 +111,12 @@ def name_parts(identifier: str) -> list[str]:
 
 
 def expression_kind(e: Any) -> str:
-    """The class of an expression."""
+    """Return the class of an expression."""
     return type(e).__name__
 
 
 def function_of(e: Any) -> str | None:
-    """The name of a function's call."""
+    """Return the function name of a call."""
     if expression_kind(e) != "UnresolvedFunction" or getattr(e, "_is_distinct", False):
         return None
     return str(e._name)
@@ -124,28 +124,28 @@ def function_of(e: Any) -> str | None:
 
 # Columns of Spark Connect as filters of Lamella's language.
 #
-# On Connect a ``Column`` is a tree of Python objects that the server has not analysed yet: names are text, and types
-# of columns are not known there. So they come from the table's schema, and a comparison in which Spark might cast is
-# expressed only where that cast is exact.
+# On Connect a ``Column`` is a tree of Python objects that the server has not analysed yet: names are text, and column
+# types are unknown. So types come from the table's schema, and a comparison that Spark might cast is expressed only
+# where that cast is exact.
 
 _COMPARISONS: Final = {"==": "eq", "=": "eq", "<=>": "eq-null-safe", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"isnull": "is-null", "isnotnull": "not-null", "isnan": "is-nan"}
-#: Predicates that may be null, and are no columns.
+#: Predicates that may be null and are not columns.
 _CONDITIONS: Final = frozenset({"and", "or", "not", "!", "!=", "in", "startswith", "startsWith", *_COMPARISONS})
 _MAX_NODES: Final = 2_000
 _MAX_DEPTH: Final = 50
 
 
 class ColumnWalker:
-    """Turns Connect's columns over one table into filter trees."""
+    """Translates Connect's columns over one table to filter trees."""
 
     def __init__(self, schema: Schema) -> None:
         self._terms = ColumnTermWalker(schema)
         self._left = _MAX_NODES
 
     def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
-        """The tree of a column's ``_expr``."""
+        """Return the tree of a column's ``_expr``."""
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
             return unknown(type(expression).__name__, "the filter has too many parts or levels")

@@ -1,16 +1,16 @@
-"""The Python data source ``lamella``: reads a table where there is no JVM at hand, from SQL too.
+"""The Python data source ``lamella``: reads a table without access to a JVM, also from SQL.
 
 ::
 
     spark.read.format("lamella").option("url", "http://127.0.0.1:8181").load("db.events")
 
-Spark finds it by itself through the module ``pyspark_lamella``. The blocks are read by pyarrow, whole rows at a time.
-Spark offers no column pruning here: give a schema with the columns that you need.
+Spark finds it through the module ``pyspark_lamella``. pyarrow reads the blocks, all columns of the schema at a time.
+Spark does not prune columns here: give a schema with the columns that you need.
 
-It does NOT implement Spark's push-down of filters, on purpose. Spark 4.3 keeps what a push-down planned with the
-loaded relation, not with the scan: after ``f.where("a < 10").count()``, ``f.count()`` reads the pruned blocks only, and
-in ``f.where(...).union(f.where(...))`` the last filter decides for both. Rows are lost without a word. Blocks are left
-out by the option ``prune`` instead, or by :func:`lamella.client.spark.read`, which is the better way anyhow.
+It does NOT implement Spark's filter push-down, on purpose. Spark 4.3 stores the plan of a push-down with the loaded
+relation, not with the scan: after ``f.where("a < 10").count()``, ``f.count()`` reads the pruned blocks only, and in
+``f.where(...).union(f.where(...))`` the last filter is used for both. Rows are lost silently. To prune blocks, use the
+option ``prune``, or :func:`lamella.client.spark.read`, which is preferable.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ __all__ = ["PARTITION_BYTES", "BlockGroup", "LamellaDataSource", "LamellaReader"
 class LamellaDataSource(DataSource):
     """``format("lamella")``. Options: ``url``; ``table`` (or the path given to ``load``) as ``namespace.table``.
 
-    Without ``url`` it is the service that ``LAMELLA_URL`` names in the driver's environment. That one is shown what
-    ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names there, and no other, since whoever writes SQL can name any.
+    Without ``url`` the service is that of ``LAMELLA_URL`` in the driver's environment. Only that service gets the token
+    of ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE``, since the author of an SQL statement can name any URL.
 
-    ``prune``: a condition as SQL text. Blocks that hold no row for which it is true are left out; other rows of the
-    blocks that stay are there, so put the condition into the query too. ``timeZone`` is for times in it (UTC).
+    ``prune``: a condition as SQL text. Blocks without a matching row are skipped; the remaining blocks return all their
+    rows, so repeat the condition in the query. ``timeZone``: for times in it (default UTC).
 
-    Further: ``snapshotId`` or ``timestampMs`` (Unix milliseconds) pin the table, ``token`` is the service's,
-    ``allowFallback`` reads all blocks when pruning fails, ``partitionBytes`` sizes the partitions, ``storageOptions``
-    are fsspec options by scheme as JSON. ``signedUrls``: read by URLs that the service signs when the read is planned,
-    without credentials for the store.
+    Other options: ``snapshotId`` or ``timestampMs`` (Unix milliseconds) select the snapshot, ``token`` is the
+    service's, ``allowFallback`` reads all blocks when pruning fails, ``partitionBytes`` is the size of partitions,
+    ``storageOptions`` are fsspec options by scheme as JSON. ``signedUrls``: read by URLs that the service signs when
+    the read is planned, without credentials for the store.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format`` and ``USING``."""
+        """Return the name for ``format`` and ``USING``."""
         return "lamella"
 
     def schema(self) -> StructType:
-        """The table's columns; raises InvalidSchema when one of them cannot be read."""
+        """Return the table's columns; raises InvalidSchema when Spark cannot read one of them."""
         with open_table(self.options) as table:
             table.columns.check(column.name for column in table.schema.columns)
         return StructType.fromJson(json.loads(table.columns.readable))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of these columns."""
+        """Return a reader of these columns."""
         made = LamellaReader(dict(self.options), schema.json())
-        # From here on Spark sends this to executors, which ask the service nothing.
+        # Spark now sends this object to executors, which do not call the service.
         self.options = _without_token(self.options)
         return made
 
 
 class LamellaReader(DataSourceReader):
-    """Plans by asking the service, reads by pyarrow. Planning and reading happen in different processes."""
+    """Plans by calling the service, reads with pyarrow. Planning and reading run in different processes."""
 
     def __init__(self, options: dict[str, str], schema_json: str) -> None:
         self._options = {key.lower(): value for key, value in options.items()}
@@ -85,7 +85,7 @@ class LamellaReader(DataSourceReader):
         return {**self.__dict__, "_options": _without_token(self._options)}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The blocks to read, in groups of about ``partitionBytes``."""
+        """Return the blocks to read, in groups of about ``partitionBytes``."""
         with open_table(self._options) as table:
             kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
             signed = signed_blocks(table, kept)
@@ -93,7 +93,7 @@ class LamellaReader(DataSourceReader):
         return group_blocks(kept.locations, kept.sizes, kept.schema_ids, table.history, limit, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a group of blocks. Spark passes None when there is none."""
+        """Yield the rows of a group of blocks. Spark passes None when there is no group."""
         if not isinstance(partition, BlockGroup):
             return
         storage = json.loads(self._options.get("storageoptions", "{}"))
@@ -110,7 +110,7 @@ def _is_true(options: Mapping[str, str], name: str) -> bool:
 
 @contextmanager
 def open_table(options: Any) -> Iterator[LakeTable]:
-    """The table that a data source's options name; raises InvalidRequest when they do not."""
+    """Yield the table that a data source's options name; raises InvalidRequest when they do not name one."""
     given = {str(key).lower(): value for key, value in dict(options).items()}
     own = os.environ.get("LAMELLA_URL")
     url, name = given.get("url") or own, given.get("table") or given.get("path")

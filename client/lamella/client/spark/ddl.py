@@ -1,4 +1,4 @@
-"""``CREATE TABLE``, ``ALTER TABLE`` and properties of Spark SQL as requests to the service."""
+"""Translates ``CREATE TABLE``, ``ALTER TABLE`` and properties of Spark SQL to requests to the service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lamella.snapshot.schema.spark_types import columns_of
 from lamella.snapshot.wire import TableInfo
 
 _KINDS: Final[tuple[ClusterKind, ...]] = ("linear", "zorder", "hilbert")
-#: What Spark says of a table by properties, and why it cannot be had.
+#: Properties that Spark uses for parts of a table definition, and why they are not supported.
 _REFUSED: Final = {
     "location": "the service decides where a table is",
     "external": "the service decides where a table is",
@@ -38,7 +38,7 @@ _REFUSED: Final = {
     CLUSTER_KEY: "it is set by CLUSTER BY",
     SNAPSHOT_ID: "it is shown and not set",
 }
-#: The formats of a table that SQL may name: blocks are Parquet files.
+#: Table formats that SQL may name: blocks are Parquet files.
 _PROVIDERS: Final = ("lamella", "parquet")
 #: USING, STORED AS, STORED AS INPUTFORMAT ... OUTPUTFORMAT, ROW FORMAT SERDE.
 _FORMATS: Final = ("provider", "hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
@@ -46,10 +46,10 @@ _SILENT: Final = (*_FORMATS, "owner", "is_managed_location", "table_type")
 
 
 def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], ClusterKind | None]:
-    """Those that the table keeps, and the kind of its cluster key if it is named.
+    """Return the table's own properties, and the kind of its cluster key if one is named.
 
     Raises:
-        InvalidRequest: one that cannot be had.
+        InvalidRequest: an unsupported property.
     """
     for name, reason in _REFUSED.items():
         if name in properties:
@@ -70,14 +70,14 @@ def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Clust
 
 
 def namespace_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that a namespace keeps; raises InvalidRequest for one that cannot be had."""
+    """Return the namespace's own properties; raises InvalidRequest for an unsupported one."""
     if "location" in properties:
         raise InvalidRequest(f"location {properties['location']!r}: {_REFUSED['location']}")
     return {name: text for name, text in properties.items() if name not in _SILENT}
 
 
 def namespace_changes(changes: Iterable[Any]) -> tuple[dict[str, str], list[str]]:
-    """Properties that Spark's ``NamespaceChange`` objects set, and those that they remove; raises InvalidRequest."""
+    """Return the properties that ``NamespaceChange`` objects set, and those they remove; raises InvalidRequest."""
     given: dict[str, str] = {}
     removed = []
     for change in changes:
@@ -88,19 +88,19 @@ def namespace_changes(changes: Iterable[Any]) -> tuple[dict[str, str], list[str]
     return namespace_properties(given), removed
 
 
-# How a default of a type becomes text that says everything; other types cast to text as they are.
+# Conversions of a default value to text without loss; other types are cast to text.
 _AS_TEXT: Final = {"timestamp": "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")", "binary": "hex({})"}
-# Expressions that Spark calls deterministic since they are the same all through one query.
+# Expressions that Spark calls deterministic because they are constant within one query.
 _CHANGING: Final = ("Current", "Now", "LocalTimestamp", "UnixTimestamp", "InputFile", "SparkVersion", "CatalogName")
 
 
 def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[Any]) -> None:
-    """Do what Spark's ``TableChange`` objects mean, in one new snapshot.
+    """Apply Spark's ``TableChange`` objects in one new snapshot.
 
     Raises:
-        InvalidRequest: changes of several sorts at once, a property that cannot be set or taken away, a constraint,
-            another default for a column that is there.
-        InvalidSchema: a type that a table cannot hold.
+        InvalidRequest: changes of several kinds at once, a property that cannot be set or removed, a constraint, a
+            changed default of an existing column.
+        InvalidSchema: a type that a table cannot have.
         TableNotFound, NamespaceNotFound, UnknownColumn, SchemaConflict.
     """
     given = [(str(change.getClass().getSimpleName()), change) for change in changes]
@@ -112,7 +112,7 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         own, cluster_kind = own_properties({str(c.property()): str(c.value()) for _, c in given})
         if cluster_kind is not None:
             if own:
-                raise InvalidRequest(f"set {CLUSTER_KIND} by a statement of its own")
+                raise InvalidRequest(f"set {CLUSTER_KIND} in a separate statement")
             key = handle.cluster_key()
             handle.cluster_by(key.columns, cluster_kind, base_snapshot_id=key.snapshot_id)
         else:
@@ -174,14 +174,14 @@ def _added(gateway: Gateway, change: Any, path: tuple[str, ...]) -> AddColumn:
 
 
 def column_of(name: str, dtype: Any, nullable: bool) -> Column:
-    """A column of a Spark type; raises InvalidSchema for one that a table cannot hold."""
+    """Return a column of a Spark type; raises InvalidSchema for a type that a table cannot have."""
     field = {"name": name, "type": json.loads(dtype.json()), "nullable": nullable, "metadata": {}}
     (column,) = columns_of(json.dumps({"type": "struct", "fields": [field]}))
     return msgspec.structs.replace(column, name=name)
 
 
 def default_text(gateway: Gateway, sql: str, dtype: Any) -> str | None:
-    """The value of a default's SQL, as text; raises InvalidRequest for one that is not always the same."""
+    """Return the value of a default's SQL as text; raises InvalidRequest when it is not constant."""
     typed = f"CAST(({sql}) AS {dtype.sql()})"
     text = _AS_TEXT.get(str(dtype.typeName()), "CAST({} AS STRING)").format(typed)
     frame = gateway.spark.sql(f"SELECT {text}")
@@ -192,7 +192,7 @@ def default_text(gateway: Gateway, sql: str, dtype: Any) -> str | None:
 
 
 def _is_constant(plan: Any) -> bool:
-    """Whether the expressions of a plan without a table give the same whenever and wherever they are computed."""
+    """Whether the expressions of a plan without a table have the same value wherever they are evaluated."""
     expressions = plan.expressions()
     pending = [expressions.apply(at) for at in range(expressions.size())]
     while pending:
@@ -205,7 +205,7 @@ def _is_constant(plan: Any) -> bool:
 
 
 def _place(position: Any) -> tuple[bool, str | None]:
-    """``(first, after)``; neither for a column that stands last."""
+    """Return ``(first, after)``; ``(False, None)`` for the last position."""
     if position is None:
         return False, None
     if str(position.getClass().getSimpleName()) == "First":
@@ -217,7 +217,7 @@ _LIMITED_TEXT: Final = re.compile(r'"(?:var)?char\(')
 
 
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table is to be."""
+    """The definition of a new table."""
 
     columns: tuple[Column, ...]
     cluster_key: tuple[str, ...] = ()
@@ -226,24 +226,24 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, gateway: Gateway, columns: Any, partitions: Any, properties: Mapping[str, str]) -> TableSpec:
-        """Spark's ``Column[]``, ``Transform[]`` and properties.
+        """Return the spec from Spark's ``Column[]``, ``Transform[]`` and properties.
 
         Raises:
-            InvalidRequest: partitions, a location, a default that is no constant, and the like.
-            InvalidSchema, UnknownColumn: a type that a table cannot hold, a cluster key that is not there.
+            InvalidRequest: partitions, a location, a default that is not constant, and the like.
+            InvalidSchema, UnknownColumn: a type that a table cannot have, or an unknown cluster key column.
         """
         made = tuple(_column(gateway, column) for column in columns)
         key = _cluster_key(partitions)
         own, kind = own_properties(properties)
         if kind is not None and not key:
-            raise InvalidRequest(f"{CLUSTER_KIND} is about the order of a cluster key: say CLUSTER BY (...) as well")
+            raise InvalidRequest(f"{CLUSTER_KIND} sets the order of a cluster key: add CLUSTER BY (...)")
         schema = Schema.assign(made)
         for path in key:
             schema.leaf(path)
         return cls(columns=made, cluster_key=key, cluster_kind=kind or "linear", properties=own)
 
     def create(self, lake: Lamella, name: str) -> TableInfo:
-        """Make the table; raises AlreadyExists, NamespaceNotFound."""
+        """Create the table; raises AlreadyExists, NamespaceNotFound."""
         return lake.create_table(
             name,
             schema=self.columns,
@@ -253,7 +253,8 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def require_alike(self, info: TableInfo) -> None:
-        """Raise InvalidRequest unless a table that is there is one such as this, so that its rows alone change."""
+        """Raise InvalidRequest unless an existing table has this definition, so that replacing it changes only its
+        rows."""
         wanted = [_shape(column) for column in self.columns]
         if wanted != [_shape(column) for column in info.schema.columns]:
             raise InvalidRequest(
@@ -269,11 +270,9 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 def _column(gateway: Gateway, column: Any) -> Column:
     name, dtype = str(column.name()), column.dataType()
     if _LIMITED_TEXT.search(str(dtype.json())):
-        raise InvalidSchema(
-            f"column {name!r} is {dtype.sql()}, whose length nobody would check; say STRING", column=name
-        )
+        raise InvalidSchema(f"column {name!r} is {dtype.sql()}, whose length is not checked; use STRING", column=name)
     if column.generationExpression() is not None or column.identityColumnSpec() is not None:
-        raise InvalidSchema(f"column {name!r} would be generated, which a table cannot do", column=name)
+        raise InvalidSchema(f"column {name!r} is generated, which is not supported", column=name)
     made = column_of(name, dtype, bool(column.nullable()))
     given = column.defaultValue()
     default = None if given is None else default_text(gateway, str(given.getSql()), dtype)
@@ -285,13 +284,14 @@ def _cluster_key(partitions: Any) -> tuple[str, ...]:
     for transform in partitions:
         name = str(transform.name())
         if name != "cluster_by":
-            # Not describe() of all: py4j does not find it in the private classes of days() and the like.
+            # describe() is not called for all transforms: py4j cannot find it on the private classes of days() and
+            # others.
             text = transform.describe() if name == "identity" else transform.toString()
-            raise InvalidRequest(f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {text}")
+            raise InvalidRequest(f"a Lamella table has no partitions: use CLUSTER BY (...) instead of {text}")
         key = tuple(quoted_path(map(str, reference.fieldNames())) for reference in transform.arguments())
     return key
 
 
 def _shape(column: Column) -> tuple[Any, ...]:
-    """What a column is, without its id and what is said of it."""
+    """Return what defines a column, without its id and comment."""
     return (column.name, column.type, column.nullable, column.default, tuple(map(_shape, column.fields)))

@@ -24,34 +24,35 @@ if TYPE_CHECKING:
 
 
 _RESULT: Final = "number long, result binary"
-#: Tasks of one Spark job, for each that Spark runs at once; results come job by job.
+#: Tasks of one Spark job per task that Spark runs at once; results arrive job by job.
 _WAVES: Final = 8
 
 
 class SparkEngine:
-    """An :class:`~lamella.client.rewrite.engine.Engine`. ``is_near``: the executors are in the driver's own process."""
+    """An :class:`~lamella.client.rewrite.engine.Engine`. ``is_near``: the executors run in the driver's own process."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     @cached_property
     def is_near(self) -> bool:
-        """True in Spark's local mode."""
+        """Whether Spark is in local mode."""
         master = self._spark.conf.get("spark.master", "")
         return bool(master) and str(master).startswith("local") and "cluster" not in str(master)
 
     @cached_property
     def parallelism(self) -> int:
-        """How many tasks Spark runs at once, as its own ranges are cut; on Connect nothing else tells."""
+        """Number of tasks that Spark runs at once, inferred from how it partitions ranges; on Connect nothing else
+        shows it."""
         from pyspark.sql.functions import spark_partition_id
 
         return max(1, self._spark.range(0, 1 << 16).select(spark_partition_id()).distinct().count())
 
     def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """As of :class:`~lamella.client.rewrite.engine.Engine`; Spark retries tasks, and runs them twice if it likes.
+        """See :class:`~lamella.client.rewrite.engine.Engine`; Spark retries tasks and may run them twice.
 
         Raises:
-            PythonException (pyspark): a task failed, so often that Spark gave up.
+            PythonException (pyspark): a task failed as often as Spark allows.
         """
         size = self.parallelism * _WAVES
         for start in range(0, len(tasks), size):
@@ -78,13 +79,13 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def is_submitted() -> bool:
-    """Whether ``spark-submit`` started this process, so that there is a cluster to work on."""
+    """Whether ``spark-submit`` started this process, so that a cluster is available."""
     return _SUBMITTED in os.environ
 
 
 @contextmanager
 def job_session(name: str) -> Iterator[SparkSession]:
-    """A session as ``spark-submit`` was told to make it, or else one on this machine; it ends with the block."""
+    """Yield a session as ``spark-submit`` configured it, or a local one; it is stopped when the block ends."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"lamella {name}")
@@ -116,17 +117,17 @@ def delete(
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     scratch: str | None = None,
 ) -> DeleteResult:
-    """Delete the rows of ``namespace.table`` for which ``where`` (SQL text or a JSON tree) is true, in one commit.
+    """Delete the rows of ``namespace.table`` that match ``where`` (SQL text or a JSON tree), in one commit.
 
-    Blocks whose rows all match go by metadata alone; only blocks that may have some are read. Rows that others add
-    meanwhile stay. Times without a zone in ``where`` are of the session's. The other arguments are those of
-    :func:`lamella.client.spark.write`.
+    Blocks whose rows all match are removed without being read; only blocks that may match partly are read. Rows that
+    others add in the meantime stay. Times without a zone in ``where`` are in the session's. The other arguments are
+    those of :func:`lamella.client.spark.write`.
 
     Raises:
-        FilterNotEvaluable: a part of ``where`` cannot be decided row by row; names it. Nothing was done.
-        EvaluationFailed: in some row a value that is needed cannot be computed.
+        FilterNotEvaluable: a part of ``where`` cannot be decided row by row; the error names it. Nothing was done.
+        EvaluationFailed: a value needed by the filter cannot be computed for some row.
         InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, NamespaceNotFound.
-        CommitConflict: others were faster, again and again; nothing was done.
+        CommitConflict: other writers committed first on every attempt; nothing was done.
         OutcomeUnknown: the commit may have happened.
     """
     with service(url, client) as lake:

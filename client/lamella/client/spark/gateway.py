@@ -1,8 +1,8 @@
-"""Spark's JVM as seen from the driver, through py4j: objects, arrays and collections of Scala.
+"""Access to Spark's JVM from the driver, through py4j: objects, arrays and Scala collections.
 
-Connections by which the JVM calls back into this process are closed when they are no longer in use.
+Connections with which the JVM calls back into this process are closed when they are no longer in use.
 
-Only a classic session has one; on Spark Connect there is no JVM beside the Python process.
+Only a classic session has a JVM beside the Python process; Spark Connect has none.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The connections by which the JVM calls proxies in this process, and closing those that are no longer in use.
+# The connections with which the JVM calls proxies in this process, and closing those that are no longer in use.
 #
 # With pinned threads py4j gives each JVM thread that calls a proxy a connection of its own, which a thread of this
-# process serves. Neither side ever closes it: not when the JVM thread ends, and not while that thread is idle. Spark
-# runs the result stage of each adaptive query, each broadcast and each subquery on a thread of a pool that prefers a
-# new thread to an idle one, so each query would leave descriptors and a thread behind in both processes.
+# process serves. Neither side closes it: not when the JVM thread ends, and not while that thread is idle. Spark runs
+# the result stage of each adaptive query, each broadcast and each subquery on a thread of a pool that prefers a new
+# thread to an idle one, so each query would leave file descriptors and a thread behind in both processes.
 #
-# Without pinned threads py4j has a pool of connections, which it cleans up by itself.
+# Without pinned threads py4j has a connection pool, which it cleans up by itself.
 
-#: So many connections that no JVM thread uses may stay open.
+#: Number of connections not used by any JVM thread that may stay open.
 _IDLE: Final = 16
 
 _log = logging.getLogger(__name__)
@@ -61,21 +61,21 @@ class CallbackConnections:
 
     @contextmanager
     def callback(self) -> Iterator[None]:
-        """To be held around each callback; closes idle connections when a new one makes them too many."""
+        """Entered around each callback; closes idle connections when a new one exceeds the limit."""
         if not self._pins_threads:
             yield
             return
         connection = self._client.get_thread_connection()
         if connection is not None and not getattr(self._thread, "is_known", False):
             self._thread.is_known = True
-            if connection.python_server is not None:  # opened by the JVM, not by a thread of ours
+            if connection.python_server is not None:  # opened by the JVM, not by a thread of this process
                 self._add()
         try:
             yield
         finally:
-            # A call into the JVM from within a callback gives the connection back to py4j's list of idle ones, and the
-            # call that led to the callback does so again. When the thread ends py4j removes one entry only, and the
-            # other would keep the connection open for ever.
+            # A call into the JVM from within a callback returns the connection to py4j's list of idle ones, and so does
+            # the call that led to the callback. When the thread ends py4j removes one entry only; the other would keep
+            # the connection open forever.
             with suppress(ValueError):
                 self._client.deque.remove(connection)
 
@@ -94,16 +94,16 @@ class CallbackConnections:
                 self._open += busy
                 self._limit = max(_IDLE, 2 * len(self._open))
         except Py4JError:
-            # A query does not fail because of this.
-            _log.warning("connections of callbacks are not closed, as py4j is not the expected one", exc_info=True)
+            # This must not fail the query.
+            _log.warning("callback connections are not closed: unexpected version of py4j", exc_info=True)
 
     def _close_idle(self, client: Any, connections: list[_Connection]) -> list[_Connection]:
-        """Close those that no JVM thread uses; returns the others.
+        """Close the connections that no JVM thread uses; returns the others.
 
-        py4j hands a connection to a thread under a lock, which is held here. So a thread that is not inside py4j now
-        has to come by that lock before it can use its connection, and opens another one when it finds it closed.
-        Membership in py4j's own list of idle connections is not enough: a callback within a callback puts the
-        connection there while the outer one still uses it.
+        py4j assigns a connection to a thread under a lock, which is held here. So a thread that is outside py4j now
+        must take that lock before it can use its connection, and opens another one when it finds it closed. Membership
+        in py4j's own list of idle connections is not sufficient: a callback within a callback puts the connection there
+        while the outer one still uses it.
         """
         jvm = self._gateway.jvm
         fields = client.getClass().getSuperclass()
@@ -126,12 +126,12 @@ class CallbackConnections:
 
 @cache
 def callback_connections(gateway: Any) -> CallbackConnections:
-    """Those of a py4j gateway, of which a process has one."""
+    """Return the callback connections of a py4j gateway; there is one object per gateway."""
     return CallbackConnections(gateway)
 
 
 def stack_text(jvm: Any, java_thread: Any) -> str:
-    """What a thread of the JVM is in, as text; empty braces when it has ended."""
+    """Return the stack trace of a JVM thread as text; empty braces when it has ended."""
     return str(jvm.org.apache.commons.lang3.ArrayUtils.toString(java_thread.getStackTrace()))
 
 
@@ -141,7 +141,7 @@ def _private(instance: Any, java_class: Any, name: str) -> Any:
     return field.get(instance)
 
 
-#: Where Spark's own classes are, as prefixes.
+#: Prefixes of Spark's own classes.
 SQL = "org.apache.spark.sql."
 CONNECTOR = SQL + "connector."
 DATASOURCES = SQL + "execution.datasources."
@@ -151,9 +151,9 @@ _BUFFER_BYTES: Final = 64 << 10
 
 
 class Gateway:
-    """One session's way into the JVM. Starts py4j's callback server, which serves our proxies.
+    """One session's access to the JVM. Starts py4j's callback server, which serves the proxies.
 
-    Everything that comes back from the JVM is ``Any``: py4j has no types.
+    Everything that the JVM returns is ``Any``: py4j has no types.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -168,9 +168,9 @@ class Gateway:
 
         self._gateway: Any = context._gateway
         ensure_callback_server_started(self._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
-        # Without this a Java exception raised on purpose (table not found) reaches Spark as a Python traceback.
+        # Without this setting a Java exception raised on purpose (table not found) reaches Spark as a Python traceback.
         self._gateway.python_parameters.propagate_java_exceptions = True
-        #: Of all sessions of this JVM.
+        #: Shared by all sessions of this JVM.
         self.connections = callback_connections(self._gateway)
         self.spark = spark
         self.session: Any = session
@@ -181,18 +181,18 @@ class Gateway:
 
     @property
     def pins_threads(self) -> bool:
-        """True when a callback runs on the JVM thread that asked for it, so that thread can be told apart.
+        """Whether a callback runs on the JVM thread that called it, so that callers can be distinguished.
 
-        PySpark's default; ``PYSPARK_PIN_THREAD=false`` turns it off.
+        This is PySpark's default; ``PYSPARK_PIN_THREAD=false`` disables it.
         """
         from py4j.clientserver import ClientServer
 
         return isinstance(self._gateway, ClientServer)
 
     def java_class(self, name: str) -> Any:
-        """The class of that full name, to call its constructor or static members.
+        """Return the class of that full name, to call its constructor or static members.
 
-        py4j asks the JVM once for every part of such a name, each time; so what was found is kept.
+        Cached: py4j queries the JVM for every part of such a name, each time.
         """
         found = self._classes.get(name)
         if found is None:
@@ -203,72 +203,72 @@ class Gateway:
         return found
 
     def scala_object(self, name: str) -> Any:
-        """The instance of ``object name``."""
+        """Return the instance of ``object name``."""
         return self.constant(name + "$", "MODULE$")
 
     def constant(self, class_name: str, member: str) -> Any:
-        """A static field whose value never changes."""
+        """Return a static field whose value never changes."""
         key = (class_name, member)
         if key not in self._constants:
             self._constants[key] = getattr(self.java_class(class_name), member)
         return self._constants[key]
 
     def static(self, class_name: str, method: str) -> Any:
-        """A static method, to be called; py4j asks the JVM what such a name is each time, so it is kept."""
+        """Return a static method. Cached: py4j queries the JVM for the name each time."""
         return self.constant(class_name, method)
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
-        """An object of the JVM that never changes, made when it is first asked for."""
+        """Return an immutable object of the JVM, made on first use."""
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = make()
         return found
 
     def empty_array(self, element: str) -> Any:
-        """``new element[0]``, the same each time."""
+        """Return ``new element[0]``, the same array each time."""
         key = (element, "[]")
         if key not in self._constants:
             self._constants[key] = self.new_array(element, 0)
         return self._constants[key]
 
     def new_array(self, element: str, length: int) -> Any:
-        """``new element[length]``."""
+        """Return ``new element[length]``."""
         return self._gateway.new_array(self.java_class(element), length)
 
     def new_array_of_arrays(self, element: str, length: int) -> Any:
-        """``new element[length][]``."""
+        """Return ``new element[length][]``."""
         return self.java_class("java.lang.reflect.Array").newInstance(self.empty_array(element).getClass(), length)
 
     def array(self, element: str, items: Sequence[Any] = ()) -> Any:
-        """``element[]``, filled; one call an item."""
+        """Return ``element[]`` with these items; one call per item."""
         made = self.new_array(element, len(items))
         for at, item in enumerate(items):
             made[at] = item
         return made
 
     def seq(self, items: Iterable[Any] = ()) -> Any:
-        """``scala.collection.immutable.Seq``."""
+        """Return a ``scala.collection.immutable.Seq``."""
         made = self.java_class("java.util.ArrayList")()
         for item in items:
             made.add(item)
         return self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(made).toSeq()
 
     def scala_map(self, items: dict[str, str]) -> Any:
-        """``scala.collection.immutable.Map``."""
+        """Return a ``scala.collection.immutable.Map``."""
         made = self.scala_object("scala.collection.immutable.Map").empty()
         for key, value in items.items():
             made = made.updated(key, value)
         return made
 
     def java_map(self, items: dict[str, str]) -> Any:
-        """``java.util.Map``."""
+        """Return a ``java.util.Map``."""
         made = self.java_class("java.util.HashMap")()
         for key, value in items.items():
             made.put(key, value)
         return made
 
     def java_set(self, items: Iterable[Any] = ()) -> Any:
-        """``java.util.Set``."""
+        """Return a ``java.util.Set``."""
         made = self.java_class("java.util.HashSet")()
         for item in items:
             made.add(item)
@@ -276,48 +276,48 @@ class Gateway:
 
     @property
     def none(self) -> Any:
-        """Scala's ``None``."""
+        """Return Scala's ``None``."""
         return self.scala_object("scala.None")
 
     def some(self, value: Any) -> Any:
-        """Scala's ``Some(value)``."""
+        """Return Scala's ``Some(value)``."""
         return self.static("scala.Option", "apply")(value)
 
     def copy_bytes(self, writable: Any, data: bytes) -> Any:
-        """Let a Hadoop ``Writable`` read ``data``; one call, however much it is.
+        """Let a Hadoop ``Writable`` read ``data``, in one call whatever the size.
 
-        What goes to the JVM goes as base64 text through a socket, so it is packed where it is large.
+        Data is sent to the JVM as base64 text through a socket, so large data is compressed.
         """
         packed = len(data) >= _PACKED_FROM_BYTES
         stream = self.java_class("java.io.ByteArrayInputStream")(zlib.compress(data, 1) if packed else data)
         if packed:
-            # Read a few bytes at a time, an unbuffered inflater would cost a call into native code for each.
+            # The data is read a few bytes at a time, and without a buffer each read is a native call.
             inflated = self.java_class("java.util.zip.InflaterInputStream")(stream)
             stream = self.java_class("java.io.BufferedInputStream")(inflated, _BUFFER_BYTES)
         writable.readFields(self.java_class("java.io.DataInputStream")(stream))
         return writable
 
     def time_zone(self) -> str:
-        """The session's time zone as it is set now."""
+        """Return the session's current time zone."""
         return str(self.session.sessionState().conf().sessionLocalTimeZone())
 
     def thread_id(self) -> int:
-        """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
+        """Return the id of the JVM thread that runs the current callback (see :attr:`pins_threads`)."""
         return int(self.static("java.lang.Thread", "currentThread")().getId())
 
     def is_called_from(self, class_name: str) -> bool:
-        """Whether the callback that we are in serves a class of Spark; False without pinned threads."""
+        """Whether the current callback was called by a class of Spark; False without pinned threads."""
         thread = self.static("java.lang.Thread", "currentThread")()
         return self.pins_threads and class_name in stack_text(self._gateway.jvm, thread)
 
     def struct_type(self, schema_json: str) -> Any:
-        """``StructType`` from its JSON; the last ones are kept."""
+        """Return a ``StructType`` from its JSON; the most recent ones are cached."""
         return self._struct_types(schema_json)
 
     def optional_long(self, value: int) -> Any:
-        """``OptionalLong.of(value)``."""
+        """Return ``OptionalLong.of(value)``."""
         return self.static("java.util.OptionalLong", "of")(value)
 
     def path(self, text: str) -> Any:
-        """``org.apache.hadoop.fs.Path``."""
+        """Return an ``org.apache.hadoop.fs.Path``."""
         return self.java_class("org.apache.hadoop.fs.Path")(text)

@@ -1,4 +1,4 @@
-"""Building a skip index with Spark: parts on the executors, commits of many parts on the driver."""
+"""Builds a skip index with Spark: executors write parts, the driver commits many parts at a time."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# What one Spark task does for an index: build the part of some blocks, write it to the table's folder, report it.
+# The work of one Spark task for an index: build the part of some blocks, write it to the table's folder, report it.
 #
-# Runs in Spark's Python workers, through ``mapInArrow``. Only parts that a successful attempt reports are committed,
-# so a retry or a speculative twin leaves nothing but unreferenced objects.
+# Runs in Spark's Python workers, through ``mapInArrow``. Only parts that a successful attempt reports are committed, so
+# a retry or a speculative attempt leaves only unreferenced objects.
 
-#: The columns of what a task reports, in Spark's spelling.
+#: The columns of a task's report, in Spark's spelling.
 REPORT: Final = "report string"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that get a part together: the manifests of their segments, and the rows among all blocks of these."""
+    """Blocks that share a part: the manifests of their segments, and the row numbers among all blocks of these."""
 
     manifests: tuple[ObjectRef, ...]
     rows: tuple[int, ...]
 
 
 class PieceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a piece; ``part`` is None when no block of it could be taken."""
+    """The result of a piece; ``part`` is None when none of its blocks could be indexed."""
 
     part: PartSent | None
     indexed: int
@@ -61,9 +61,9 @@ class _History(msgspec.Struct, frozen=True):
 
 
 class IndexPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A function from numbers of pieces to one row each: a :class:`PieceReport` as JSON.
+    """Maps numbers of pieces to one row each: a :class:`PieceReport` as JSON.
 
-    ``location``: the table's folder. ``read_threads``: files that a task reads at once.
+    ``location``: the table's folder. ``read_threads``: number of files that a task reads at once.
     """
 
     location: str
@@ -109,23 +109,23 @@ class IndexPartition(msgspec.Struct, frozen=True, kw_only=True):
         return PieceReport(part=sent, indexed=len(built.part.keys), row_count=built.part.row_count, left_out=left_out)
 
 
-#: Pieces of each commit, for each task that Spark runs at once.
+#: Pieces per commit, per task that Spark runs at once.
 _PIECES_PER_TASK: Final = 4
-#: No piece is cut smaller than this to keep all tasks busy.
+#: Minimum size of a piece; smaller pieces are not cut to keep all tasks busy.
 _MIN_BLOCKS: Final = 16
 _CACHE_BYTES: Final = 64 << 20
 _REPORT: Final = msgspec.json.Decoder(PieceReport)
 
 
 class BuildProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """What is committed: blocks that were tried, of how many."""
+    """Committed progress: the number of processed blocks, and their total."""
 
     blocks_done: int
     blocks_total: int
 
 
 class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build added. ``left_out`` blocks could not be indexed; queries keep them."""
+    """What a build added. The ``left_out`` blocks could not be indexed; queries keep reading them."""
 
     indexed: int
     row_count: int
@@ -147,19 +147,19 @@ def build_index(
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     on_batch: Callable[[BuildProgress], None] | None = None,
 ) -> BuildResult:
-    """Index the blocks of ``namespace.table`` that an index does not know ("full": all), on Spark's executors.
+    """Index the blocks of ``namespace.table`` that an index does not cover ("full": all), on Spark's executors.
 
-    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and the warehouse. A task
-    reads the files of one full segment, or of small neighbours, ``read_threads`` at a time, and writes one part. After
-    every ``batch_pieces`` of them the parts are committed and ``on_batch`` is called; a build that ends in between is
-    gone on with by the next one. ``lake``: the service's client or URL. ``storage_options``: fsspec options by scheme.
+    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and access to the warehouse. A
+    task reads the files of one full segment, or of several small ones, ``read_threads`` at a time, and writes one part.
+    After every ``batch_pieces`` parts they are committed and ``on_batch`` is called; the next build continues an
+    interrupted one. ``lake``: the service's client or URL. ``storage_options``: fsspec options by scheme.
 
-    "full" reads values where "incremental" takes filters that are in the files.
+    "full" reads values even where "incremental" uses filters stored in the files.
 
     Raises:
         IndexNotFound, TableNotFound: no such index or table.
-        InvalidRequest: the index was made over columns that the table does not have any more; a number below 1.
-        PythonException (pyspark): storage failed on an executor, so often that Spark gave up.
+        InvalidRequest: a column of the index was dropped; a number below 1.
+        PythonException (pyspark): storage failed on an executor as often as Spark allows.
     """
     if read_threads < 1 or (batch_pieces is not None and batch_pieces < 1):
         raise InvalidRequest("read_threads and batch_pieces are at least 1")
@@ -231,12 +231,12 @@ class _Job:
             storage_options=self._options,
         )
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
-        # A lambda, since Spark asks a function for its name, which an object does not have.
+        # A lambda, since Spark reads a function's __name__, which an object does not have.
         rows = numbers.mapInArrow(lambda batches: task(batches), REPORT).collect()
         return [_REPORT.decode(row["report"]) for row in rows]
 
     def _pieces(self, tasks: int) -> tuple[list[Piece], bool]:
-        """The blocks to be tried, a group of segments each; cut smaller where they would not keep the tasks busy."""
+        """Return the blocks to index, one group of segments per piece; cut smaller where tasks would be idle."""
         manifests = Manifests(FsspecStore(self._options), _CACHE_BYTES)
         blocks = IndexBlocks(manifests)
         directories = [] if self._mode == "full" else blocks.directories(self._index)
@@ -258,7 +258,8 @@ class _Job:
         return cut, len(cut) > len(found)
 
     def _tasks_at_once(self) -> int:
-        """How many tasks Spark runs at once, as its own ranges are cut; on Connect nothing else tells."""
+        """Number of tasks that Spark runs at once, inferred from how it partitions ranges; on Connect nothing else
+        shows it."""
         from pyspark.sql.functions import spark_partition_id
 
         return max(1, self._spark.range(0, 1 << 16).select(spark_partition_id()).distinct().count())

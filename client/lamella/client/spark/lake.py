@@ -1,8 +1,8 @@
 """A table of a Lamella service as Spark reads it: its blocks for a filter, under the names that Spark's readers use.
 
-Answers of the service are kept for the statement at hand.
+The service's answers are cached for the current statement.
 
-One :class:`LakeTable` is one table at one snapshot. Snapshots never change, so neither does what is known here.
+A :class:`LakeTable` is one table at one snapshot. Snapshots never change, so neither does what is cached here.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import OrderBy
 
-#: What a local path is normalised for.
+#: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
 
 
 def hadoop_path(location: str) -> str:
-    """The text for ``org.apache.hadoop.fs.Path``: nothing escaped, ``s3://`` as ``s3a://``.
+    """Return the text for ``org.apache.hadoop.fs.Path``: unescaped, with ``s3://`` as ``s3a://``.
 
     Raises:
-        InvalidRequest: a location that Hadoop would read as another one (``//``, ``.`` or ``..`` within an S3 key),
-            or that only this process can see (``memory://``).
+        InvalidRequest: a location that Hadoop would change (``//``, ``.`` or ``..`` within an S3 key), or that only
+            this process can read (``memory://``).
     """
     if location.startswith("file:///") and not _UNUSUAL.search(location, 7):
         return location
@@ -61,13 +61,13 @@ def hadoop_path(location: str) -> str:
                 location=location,
             )
         return f"s3a://{at.path}"
-    raise InvalidRequest(f"Spark cannot read {location!r}: no executor can see it", location=location)
+    raise InvalidRequest(f"Spark cannot read {location!r}: no executor can access it", location=location)
 
 
 def refuse_hidden(locations: Iterable[str]) -> None:
-    """Raise InvalidRequest when Spark's file index would leave out a file because of its name.
+    """Raise InvalidRequest when Spark's file index would ignore a file because of its name.
 
-    Its rule: a name that starts with ``.``, or with ``_`` and holds no ``=``. It drops such files without a word.
+    Spark silently ignores names that start with ``.``, or with ``_`` unless they contain ``=``.
     """
     for location in locations:
         name = location.rpartition("/")[2]
@@ -78,32 +78,33 @@ def refuse_hidden(locations: Iterable[str]) -> None:
             )
 
 
-# What a table's columns are called inside blocks of older schemas, as schemas for Spark's own Parquet reader.
+# The column names inside blocks of older schemas, as schemas for Spark's own Parquet reader.
 #
-# A file is read by the names that the table had when the file was written. The reader hands back columns by position,
-# so the names that it is given need not be those that Spark's plan has: one schema in terms of the files is enough, as
-# long as all files of a scan agree on it.
+# A file has the names that the table had when the file was written. The reader returns columns by position, so the
+# names it is given may differ from those of Spark's plan: one schema with the names of the files is enough if all files
+# of a scan agree.
 
-#: Under which name Spark's reader finds a column by Parquet field id.
+#: The metadata key by which Spark's reader finds a column by Parquet field id.
 _FIELD_ID: Final = "parquet.field.id"
 
 
 def written_struct(wanted: dict[str, Any], current: Schema, written: Schema) -> dict[str, Any]:
-    """A Spark struct type (its JSON as Python) whose names are those of ``current``, by the names of ``written``.
+    """Return a Spark struct type (its JSON as Python), given with the names of ``current``, with the names of
+    ``written``.
 
-    A column that blocks of ``written`` cannot have keeps its name, or gets one that nothing has, so that Spark finds
-    none and puts null or the default.
+    A column that blocks of ``written`` cannot contain keeps its name, or gets an unused one, so that Spark finds none
+    and returns null or the default.
     """
     return _written(wanted, current.columns, written.columns)
 
 
 def identified_struct(wanted: dict[str, Any], current: Schema) -> dict[str, Any]:
-    """The same struct type with every field's column id, for files whose field ids are the table's column ids."""
+    """Return the struct type with every field's column id, for files whose field ids are the table's column ids."""
     return _identified(wanted, current.columns)
 
 
 def layouts(wanted: dict[str, Any], history: Sequence[Schema], schema_ids: Iterable[int]) -> dict[str, list[int]]:
-    """The different structs (as JSON) that the blocks of these schemas need, and the schemas that need each."""
+    """Return the distinct structs (as JSON) that the blocks of these schemas need, each with its schemas."""
     schemas = {schema.schema_id: schema for schema in history}
     found: dict[str, list[int]] = {}
     for schema_id in sorted(set(schema_ids)):
@@ -183,26 +184,26 @@ def _named(columns: Sequence[Column], name: str) -> Column:
     raise InvalidSchema(f"the table has no column {name!r}", column=name)
 
 
-#: Properties that Spark shows beside the table's own; the kind of the cluster key can be set as well.
+#: Properties that Spark shows in addition to the table's own; the kind of the cluster key can also be set.
 SNAPSHOT_ID: Final = "lamella.snapshot_id"
 CLUSTER_KEY: Final = "lamella.cluster_key"
 CLUSTER_KIND: Final = "lamella.cluster_kind"
 
 _log = logging.getLogger(__name__)
 _NOTHING: Final[dict[str, Any]] = {"type": "false"}
-#: Why the service refuses trees of filters that Spark takes.
+#: Reasons for which the service refuses filter trees that Spark accepts.
 _ODD_TREE: Final = (InvalidFilter, FilterTypeMismatch, LimitExceeded, BodyTooLarge)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attached catalog behaves.
+    """Settings of an attached catalog.
 
     ``allow_fallback``: when the service refuses a filter or fails on it, read every block of the snapshot instead of
-    failing the query; each time is logged as a warning. ``max_join_keys``: more distinct keys of a runtime join
-    filter than this are sent as their range. ``page_index``: let Spark skip pages inside files by their column
-    indexes. A wrong column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None)
-    that is done for a read whose blocks were all written by Lamella's own jobs; True does it always, False never.
-    ``signed_urls``: read blocks by URLs that the service signs, in Python workers, without credentials for the store.
+    failing the query; logged as a warning each time. ``max_join_keys``: a runtime join filter with more distinct keys
+    is sent as a range. ``page_index``: let Spark skip pages inside files by their column indexes. A wrong column index
+    loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for reads whose
+    blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks by URLs that
+    the service signs, in Python workers, without credentials for the store.
     """
 
     allow_fallback: bool = False
@@ -212,13 +213,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockSelection(msgspec.Struct, frozen=True):
-    """The blocks that a filter leaves, in the snapshot's order, and what the snapshot holds in all.
+    """The blocks selected by a filter, in the snapshot's order, and the totals of the snapshot.
 
-    ``sizes`` (of files, in bytes) and ``rows`` go with ``locations``. ``believed``: of the columns asked about, those
-    whose statistics in the files' own footers hold in all of these blocks. ``fell_back`` has the service's message when
-    all blocks stand here because pruning failed and the settings allow that. ``verdicts``: how many blocks have each;
-    ``residuals``: what is left of the filter (SQL text), and in how many blocks. ``schema_ids``: the schemas that the
-    blocks were written with, which say what their columns are called.
+    ``sizes`` (of files, in bytes) and ``rows`` correspond to ``locations``. ``believed``: of the columns in question,
+    those whose footer statistics are valid in all of these blocks. ``fell_back``: the service's message when pruning
+    failed and all blocks are listed instead. ``verdicts``: number of blocks per verdict; ``residuals``: the residual
+    filters (SQL text), and the number of blocks of each. ``schema_ids``: the schemas that the blocks were written with,
+    which determine their column names.
     """
 
     locations: list[str]
@@ -233,30 +234,30 @@ class BlockSelection(msgspec.Struct, frozen=True):
 
     @property
     def all_match(self) -> bool:
-        """True when it is proven that every row of these blocks matches, so that nobody need look again."""
+        """Whether every row of these blocks is proven to match, so that rows need no filter."""
         return self.fell_back is None and set(self.verdicts) <= {"ALL"}
 
     def files(self) -> list[tuple[str, int]]:
-        """Hadoop path and size of each block; raises InvalidRequest for one that Spark cannot name."""
+        """Return Hadoop path and size of each block; raises InvalidRequest for a path that Spark cannot represent."""
         paths = map(hadoop_path, self.locations)
         return list(zip(paths, self.sizes, strict=True))
 
     @property
     def row_count(self) -> int:
-        """Rows in the blocks, matching or not."""
+        """Number of rows in the blocks, matching or not."""
         return sum(self.rows)
 
     def digest(self) -> str:
-        """Equal only for the same files with the same sizes, in the same order."""
+        """Return a digest of the files and their sizes, in order."""
         digest = hashlib.sha256("\n".join(self.locations).encode("utf-8", "surrogatepass"))
-        # Sizes and the lengths of the locations tell where each ends, whatever it is made of.
+        # Sizes and the lengths of the locations are included, so that concatenation is unambiguous.
         digest.update(array("q", self.sizes).tobytes())
         digest.update(array("q", map(len, self.locations)).tobytes())
         return digest.hexdigest()
 
 
 class LakeTable:
-    """A table at a snapshot, as Spark's planner sees it."""
+    """A table at a snapshot, for Spark's planner."""
 
     def __init__(
         self,
@@ -292,28 +293,28 @@ class LakeTable:
 
     @property
     def key(self) -> str:
-        """The name with the snapshot."""
+        """The name and the snapshot id."""
         return f"{self.name}@{self.snapshot_id}"
 
     def shown_properties(self) -> dict[str, str]:
-        """The table's properties, with what else is worth knowing of it."""
+        """The table's properties, with additional ones for display."""
         columns, kind = self.cluster_key
         own = {CLUSTER_KEY: ", ".join(columns), CLUSTER_KIND: kind} if columns else {}
         return {**self.properties, **own, SNAPSHOT_ID: self.snapshot_id}
 
     def declared_properties(self) -> dict[str, str]:
-        """The properties that a ``CREATE TABLE`` of this table sets."""
+        """The properties that a ``CREATE TABLE`` for this table sets."""
         columns, kind = self.cluster_key
         return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
 
     def trusts_page_index(self, kept: BlockSelection) -> bool:
-        """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""
+        """Whether Spark may skip pages inside these blocks (see :class:`Settings`)."""
         if self.settings.page_index is not None:
             return self.settings.page_index
         return self.wrote_all(kept)
 
     def is_plain(self, names: Sequence[str] | None = None) -> bool:
-        """True when every block has these columns (None: all) under their names of today, or lacks them altogether."""
+        """Whether every block has these columns (None: all) under their current names, or lacks them."""
         chosen = None if names is None else {name.lower() for name in names}
         struct = json.loads(self.columns.readable)
         fields = [field for field in struct["fields"] if chosen is None or field["name"].lower() in chosen]
@@ -321,14 +322,14 @@ class LakeTable:
         return set(layouts(wanted, self.history, self._schema_ids_in_use)) <= {json.dumps(wanted)}
 
     def wrote_all(self, kept: BlockSelection) -> bool:
-        """True when Lamella's own writers made all of these blocks."""
+        """Whether Lamella's own writers made all of these blocks."""
         return all(location.startswith(self._own_blocks) for location in kept.locations)
 
     def signed(self, locations: Sequence[str]) -> list[str]:
-        """URLs of blocks of the snapshot, in their order.
+        """Return signed URLs of blocks of the snapshot, in their order.
 
         Raises:
-            LamellaError: what the service answered; NotSignable, LocationRefused among others.
+            LamellaError: the service's error, such as NotSignable or LocationRefused.
         """
         found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True)
         urls = {block.location: block.url for block in found.blocks}
@@ -345,17 +346,17 @@ class LakeTable:
         residuals: bool = False,
         spark_checks: bool = False,
     ) -> BlockSelection:
-        """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
+        """Return the blocks that may contain rows that match the filter (a tree, or SQL text).
 
-        Whether the types in a filter go together is for Spark to say, which has said so of trees (and ``spark_checks``
-        a text): a filter that the service refuses for this reason, or for its size, keeps all blocks.
+        Spark checks the types in a filter: it has checked those of trees (and with ``spark_checks`` it checks a text).
+        So a filter that the service refuses for its types, or for its size, keeps all blocks.
 
-        ``reader_columns``: the columns by whose Parquet statistics Spark could skip inside them (see ``believed``).
-        ``limit``: so many matching rows are enough, with ``order_by`` the first ones.
+        ``reader_columns``: the columns by whose Parquet statistics Spark could skip inside blocks (see ``believed``).
+        ``limit``: stop at this many matching rows, with ``order_by`` the first ones.
 
         Raises:
-            LamellaError: the service could not say, and the settings allow no fallback (or even the list of all
-                blocks cannot be had).
+            LamellaError: the service failed and the settings allow no fallback, or the list of all blocks is
+                unavailable too.
         """
         try:
             return self._kept(filter, time_zone, reader_columns, None, limit, order_by, residuals)
@@ -414,10 +415,10 @@ def load_table(
     timestamp_ms: int | None = None,
     time_type: bool = False,
 ) -> LakeTable:
-    """The table as it is now, as it was at a snapshot, or as it was at a time (Unix milliseconds).
+    """Return the current state of the table, or its state at a snapshot or at a time (Unix milliseconds).
 
     Raises:
-        TableNotFound: no such table (or namespace: NamespaceNotFound).
+        TableNotFound: no such table (no such namespace: NamespaceNotFound).
         SnapshotNotFound: no such snapshot, or none that old.
     """
     handle = lake.table(name)
@@ -428,7 +429,7 @@ def load_table(
         snapshot = info.snapshot_id
         totals = (info.block_count, info.row_count, info.file_size_bytes)
     else:
-        # A filter that nothing fits: the answer names the snapshot and lists no block.
+        # A filter that never matches: the answer names the snapshot and lists no block.
         answer = handle.prune(_NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns")
         manifest = handle.snapshot(answer.snapshot_id)
         history, schema_ids, properties = manifest.history, manifest.schema_ids_in_use, manifest.properties
@@ -453,7 +454,7 @@ def load_table(
 
 
 def client_of(url_or_client: str | Lamella) -> Lamella:
-    """A client; when a URL is given, one that shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names."""
+    """Return a client; for a URL, one that uses the token of ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE``."""
     if isinstance(url_or_client, str):
         token, token_file = token_of(os.environ)
         return Lamella(url_or_client, token=token, token_file=token_file)
@@ -464,7 +465,7 @@ def client_of(url_or_client: str | Lamella) -> Lamella:
 
 @contextmanager
 def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
-    """The client given, or one for the URL that is closed afterwards; raises InvalidRequest unless one is given."""
+    """Yield the client, or one for the URL that is closed afterwards; raises InvalidRequest unless one is given."""
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
     if client is not None:
@@ -475,7 +476,7 @@ def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
 
 
 def unix_ms(timestamp: dt.datetime | int | None) -> int | None:
-    """Unix milliseconds of an aware datetime; raises InvalidRequest for one without a zone."""
+    """Return the Unix milliseconds of an aware datetime; raises InvalidRequest for one without a zone."""
     if timestamp is None or isinstance(timestamp, int):
         return timestamp
     if timestamp.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Values of Spark as typed literals of the filter language: exactly, or not at all."""
+"""Spark values as typed literals of the filter language: exact, or refused."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lamella.snapshot.schema.spark_types import spark_type_name
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _MAX_DIGITS: Final = 38
-# Dates and times whose text every reader takes for the same.
+# Dates and times whose text is unambiguous.
 _TIME_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
 
 
 class Inexpressible(Exception):
-    """A part of a filter that has no exact form; ``str()`` is the reason. Never leaves this package."""
+    """A part of a filter has no exact form; ``str()`` is the reason. Never leaves this package."""
 
 
 def typed_literal(kind: str, value: Any) -> dict[str, Any]:
-    """A literal of the filter language."""
+    """Return a literal of the filter language."""
     return {"type": "literal", "data-type": kind, "value": value}
 
 
@@ -33,14 +33,14 @@ FALSE: Final[dict[str, Any]] = {"type": "false"}
 
 
 def unknown(text: str, reason: str) -> dict[str, Any]:
-    """A node that keeps every block and is reported as not used."""
+    """Return a node that keeps every block and is reported as not used."""
     return {"type": "unknown", "text": text[:200], "reason": reason}
 
 
 def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
-    """The literal for a comparison of a column with a value of ``spark_type`` (Spark's JSON name).
+    """Return the literal for a comparison of a column with a value of ``spark_type`` (Spark's JSON name).
 
-    ``value`` is Spark's own form or text of it: days for ``date``, microseconds for ``timestamp`` (UTC) and
+    ``value``: Spark's own form or its text: days for ``date``, microseconds for ``timestamp`` (UTC) and
     ``timestamp_ntz``, a number or its shortest text for the others, ``bytes`` for ``binary``.
 
     Raises:
@@ -49,7 +49,7 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
     expected = spark_type_name(column)
     base = spark_type.partition("(")[0]
     if expected is None or expected.partition("(")[0] != base:
-        raise Inexpressible(f"a column of type {column} beside a value of type {spark_type}")
+        raise Inexpressible(f"a column of type {column} compared with a value of type {spark_type}")
     if value is None:
         return NULL
     if base == "boolean":
@@ -66,7 +66,7 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
         return typed_literal(base, int(value))
     if base == "string":
         text = str(value)
-        if "\ufffd" in text:  # what Java makes of bytes that are not UTF-8
+        if "\ufffd" in text:  # Java's replacement for bytes that are not UTF-8
             raise Inexpressible("a string that may not be valid UTF-8")
         return typed_literal("string", text)
     if base == "binary":
@@ -75,9 +75,10 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
 
 
 def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
-    """The literal for a comparison that Spark has not analysed yet, so that it may still cast the column or the value.
+    """Return the literal for a comparison that Spark has not analysed yet, so that it may still cast the column or the
+    value.
 
-    ``value`` is as for :func:`literal`. What Spark would do exactly is done here; the rest has no exact form.
+    ``value``: see :func:`literal`. Casts that Spark would do exactly are done here; others have no exact form.
 
     Raises:
         Inexpressible: the cast may round, or depends on settings.
@@ -108,7 +109,7 @@ def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[st
             return typed_literal("string", str(value))
     elif spark_type_name(column) == base:
         return literal(column, spark_type, value)
-    raise Inexpressible(f"Spark may cast: a column of type {column} beside a value of type {spark_type}")
+    raise Inexpressible(f"Spark may cast: a column of type {column} compared with a value of type {spark_type}")
 
 
 def _is_time(text: str) -> bool:
@@ -128,7 +129,7 @@ def _double(number: float) -> dict[str, Any]:
 
 
 def _as_float32(number: float) -> float:
-    # Java prints 0.1f as "0.1"; the value that is compared is the float next to it.
+    # Java prints 0.1f as "0.1"; the compared value is the nearest float.
     if math.isnan(number) or math.isinf(number):
         return number
     (rounded,) = struct.unpack("<f", struct.pack("<f", number))

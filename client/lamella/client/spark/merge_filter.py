@@ -1,7 +1,7 @@
-"""Which rows of a table a merge's condition can be true for, as a filter: it decides which blocks are read.
+"""The rows of a table for which a merge condition can be true, as a filter that selects the blocks to read.
 
-Only conjuncts at the top of the condition are used, and only where nothing is lost: conditions on the table's columns
-alone, and equalities with a column of the source of the same type, whose values are then looked up.
+Uses only top-level conjuncts, and only sound ones: conditions on the table's columns alone, and equalities with a
+source column of the same type, whose values are then read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WHOLE_NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """``filter``: a JSON tree that is true for every row that the condition can be true for; None: any row."""
+    """``filter``: a JSON tree that is true for every row for which the condition can be true; None: any row."""
 
     filter: Any
 
@@ -38,7 +38,8 @@ class Candidates(msgspec.Struct, frozen=True):
     def of(
         cls, schema: Schema, on: str, target: str, source: str, frame: DataFrame | None, *, whole: bool = False
     ) -> Candidates:
-        """``target``, ``source``: the aliases; without a ``frame`` all columns are the table's. ``whole``: any row."""
+        """``target``, ``source``: the aliases; without a ``frame`` all columns are the table's. ``whole``: select every
+        row."""
         parts = [] if whole else [_tree(schema, each, target, source, frame) for each in _conjuncts(on)]
         known = [part for part in parts if part is not None]
         if not known:
@@ -50,7 +51,7 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def named_columns(on: str, schema: Schema) -> list[str]:
-    """The table's columns (of the top level) that a condition may name; all, when that cannot be told."""
+    """Return the top-level table columns that a condition may name; all columns when this cannot be determined."""
     every = [column.name for column in schema.columns]
     try:
         tree = sqlglot.parse_one(on, dialect="spark")
@@ -87,7 +88,7 @@ def _tree(schema: Schema, node: exp.Expr, target: str, source: str, frame: DataF
 
 
 def _own(node: exp.Expr, alias: str | None) -> Any:
-    """A condition on the table's columns alone, as a tree; None: it cannot be read."""
+    """Return a condition on the table's columns alone as a tree; None: it cannot be parsed."""
 
     def stripped(each: exp.Expr) -> exp.Expr:
         if alias is None or not isinstance(each, exp.Column):
@@ -105,14 +106,14 @@ def _own(node: exp.Expr, alias: str | None) -> Any:
 
 
 def _path(node: exp.Expr, alias: str) -> list[str] | None:
-    """The names behind the alias."""
+    """Return the names after the alias."""
     if not isinstance(node, exp.Column) or len(node.parts) < 2 or node.parts[0].name.lower() != alias.lower():
         return None
     return [part.name for part in node.parts[1:]]
 
 
 def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFrame) -> Any:
-    """``column IN (the source's keys)``, or their range when they are many; None: nothing can be said."""
+    """Return ``column IN (the source's keys)``, or their range when there are many; None: nothing can be inferred."""
     from pyspark.sql import functions as F
 
     if len(path) != 1 or len(key) != 1:
@@ -150,10 +151,10 @@ def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFr
 
 
 def _same(leaf: Leaf, schema: Schema, spark: str) -> bool:
-    """Whether Spark compares the two as they are, or both as whole numbers."""
+    """Whether Spark compares the two without a cast, or both as integers."""
     column = next((each for each in schema.columns if each.name == leaf.path[0]), None)
     if column is None or leaf.dtype.name in ("timestamp", "timestamp_ntz", "time"):
-        return False  # Spark's Python values of these depend on the process that asks
+        return False  # Spark's Python values of these depend on the reading process
     own = _spark_name(column)
     return own == spark or (own in _WHOLE_NUMBERS and spark in _WHOLE_NUMBERS)
 

@@ -1,4 +1,4 @@
-"""Updating and merging rows: Spark computes the new rows, only blocks that change are rewritten."""
+"""Updating and merging rows: Spark computes the new rows, only changed blocks are rewritten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 
-#: Columns beside the table's: the number of the block among those asked for, and of the row in it.
+#: Added columns: the index of the block in the list, and of the row in the block.
 BLOCK: Final = "__lamella_block"
 ROW: Final = "__lamella_row"
 _TASK_BYTES: Final = 64 << 20
@@ -42,10 +42,10 @@ def block_frame(
     sources: Sequence[Source],
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """All rows of some blocks, with :data:`BLOCK` and :data:`ROW`; ``columns``: of these (top-level) only.
+    """Return all rows of some blocks, with :data:`BLOCK` and :data:`ROW`; ``columns``: only these top-level columns.
 
     Raises:
-        InvalidSchema: a column is of a type that Spark does not have.
+        InvalidSchema: a column has a type that Spark does not have.
     """
     from pyspark.sql.types import LongType, StructType
 
@@ -95,16 +95,16 @@ def _tasks(sources: Sequence[Source]) -> Iterator[list[tuple[int, Source]]]:
         yield some
 
 
-# Updating and merging rows: Spark computes the new rows, only blocks that change are written anew.
+# Updating and merging rows: Spark computes the new rows, only changed blocks are rewritten.
 #
-# Copy on write. First Spark says which of the blocks that may match have matching rows, reading only what the
-# condition needs; these blocks are then written anew with the rows as they are to be, sorted by the cluster key, in
-# one commit. It is refused when another writer took one of them away meanwhile, or added rows that may match; then all
-# of it is done again on the newer snapshot.
+# Copy on write. Spark first determines which of the candidate blocks contain matching rows, reading only the columns of
+# the condition; these blocks are then rewritten with the new rows, sorted by the cluster key, in one commit. The commit
+# is refused when another writer removed one of them in the meantime, or added rows that may match; then everything is
+# repeated on the newer snapshot.
 
 _TRIES: Final = 10
-#: Whether there is a row of the table, whether there is one of the source (for an update: whether it is to be changed),
-#: which clause decides.
+#: Whether a row of the table exists, whether one of the source exists (for an update: whether it is to be changed), and
+#: which clause applies.
 _HERE: Final = "__lamella_here"
 _PRESENT: Final = "__lamella_there"
 _MARK: Final = "__lamella_mark"
@@ -114,9 +114,9 @@ When = Literal["matched", "not matched", "not matched by source"]
 
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done. ``rows_copied``: rows that were written again as they were.
+    """The outcome of a merge. ``rows_copied``: rows that were rewritten unchanged.
 
-    ``snapshot_id``: the snapshot that has it; when nothing changed, the one that was looked at.
+    ``snapshot_id``: the snapshot with the changes; when nothing changed, the one that was read.
     """
 
     rows_inserted: int = 0
@@ -131,7 +131,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Clause(msgspec.Struct, frozen=True):
-    """``values``: SQL by column of the table; None: delete. ``copies``: all columns from the source by name."""
+    """``values``: SQL by column of the table; None: delete. ``copies``: copy all columns of the source by name."""
 
     when: When
     condition: str | None
@@ -140,14 +140,14 @@ class _Clause(msgspec.Struct, frozen=True):
 
     @property
     def verb(self) -> str:
-        """What is counted."""
+        """What is counted for this clause."""
         if self.values is None and not self.copies:
             return "deleted"
         return "inserted" if self.when == "not matched" else "updated"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How new blocks are written; as of :func:`lamella.client.spark.write`."""
+    """How new blocks are written; see :func:`lamella.client.spark.write`."""
 
     target_block_rows: int | None = None
     target_block_bytes: int | None = None
@@ -157,10 +157,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Merge:
-    """A merge that is being put together; nothing happens before :meth:`execute`.
+    """A merge that is being built; nothing happens before :meth:`execute`.
 
-    For each row the first clause of its kind whose condition is true decides; a row that none decides stays as it is,
-    and a source row is not inserted.
+    For each row the first clause of its kind whose condition is true applies. A table row to which none applies is
+    unchanged; a source row is then not inserted.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Merge:
         self._clauses: tuple[_Clause, ...] = ()
 
     def when_matched_update(self, values: Mapping[str, str] | None = None, *, condition: str | None = None) -> Self:
-        """Change matching rows: SQL by column; None: every column that the source has, by name."""
+        """Update matching rows: SQL by column; None: every column that the source has, by name."""
         return self._with("matched", condition, values, copies=values is None)
 
     def when_matched_delete(self, *, condition: str | None = None) -> Self:
@@ -197,28 +197,28 @@ class Merge:
         return self._with("not matched", condition, values, copies=values is None)
 
     def when_not_matched_by_source_update(self, values: Mapping[str, str], *, condition: str | None = None) -> Self:
-        """Change rows of the table that no source row matches. Every block of the table is read."""
+        """Update rows of the table that no source row matches. Reads every block of the table."""
         return self._with("not matched by source", condition, values)
 
     def when_not_matched_by_source_delete(self, *, condition: str | None = None) -> Self:
-        """Delete rows of the table that no source row matches. Every block of the table is read."""
+        """Delete rows of the table that no source row matches. Reads every block of the table."""
         return self._with("not matched by source", condition, None)
 
     def execute(self) -> MergeResult:
-        """Do it, in one commit.
+        """Run the merge in one commit.
 
         Raises:
-            InvalidRequest: no clause, an unknown column, several source rows match one row that is to be changed, or
+            InvalidRequest: no clause, an unknown column, several source rows match one row that would be changed, or
                 ANSI mode is off (casts would change values silently).
             SchemaMismatch: a value does not fit.
             InvalidSchema: the table has columns that Spark cannot read or that cannot be written.
-            CommitConflict: others were faster, again and again; nothing was done.
+            CommitConflict: other writers committed first on every attempt; nothing was done.
             OutcomeUnknown: the commit may have happened.
         """
         if not self._clauses:
             raise InvalidRequest("a merge has at least one clause")
         with service(self._url, self._client) as lake:
-            # A plan that gives other rows the second time would lose or double some.
+            # The source must be deterministic: other rows the second time would lose or duplicate rows.
             source = self._source.localCheckpoint(eager=True)
             work = _Work(lake, self._name, source, self._on, self._aliases, self._clauses, self._options)
             return work.run()
@@ -231,17 +231,17 @@ class Merge:
 
 
 def merge(source: DataFrame, name: str, on: str, **more: Any) -> Merge:
-    """Begin a merge of a frame into ``namespace.table``; ``on``: a condition over ``t.`` and ``s.`` columns.
+    """Return a merge of a frame into ``namespace.table``; ``on``: a condition over ``t.`` and ``s.`` columns.
 
     ::
 
         merge(changes, "db.users", "t.id = s.id", url=url) \\
-            .when_matched_delete(condition="s.gone") \\
-            .when_matched_update({"name": "s.name", "seen": "t.seen + 1"}) \\
-            .when_not_matched_insert() \\
-            .execute()
+        .when_matched_delete(condition="s.gone") \\
+        .when_matched_update({"name": "s.name", "seen": "t.seen + 1"}) \\
+        .when_not_matched_insert() \\
+        .execute()
 
-    See :class:`Merge` for the arguments. Equal keys in ``on`` (``t.a = s.b``) and conditions on ``t.`` alone decide
+    See :class:`Merge` for the arguments. Equalities in ``on`` (``t.a = s.b``) and conditions on ``t.`` alone determine
     which blocks are read at all.
     """
     return Merge(source, name, on, **more)
@@ -257,7 +257,7 @@ def update(
     client: Lamella | None = None,
     options: Options = Options(),  # noqa: B008  # a frozen value
 ) -> MergeResult:
-    """Change the rows of ``namespace.table`` for which ``where`` is true, or every row: SQL by column.
+    """Update the rows of ``namespace.table`` for which ``where`` is true, or every row: SQL by column.
 
     Raises: as :meth:`Merge.execute`.
     """
@@ -269,7 +269,7 @@ def update(
 
 
 class _Work:
-    """One merge; tried again when others were faster."""
+    """One merge, repeated when other writers commit first."""
 
     def __init__(
         self,
@@ -367,7 +367,7 @@ class _Work:
                     raise InvalidRequest(f"the table has no column {name!r}", column=name)
 
     def _sources(self, state: TableState, candidates: Candidates) -> list[Source]:
-        """The blocks that may have matching rows."""
+        """Return the blocks that may contain matching rows."""
         handle = self._lake.table(self._name)
         locations: list[str] = []
         for page in handle.prune_pages(
@@ -383,7 +383,7 @@ class _Work:
         return [Source.of(block) for block in facts.blocks]
 
     def _touched(self, state: TableState, target: Target, sources: list[Source]) -> list[Source]:
-        """Those of which a row matches; all, when rows that match nothing are to be changed too."""
+        """Return the blocks of which a row matches; all blocks when rows without a match are changed too."""
 
         if not sources or self._only_inserts:
             return []
@@ -399,7 +399,7 @@ class _Work:
         return all(each.when == "not matched" for each in self._clauses)
 
     def _matched(self, state: TableState, target: Target, sources: list[Source]) -> list[tuple[int, int]]:
-        """The blocks with matching rows, and how many rows of the source match one of these at most."""
+        """Return the blocks with matching rows, and the maximum number of source rows that match a row of each."""
         from pyspark.sql import functions as F
 
         rows = self._keys_of(state, target, sources)
@@ -411,7 +411,7 @@ class _Work:
         return [(row[0], row[1]) for row in found.collect()]
 
     def _keys_of(self, state: TableState, target: Target, sources: list[Source]) -> DataFrame:
-        """What the condition needs of the rows of blocks."""
+        """Return the columns of the blocks' rows that the condition needs."""
         columns = named_columns(self._on, state.snapshot.schema)
         return block_frame(self._spark, state, target, sources, columns).alias(self._target_alias)
 
@@ -420,13 +420,14 @@ class _Work:
         only_deletes = all(each.verb == "deleted" and each.condition is None for each in changing)
         if most > 1 and not only_deletes:
             raise InvalidRequest(
-                f"{most} rows of the source match one row of the table, which can become only one of them"
+                f"{most} rows of the source match one row of the table, which can take the values of only one"
             )
 
     def _outcome(
         self, state: TableState, target: Target, sources: list[Source], touched: list[Source]
     ) -> tuple[Observation, DataFrame]:
-        """The rows that take the place of the touched blocks', and what counts them once these are written."""
+        """Return the rows that replace those of the touched blocks, and an observation that counts them when they are
+        written."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -452,7 +453,8 @@ class _Work:
         return observation, kept.select(*columns)
 
     def _joined(self, state: TableState, target: Target, sources: list[Source], touched: list[Source]) -> DataFrame:
-        """Rows of the touched blocks beside those of the source, with :data:`_HERE` and :data:`_PRESENT`."""
+        """Return the rows of the touched blocks joined with those of the source, with :data:`_HERE` and
+        :data:`_PRESENT`."""
         from pyspark.sql import functions as F
 
         if self._source is not None and self._only_inserts:
@@ -474,7 +476,7 @@ class _Work:
         return F.coalesce(F.col(_ACTION).isin(numbers), F.lit(False)) if numbers else F.lit(False)
 
     def _value(self, column: TableColumn) -> Column:
-        """A column of the table as it is to be."""
+        """Return the new value of a column of the table."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructField
 
@@ -492,7 +494,7 @@ class _Work:
         return value.alias(column.name)
 
     def _assigned(self, clause: _Clause, name: str, quoted: str) -> str | None:
-        """What a clause makes a column of; None: nothing."""
+        """Return the SQL that a clause assigns to a column; None: it does not change it."""
         if clause.copies and self._source is not None:
             has = {column.lower() for column in self._source.columns}
             return f"{self._source_alias}.{quoted}" if name.lower() in has else None

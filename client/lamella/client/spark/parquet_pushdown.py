@@ -1,4 +1,4 @@
-"""Which filters Spark's own Parquet reader may use to skip inside blocks, filter by filter or by its options."""
+"""Which filters Spark's own Parquet reader may use to skip inside blocks, per filter or by reader options."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 # Which filters Spark's own Parquet reader may use to skip inside blocks.
 #
-# Spark 4.3 believes what stands in a footer: bounds without a column order, bounds the wrong way round, null counts of
-# writers that count wrongly, no null count as no nulls. It orders NaN above bounds that leave NaN out, and takes 0.0
-# and -0.0 for different values in dictionaries and bloom filters. So a filter goes to the reader only where the
-# service says of every column in it that the footers of the blocks at hand can be believed (``reader_columns``), and
-# only with values that the reader takes for what they are: on floats neither a zero nor NaN, on timestamps whole
-# milliseconds, since it cuts what is finer when a file has milliseconds.
+# Spark 4.3 trusts footers: bounds without a column order, reversed bounds, wrong null counts, and it takes a missing
+# null count as no nulls. It orders NaN above bounds that leave NaN out, and treats 0.0 and -0.0 as different values in
+# dictionaries and bloom filters. So a filter is passed to the reader only if the service says of every column in it
+# that the footers of the blocks in question can be trusted (``reader_columns``), and only with values that the reader
+# interprets exactly: for floats neither zero nor NaN, for timestamps whole milliseconds, since it truncates finer
+# values when a file has milliseconds.
 
 _MILLISECOND_US: Final = 1000
 _ON_ONE_COLUMN: Final = frozenset(
@@ -30,7 +30,7 @@ _ON_ONE_COLUMN: Final = frozenset(
 
 
 def columns_in(tree: Mapping[str, Any]) -> frozenset[str] | None:
-    """The columns that a filter compares with constants; None when there is anything else in it."""
+    """Return the columns that a filter compares with constants; None when it contains anything else."""
     kind = tree["type"]
     if kind in ("true", "false"):
         return frozenset()
@@ -47,9 +47,9 @@ def columns_in(tree: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def is_sound_in_parquet(tree: Mapping[str, Any], schema: Schema, believed: Collection[str]) -> bool:
-    """True when Spark's reader loses no row by this filter.
+    """Whether Spark's reader loses no row by this filter.
 
-    ``believed``: the columns whose footers hold in all blocks that will be read, and that have no NaN there.
+    ``believed``: the columns whose footers are valid in all blocks that will be read, and that have no NaN there.
     """
     columns = columns_in(tree)
     return columns is not None and columns <= set(believed) and _values_are_plain(tree, schema)
@@ -79,9 +79,9 @@ _SKIPPING: Final = ("stats", "dictionary", "bloom")
 
 
 def refuse_case_sensitive(spark: SparkSession) -> None:
-    """Raise InvalidRequest in a session that tells names apart by case.
+    """Raise InvalidRequest in a session that matches names case-sensitively.
 
-    A file may spell a column another way than the table, and Spark's reader would take it for absent.
+    A file may spell a column in another case than the table, and Spark's reader would treat it as missing.
     """
     if str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true":
         raise InvalidRequest(
@@ -91,23 +91,23 @@ def refuse_case_sensitive(spark: SparkSession) -> None:
 
 
 def skippable_columns(schema: Schema) -> list[str]:
-    """The columns by which Spark's reader could skip: all but those below lists and maps."""
+    """Return the columns by which Spark's reader could skip: all but those below lists and maps."""
     return [leaf.name for leaf in schema.leaves() if not leaf.repeated]
 
 
 def askable_columns(schema: Schema) -> list[str]:
-    """Those of them that a name stands for alone; ``a.b`` may be a column and a field of another one."""
+    """Return those whose name is unambiguous; ``a.b`` may be a column and a field of another column."""
     counts = Counter(name.lower() for name in skippable_columns(schema))
     return [name for name in skippable_columns(schema) if counts[name.lower()] == 1]
 
 
 def reader_options(schema: Schema, *, page_index: bool, believed: Collection[str]) -> dict[str, str]:
-    """Options for a read whose filters are not known beforehand.
+    """Return options for a read whose filters are not known in advance.
 
-    ``page_index``: column indexes are trusted. ``believed``: the columns whose footers hold in every block read. Spark
-    4.3 loses rows when it skips by footers that do not (see above), NaN and -0.0
-    rows when it skips by FLOAT and DOUBLE columns, and any rows when a file's column index is wrong. With one column
-    that is not believed, it skips by none.
+    ``page_index``: column indexes are trusted. ``believed``: the columns whose footers are valid in every block. Spark
+    4.3 loses rows when it skips by invalid footers (see above), NaN and -0.0 rows when it skips by FLOAT and DOUBLE
+    columns, and any rows when a file's column index is wrong. If any column is not believed, skipping is disabled for
+    all.
     """
     options = {} if page_index else {"parquet.filter.columnindex.enabled": "false"}
     has_floats = any(leaf.dtype.is_float for leaf in schema.leaves())

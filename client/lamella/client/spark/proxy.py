@@ -1,15 +1,15 @@
-"""Python objects that the JVM holds behind a Java interface, and how their errors pass through the JVM.
+"""Python objects behind Java interfaces of the JVM, and how their errors pass through the JVM.
 
-What every one of them needs, learnt the hard way:
+Rules for every proxy:
 
-- ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query for ever, since py4j passes on ``Exception``
+- ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query forever, since py4j passes on ``Exception``
   only, and that as a traceback: every public method is wrapped.
 - The result of a callback must stay referenced until the JVM has read the reply, or py4j's garbage collection may
-  have taken it away by then.
-- Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must hold
-  everything that decides which rows are read.
-- A proxy inherits no default method of a Java interface: each one that Spark calls must be there. What a later version
-  of Spark calls besides is refused by name.
+  have removed it by then.
+- Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must contain
+  everything that determines which rows are read.
+- A proxy inherits no default method of a Java interface: every method that Spark calls must exist. Methods that only
+  later versions of Spark call are refused by name.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lamella.client.spark.gateway import Gateway
 from lamella.snapshot import errors
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
-# The one condition whose text is the message alone.
+# The only error condition whose text is just the message.
 _CONDITION = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"
 
-# The last line of a traceback that Spark passes on from a Python worker.
+# The last line of a traceback that Spark forwards from a Python worker.
 _OF_TASK: Final = re.compile(r"^lamella\.snapshot\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def error_of_task(text: str) -> LamellaError | None:
-    """The error of ours that ended a task, by what Spark says of it; None: it was another one."""
+    """Return the LamellaError that ended a task, from Spark's message; None: it was another error."""
     found = _OF_TASK.findall(text)
     if not found:
         return None
@@ -46,28 +46,28 @@ def error_of_task(text: str) -> LamellaError | None:
 
 
 def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:
-    """Let the callback that we are in throw a ``SparkRuntimeException`` with the error's message and code.
+    """Let the current callback throw a ``SparkRuntimeException`` with the error's message and code.
 
-    The user catches it as :class:`pyspark.errors.SparkRuntimeException`.
+    Users catch it as :class:`pyspark.errors.SparkRuntimeException`.
     """
     raise_java(runtime_exception(gateway, f"[lamella.{error.code}] {error.message}"), error)
 
 
 def refuse_in_jvm(gateway: Gateway, text: str) -> NoReturn:
-    """Let the callback that we are in throw an ``UnsupportedOperationException``, with the code of InvalidRequest."""
+    """Let the current callback throw an ``UnsupportedOperationException``, with the code of InvalidRequest."""
     text = f"[lamella.{InvalidRequest.code}] {text}"
     raise_java(gateway.java_class("java.lang.UnsupportedOperationException")(text))
 
 
 def runtime_exception(gateway: Gateway, text: str) -> Any:
-    """A ``SparkRuntimeException`` with that message."""
+    """Return a ``SparkRuntimeException`` with that message."""
     exception = gateway.java_class("org.apache.spark.SparkRuntimeException")
     contexts = gateway.empty_array("org.apache.spark.QueryContext")
     return exception(_CONDITION, gateway.scala_map({"errorMessage": text}), None, contexts, "")
 
 
 def raise_java(exception: Any, cause: BaseException | None = None) -> NoReturn:
-    """Let the callback that we are in throw a Java exception as it is."""
+    """Let the current callback throw a Java exception unchanged."""
     from py4j.protocol import Py4JJavaError
 
     raise Py4JJavaError("", exception) from cause
@@ -106,7 +106,7 @@ def _called(gateway: Gateway, method: Callable[[], Any]) -> Any:
     except LamellaError as error:
         raise_in_jvm(gateway, error)
     except CapturedException as error:
-        # PySpark has translated a Java exception on its way to us; Spark's own code expects the original.
+        # PySpark translated a Java exception when it was raised in Python; Spark's own code expects the original.
         origin = getattr(error, "_origin", None)
         if origin is None:
             _raise_unexpected(gateway, error)
@@ -118,16 +118,16 @@ def _called(gateway: Gateway, method: Callable[[], Any]) -> Any:
 
 
 def _raise_unexpected(gateway: Gateway, error: BaseException) -> NoReturn:
-    """Without this py4j would make a Java exception of the traceback, which is for the log."""
+    """Log an unexpected error and raise a short one; py4j would send the whole traceback to Java."""
     _log.error("%s in a callback of Spark", type(error).__name__, exc_info=error)
     (said, *_) = str(error).splitlines() or [""]
     raise_in_jvm(gateway, LamellaError(f"{type(error).__name__} in a callback of Spark: {said}"))
 
 
 class Proxy:
-    """Base of our callback classes. A subclass names its interfaces in ``class Java: implements = [...]``.
+    """Base of callback classes. A subclass names its interfaces in ``class Java: implements = [...]``.
 
-    Its public methods are called by the JVM; what they do not return in a callback stays Python.
+    The JVM calls its public methods; values that a callback does not return stay Python objects.
     """
 
     Java: ClassVar[type]
@@ -148,10 +148,13 @@ class Proxy:
 
     @_guarded
     def _missing(self, method: str, *_arguments: Any) -> NoReturn:
-        refuse_in_jvm(self._gateway, f"Spark calls {method} of {type(self).__name__}, which this Lamella does not have")
+        refuse_in_jvm(
+            self._gateway,
+            f"Spark calls {method} of {type(self).__name__}, which this version of Lamella does not support",
+        )
 
     def _key(self) -> str:
-        """Equal for two objects only if Spark may use one for the other."""
+        """A key that is equal for two objects only if Spark may use one for the other."""
         return f"{type(self).__name__}#{id(self):x}"
 
     @_guarded

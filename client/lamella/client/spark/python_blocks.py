@@ -1,4 +1,4 @@
-"""Blocks read by pyarrow in Spark's Python workers: for reads whose blocks name their columns in several ways."""
+"""Blocks read by pyarrow in Spark's Python workers: for reads whose blocks have different column names."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _OF_SPARK: Final[dict[str, Any]] = {
 
 
 def spark_arrow_schema(schema_json: str) -> pa.Schema:
-    """How Spark takes rows of a schema (its own JSON) from Python.
+    """Return the Arrow schema in which Spark accepts rows of a schema (its own JSON) from Python.
 
     Raises:
-        InvalidSchema: a type that no table of ours is read as.
+        InvalidSchema: a type that no table column is read as.
     """
     return pa.schema([_spark_field(field) for field in json.loads(schema_json)["fields"]])
 
@@ -71,18 +71,18 @@ def _spark_type(spark: Any, name: str) -> Any:
     raise InvalidSchema(f"column {name!r} cannot be read as Spark's type {spark}", column=name)
 
 
-#: File bytes of one Spark partition.
+#: File bytes per Spark partition.
 PARTITION_BYTES: Final = 64 << 20
 _FORMAT: Final = "lamella_blocks"
-#: The option that has the blocks' URLs.
+#: The option that contains the blocks' URLs.
 URLS: Final = "blockUrls"
 
 
 class BlockGroup(InputPartition):
-    """The blocks of one Spark partition: locations, and what tells their columns apart.
+    """The blocks of one Spark partition: locations, and the schemas that determine their columns.
 
-    ``written`` are the schemas that the blocks were written with, ``current`` is the table's. ``signed``: the URLs to
-    read them by, None where the worker has credentials for the store.
+    ``written``: the schemas that the blocks were written with; ``current``: the table's. ``signed``: the URLs to read
+    them by; None: the worker has credentials for the store.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BlockGroup(InputPartition):
         self.signed = signed
 
     def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The rows of the blocks, one block after another; raises as reading a block does."""
+        """Yield the rows of the blocks, one block after another; raises as reading a block does."""
         store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
         for location, written in zip(self.locations, self.written, strict=True):
             yield from rows_of_file(store, store.stat(location), target, written=written, current=self.current)
@@ -109,7 +109,7 @@ def group_blocks(
     partition_bytes: int,
     signed: SignedBlocks | None = None,
 ) -> list[BlockGroup]:
-    """Blocks in groups of about ``partition_bytes`` of file; ``history`` has the schemas, the current one last.
+    """Return the blocks in groups of about ``partition_bytes`` of file; ``history``: the schemas, the current one last.
 
     ``signed``: the URLs of all of them.
     """
@@ -132,7 +132,7 @@ def group_blocks(
 
 
 class BlockListOption(msgspec.Struct, frozen=True):
-    """The blocks of a read, as they travel in an option. URLs are in an option of their own."""
+    """The blocks of a read as JSON for an option. URLs have an option of their own."""
 
     locations: list[str]
     sizes: list[int]
@@ -143,24 +143,24 @@ class BlockListOption(msgspec.Struct, frozen=True):
 class BlocksSource(DataSource):
     """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists.
 
-    ``blockUrls``: :class:`~lamella.client.presigned.SignedBlocks` as JSON. Spark shows no option whose name has
-    "url" in it. Used by the catalog and by :func:`lamella.client.spark.read` alone.
+    ``blockUrls``: :class:`~lamella.client.presigned.SignedBlocks` as JSON; Spark redacts options whose name contains
+    "url". Used only by the catalog and by :func:`lamella.client.spark.read`.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format``."""
+        """Return the name for ``format``."""
         return _FORMAT
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of these columns."""
+        """Return a reader of these columns."""
         made = BlocksReader(self.options["blocks"], self.options.get(URLS), schema.json())
-        self.options = type(self.options)()  # Spark sends this to executors, who know their own blocks
+        self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
         return made
 
 
 class BlocksReader(DataSourceReader):
-    """Plans from the list, reads by pyarrow. Planning and reading happen in different processes."""
+    """Plans from the list, reads with pyarrow. Planning and reading run in different processes."""
 
     def __init__(self, listed: str, signed: str | None, schema_json: str) -> None:
         self._listed = listed
@@ -171,20 +171,20 @@ class BlocksReader(DataSourceReader):
         return {**self.__dict__, "_listed": "", "_signed": None}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The blocks in groups."""
+        """Return the blocks in groups."""
         listed = msgspec.json.decode(self._listed, type=BlockListOption)
         signed = None if self._signed is None else msgspec.json.decode(self._signed, type=SignedBlocks)
         return group_blocks(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a group of blocks."""
+        """Yield the rows of a group of blocks."""
         if not isinstance(partition, BlockGroup):
             return
         yield from partition.rows(spark_arrow_schema(self._schema_json), {})
 
 
 def signed_blocks(table: LakeTable, kept: BlockSelection) -> SignedBlocks | None:
-    """The URLs of the kept blocks, if the table is to be read by such; raises what the service answers."""
+    """Return the URLs of the selected blocks if the table is read by signed URLs; raises the service's errors."""
     if not table.settings.signed_urls:
         return None
     return SignedBlocks(
@@ -197,7 +197,7 @@ def signed_blocks(table: LakeTable, kept: BlockSelection) -> SignedBlocks | None
 
 
 def blocks_frame(spark: SparkSession, table: LakeTable, kept: BlockSelection, struct: str) -> DataFrame:
-    """The rows of the kept blocks, read in Python workers; ``struct``: the columns, as JSON."""
+    """Return the rows of the selected blocks, read in Python workers; ``struct``: the columns, as JSON."""
     listed = BlockListOption(kept.locations, kept.sizes, kept.schema_ids, table.history)
     spark.dataSource.register(BlocksSource)
     reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
@@ -208,10 +208,11 @@ def blocks_frame(spark: SparkSession, table: LakeTable, kept: BlockSelection, st
 
 
 def python_scan(gateway: Gateway, table: LakeTable, kept: BlockSelection, struct: str) -> Any:
-    """Spark's own scan (a JVM object) that reads the kept blocks in Python workers; ``struct``: the columns, as JSON.
+    """Return Spark's own scan (a JVM object) that reads the selected blocks in Python workers; ``struct``: the columns,
+    as JSON.
 
     Raises:
-        LamellaError: this version of Spark plans it in another way than is known here.
+        LamellaError: this version of Spark plans it in an unknown way.
     """
     frame = blocks_frame(gateway.spark, table, kept, struct)
     plan = frame._jdf.queryExecution().optimizedPlan()

@@ -1,4 +1,4 @@
-"""Reading a table with a filter that is known beforehand; works on classic sessions and on Spark Connect."""
+"""Reads a table with a filter given in advance; works on classic sessions and on Spark Connect."""
 
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ def read(
     page_index: bool | None = None,
     signed_urls: bool = False,
 ) -> DataFrame:
-    """``namespace.table`` as a frame, of which only the blocks that ``where`` leaves are read.
+    """Return ``namespace.table`` as a frame that reads only the blocks that may match ``where``.
 
-    ``where`` is applied to the frame as well, so the rows are exact. It is a column expression or SQL text. On Spark
-    Connect only ``where`` prunes; filters that are put on the frame later do not, since the blocks are chosen here.
+    ``where`` is also applied to the frame, so the rows are exact. It is a column expression or SQL text. On Spark
+    Connect only ``where`` prunes, since the blocks are selected by this call; filters added to the frame later do not.
     On a classic session they do.
 
-    ``url`` or ``client``: the service. ``columns``: only these; needed when the table has a column that Spark cannot
-    read. ``snapshot_id`` or ``timestamp`` (aware datetime or Unix milliseconds): as it was then. ``allow_fallback``,
-    ``page_index``, ``signed_urls``: as of :func:`lamella.client.spark.attach`.
+    ``url`` or ``client``: the service. ``columns``: only these; required when the table has a column that Spark cannot
+    read. ``snapshot_id`` or ``timestamp`` (aware datetime or Unix milliseconds): the state to read. ``allow_fallback``,
+    ``page_index``, ``signed_urls``: see :func:`lamella.client.spark.attach`.
 
     Raises:
-        TableNotFound, NamespaceNotFound, SnapshotNotFound; InvalidFilter for SQL text that the service cannot read;
-        InvalidSchema for a column that Spark cannot read.
+        TableNotFound, NamespaceNotFound, SnapshotNotFound.
+        InvalidFilter: SQL text that the service cannot parse.
+        InvalidSchema: a column that Spark cannot read.
     """
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
@@ -75,7 +76,7 @@ def read(
         return table
 
     if getattr(spark, "_jsparkSession", None) is not None:
-        # The frame asks the service each time it runs, so the client lives as long as the frame.
+        # The frame calls the service each time it runs, so the client must live as long as the frame.
         lake = client if client is not None else client_of(str(url))
         try:
             table = load(lake)
@@ -96,7 +97,7 @@ def read(
 
 
 def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | None) -> DataFrame:
-    """Spark's own reader over the kept files, named one by one."""
+    """Return a frame of Spark's own reader over the selected files, given one by one."""
     from pyspark.sql.types import StructType
 
     refuse_case_sensitive(spark)
@@ -125,7 +126,7 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
 
 
 def _under(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The frame with the names of ``schema``, whose columns it has in the same order; fields of structs too."""
+    """Return the frame with the names of ``schema``, whose columns it has in the same order; also fields of structs."""
     from pyspark.sql import functions as F
 
     columns = [
@@ -136,7 +137,7 @@ def _under(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _catalog_frame(spark: SparkSession, lake: Lamella, table: LakeTable, columns: Sequence[str] | None) -> DataFrame:
-    """The table through a catalog, which can read blocks whose columns have earlier names."""
+    """Return the table through a catalog, which can read blocks whose columns have earlier names."""
     from lamella.client.spark.attachment import attach
 
     settings = table.settings

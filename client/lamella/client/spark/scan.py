@@ -1,6 +1,6 @@
-"""Planning a read of one table: filters in, blocks out, Spark's own vectorised Parquet scan underneath.
+"""Plans a read of one table: takes filters, selects blocks, and uses Spark's own vectorised Parquet scan.
 
-Keys that Spark gathers from the small side of a join prune again at run time. Plans show filters as one short line.
+Keys that Spark collects from the small side of a join prune again at run time. Plans show filters as one short line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_RESIDUAL: Final = 120
 
 
 def filter_text(tree: Mapping[str, Any]) -> str:
-    """The tree as SQL-like text, for people; long lists are cut."""
+    """Return the tree as SQL-like text, for people; long lists are cut."""
     kind = tree["type"]
     if kind in ("and", "or"):
         return "(" + f" {kind.upper()} ".join(filter_text(child) for child in tree["children"]) + ")"
@@ -67,7 +67,7 @@ def filter_text(tree: Mapping[str, Any]) -> str:
 
 
 def _term(tree: Any) -> str:
-    """A column, a function, a cast or a constant."""
+    """Return the text of a column, a function, a cast or a constant."""
     if isinstance(tree, str):
         return tree
     if tree["type"] == "literal":
@@ -80,7 +80,7 @@ def _term(tree: Any) -> str:
 
 
 def selection_text(kept: BlockSelection) -> list[str]:
-    """How the blocks stand to the filter, and what is left of it in them: short texts for a plan."""
+    """Return short texts for a plan: the blocks by verdict, and their residual filters."""
     if kept.fell_back is not None:
         return []
     verdicts = " ".join(f"{name}:{kept.verdicts[name]}" for name in sorted(kept.verdicts))
@@ -91,7 +91,7 @@ def selection_text(kept: BlockSelection) -> list[str]:
 
 
 def order_text(by: OrderBy) -> str:
-    """One column of an order as SQL."""
+    """Return one column of an order as SQL."""
     nulls = "" if by.nulls_first is None else f" NULLS {'FIRST' if by.nulls_first else 'LAST'}"
     return f"{by.column} {'DESC' if by.descending else 'ASC'}{nulls}"
 
@@ -104,32 +104,32 @@ def _value_text(literal: Mapping[str, Any]) -> str:
         if kind in ("timestamp", "timestamp_ntz"):
             zone = "Z" if kind == "timestamp" else ""
             return f"'{(_EPOCH + dt.timedelta(microseconds=value)).isoformat()}{zone}'"
-    except OverflowError:  # beyond Python's years
+    except OverflowError:  # outside Python's range of years
         return f"{kind} {value}"
     if kind == "string":
         return f"'{value}'"
     return f"x'{value}'" if kind == "binary" else str(value)
 
 
-# Keys that Spark gathers from the small side of a join, as filters of Lamella's language.
+# Join keys that Spark collects from the small side of a join, as filters of Lamella's language.
 #
-# A runtime filter is ``IN`` over thousands of literals. Reading them one by one costs a py4j call each (16 s for
-# 20,000), so they come over in one: as text where that is exact, pickled where not.
+# A runtime filter is an ``IN`` over thousands of literals. Reading them one by one takes a py4j call each (16 s for
+# 20,000), so they are fetched in one call: as text where that is exact, pickled otherwise.
 
 _SEPARATOR: Final = ";"
-# Values whose text in Spark's LiteralValue is exact and cannot hold the separator.
+# Values whose text in Spark's LiteralValue is exact and cannot contain the separator.
 _TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
 
 
 def prunable_columns(schema: Schema, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` for which join keys can be sent exactly: no floats (NaN, -0.0), no binary, nothing nested."""
+    """Return the ``names`` whose join keys can be sent exactly: no floats (NaN, -0.0), no binary, nothing nested."""
     by_name = {column.name.lower(): column for column in schema.columns}
     found = [by_name.get(name.lower()) for name in names]
     return [column.name for column in found if column is not None and _key_type(column) is not None]
 
 
 def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int) -> dict[str, Any]:
-    """The tree of one V2 predicate; unknown when it is anything but ``column IN (values of the column's type)``."""
+    """Return the tree of one V2 predicate; unknown unless it is ``column IN (values of the column's type)``."""
     text = str(predicate.name())
     try:
         children = predicate.children()
@@ -139,7 +139,7 @@ def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int)
         column = next((c for c in schema.columns if [c.name.lower()] == [part.lower() for part in path]), None)
         spark_type = _key_type(column) if column is not None else None
         if column is None or spark_type is None:
-            raise Inexpressible("join keys on a column that they cannot be sent for")
+            raise Inexpressible("join keys of a column whose keys cannot be sent")
         values = _values(gateway, predicate, children, spark_type)
         return _in_or_range(column.name, column.dtype, spark_type, values, max_keys)
     except Inexpressible as reason:
@@ -186,7 +186,7 @@ def _parsed(spark_type: str, text: str) -> Any:
 
 
 def _in_or_range(name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int) -> dict[str, Any]:
-    # A key that is null joins nothing.
+    # A null key matches nothing.
     keys = sorted({value for value in values if value is not None}, key=_order(spark_type))
     if not keys:
         return FALSE
@@ -210,46 +210,47 @@ def _order(spark_type: str) -> Any:
 
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
-# In characters: residuals of longer filters (lists of values) are not worth sending back for a line of text.
+# In characters: residuals of longer filters (lists of values) are not worth returning for a line of text.
 _MAX_RESIDUAL_TREE = 10_000
 
 
 class Request:
-    """What Spark asked of one scan: filters, columns, options. Complete once ``build`` is called."""
+    """Spark's requests for one scan: filters, columns, options. Complete once ``build`` is called."""
 
     def __init__(self, gateway: Gateway, table: LakeTable, options: Any) -> None:
         self.gateway = gateway
         self.table = table
         self.options = options
         self.tree: dict[str, Any] = TRUE
-        #: The conjuncts as Spark's expressions and as trees, in the order of Spark.
+        #: The conjuncts as Spark's expressions and as trees, in Spark's order.
         self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
-        #: What the service is told to read the trees in.
+        #: The time zone to send with the trees.
         self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
-        #: The blocks that the filter leaves; asked for once, so that what Spark is told of them stays true.
+        #: The selected blocks; requested once, so that what Spark was told about them stays true.
         self.kept: BlockSelection | None = None
         self.limit: int | None = None
         self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
 
     def required_json(self) -> str:
-        """The columns that Spark asked for, as the JSON of their struct type."""
+        """The requested columns, as the JSON of their struct type."""
         if self._json is None or self._json[0] is not self.required:
             self._json = (self.required, str(self.required.json()))
         return self._json[1]
 
     def required_names(self) -> list[str]:
-        """Their names, read from that JSON: an array's elements take a call each."""
+        """The names of the requested columns, read from that JSON: reading an array of the JVM takes a call per
+        element."""
         return [field["name"] for field in json.loads(self.required_json())["fields"]]
 
     @property
     def settled(self) -> bool:
-        """True when Spark was told that no filter is left to be evaluated: every row of ``kept`` matches."""
+        """Whether Spark was told that no filter is left to evaluate: every row of ``kept`` matches."""
         return bool(self.conjuncts) and self.kept is not None and self.kept.all_match
 
     def push(self, filters: Any) -> None:
-        """Take the conjuncts of a filter, a Scala ``Seq`` of expressions."""
+        """Set the conjuncts of the filter, a Scala ``Seq`` of expressions."""
         walker = FilterWalker(self.table.schema, time_zone=self.gateway.time_zone())
         for at in range(filters.size()):
             expression = filters.apply(at)
@@ -261,7 +262,7 @@ class Request:
             self.kept = self.blocks(self.tree)
 
     def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
-        """The blocks that a filter leaves; ``limited``: those that are enough for the limit."""
+        """Return the blocks that a filter selects; ``limited``: only those needed for the limit."""
         return self.table.kept(
             None if tree == TRUE else tree,
             time_zone=self.time_zone,
@@ -272,25 +273,25 @@ class Request:
         )
 
     def columns(self) -> list[str]:
-        """The columns by which Spark's reader could skip."""
+        """Return the columns by which Spark's reader could skip."""
         found = [columns_in(tree) for _, tree in self.conjuncts]
         return sorted({name for names in found if names is not None for name in names})
 
     def pushed(self, believed: Collection[str]) -> tuple[list[Any], list[str]]:
-        """The conjuncts that Spark's reader may skip by, and a text of each."""
+        """Return the conjuncts that Spark's reader may skip by, and a text of each."""
         sound = [pair for pair in self.conjuncts if is_sound_in_parquet(pair[1], self.table.schema, believed)]
         return [expression for expression, _ in sound], sorted(json.dumps(tree, sort_keys=True) for _, tree in sound)
 
 
 class Plan:
-    """The blocks of one filter and the native scan over them. Never changes once it is made."""
+    """The blocks of one filter and the native scan over them. Immutable."""
 
     def __init__(self, request: Request, tree: dict[str, Any], kept: BlockSelection) -> None:
         gateway, table = request.gateway, request.table
         self.tree = tree
         self.kept = kept
-        # Not when every row matches: Spark then need not read the columns of the filter, and its reader takes a column
-        # that is not read for all null when it skips pages.
+        # Not when every row matches: Spark then does not read the columns of the filter, and when its reader skips
+        # pages it treats an unread column as all null.
         pushed, texts = ([], []) if request.settled else request.pushed(self.kept.believed)
         self.scan = BlockScan(
             gateway,
@@ -301,19 +302,19 @@ class Plan:
             _reader_options(request, self.kept),
             pushed=pushed,
         )
-        #: All that decides which rows are read: two scans with one key may stand for each other.
+        #: Everything that determines which rows are read: two scans with the same key are interchangeable.
         self.key = json.dumps(
             [table.key, kept.digest(), request.required_json(), texts, _options_text(request.options)]
         )
 
     @cached_property
     def partitions(self) -> Any:
-        """``InputPartition[]``."""
+        """Return ``InputPartition[]``."""
         return self.scan.partitions()
 
     @cached_property
     def reader_factory(self) -> Any:
-        """Made once: each one broadcasts Hadoop's whole configuration."""
+        """Return the reader factory. Created once: each one broadcasts Hadoop's whole configuration."""
         return self.scan.reader_factory()
 
 
@@ -331,10 +332,10 @@ def _options_text(options: Any) -> str:
 
 
 class LakeScanBuilder(Proxy):
-    """Collects filters, columns, and what a ``LIMIT`` asks for.
+    """Collects filters, columns and the limit.
 
-    The filter goes back to Spark, which evaluates it again after the scan, unless every row of the blocks that it
-    leaves is proven to match. Only then does Spark ask what a limit can do, and it applies the limit itself as well.
+    The filter goes back to Spark, which evaluates it again after the scan, unless every row of the selected blocks is
+    proven to match. Only then does Spark push down a limit, which it also applies itself.
     """
 
     class Java:
@@ -377,7 +378,7 @@ class LakeScanBuilder(Proxy):
 
 
 class LakeScan(Proxy):
-    """One scan. Its filter never changes; join keys that come later make a new plan for one execution."""
+    """One scan. Its filter never changes; join keys that arrive later make a new plan for one execution."""
 
     class Java:
         implements = [  # noqa: RUF012
@@ -399,7 +400,7 @@ class LakeScan(Proxy):
         if request.limit is None:
             return kept
         fewer = request.blocks(request.tree, limited=True)
-        # Falling back means all blocks of the table, which is too much when Spark will not filter them.
+        # The fallback lists all blocks of the table, which is wrong when Spark does not filter them.
         return kept if fewer.fell_back is not None else fewer
 
     def _key(self) -> str:
@@ -427,8 +428,8 @@ class LakeScan(Proxy):
         return " ".join(parts)
 
     def toBatch(self) -> Any:
-        # Spark calls filter() and then at once toBatch() on the same thread. Another execution of the same scan, on
-        # another thread, must not see keys that are not its own: it would lose rows.
+        # Spark calls filter() and then immediately toBatch() on the same thread. Another execution of the same scan, on
+        # another thread, must not use these join keys: it would lose rows.
         with self._lock:
             narrowed = self._narrowed.pop(self._gateway.thread_id(), None) if self._narrowed else None
         return LakeBatch(self._gateway, narrowed or self._plan)
@@ -449,16 +450,16 @@ class LakeScan(Proxy):
         return self._gateway.optional_long(self._size_bytes())
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        # The statistics are those of the blocks that are kept: when every row there matches, they need no filter.
+        # The statistics are those of the selected blocks: when every row there matches, they need no filter.
         return self._request.settled
 
     def _size_bytes(self) -> int:
-        # Spark's own estimate for the columns that are read, over the blocks that are kept.
+        # Spark's own estimate for the requested columns of the selected blocks.
         return max(1, self._plan.scan.size_bytes() or sum(self._plan.kept.sizes))
 
     def filterAttributes(self) -> Any:
         names: list[str] = []
-        # see toBatch; and what join keys leave may be less than a limit needs
+        # See toBatch. Also, the blocks left by join keys may be fewer than a limit needs.
         if self._gateway.pins_threads and self._request.limit is None:
             names = prunable_columns(self._request.table.schema, self._request.required_names())
         column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
@@ -474,7 +475,7 @@ class LakeScan(Proxy):
         tree = {"type": "and", "children": [self._plan.tree, *trees]}
         kept = self._request.blocks(tree)
         if kept.fell_back is not None and self._request.settled:
-            return  # all blocks of the table would be too many: Spark does not filter them
+            return  # all blocks would be wrong: Spark does not filter them
         plan = Plan(self._request, tree, kept)
         with self._lock:
             self._narrowed[self._gateway.thread_id()] = plan
@@ -508,7 +509,7 @@ class LakeBatch(Proxy):
 
 
 class LakeStatistics(Proxy):
-    """Size and rows of the blocks that are kept."""
+    """Size and rows of the selected blocks."""
 
     class Java:
         implements = [_READ + "Statistics"]  # noqa: RUF012

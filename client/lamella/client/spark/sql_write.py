@@ -1,9 +1,9 @@
-"""Writes of Spark SQL: ``INSERT``, ``writeTo`` and the like end here, in our own writer.
+"""Writes of Spark SQL: ``INSERT``, ``writeTo`` and the like use Lamella's own writer.
 
-A statement that reads the table which it writes to reads one pinned snapshot of it.
+A statement that reads the table it writes to reads one pinned snapshot of it.
 
-Spark plans such a write as a ``V1Write``: when it runs, it hands over the query as a frame, on the driver, which is
-then written as any other. Spark has put the columns into the table's order, cast them and filled in defaults by then.
+Spark plans such a write as a ``V1Write``: when it runs, it passes the query as a frame, on the driver, which is written
+like any other frame. Spark has already ordered the columns as in the table, cast them and filled in defaults.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from lamella.snapshot.errors import InvalidRequest
 
 
 class Pin(msgspec.Struct, eq=False):
-    """``was_read``: the statement asked for the table, and got this snapshot."""
+    """``was_read``: the statement loaded the table and got this snapshot."""
 
     snapshot_id: str
     was_read: bool = False
 
 
 class Pins:
-    """Spark loads a table again for each query that it runs, so one statement that runs several may see several
-    snapshots. Held while a statement writes, a pin gives all its reads of the table one, the one that it began with.
+    """Spark loads a table again for each query that it runs, so a statement that runs several may see several
+    snapshots. While a statement writes, a pin gives all its reads of the table one snapshot, the one it began with.
 
-    With pinned threads (``pins_threads`` of the gateway) this is about the thread at hand; without them callbacks do
-    not tell whose they are, and every query of the session gets that snapshot meanwhile.
+    With pinned threads (``pins_threads`` of the gateway) a pin applies to the current thread; without them callbacks
+    cannot be attributed to a thread, and every query of the session gets that snapshot meanwhile.
     """
 
     def __init__(self, *, by_thread: bool) -> None:
@@ -66,7 +66,7 @@ class Pins:
                     del self._pins[key]
 
     def read(self, table: str) -> str | None:
-        """The snapshot to be read, if there is a pin; notes that it was read."""
+        """Return the pinned snapshot, if any, and record that it was read."""
         with self._lock:
             pins = self._pins.get(self._key(table))
             if not pins:
@@ -75,7 +75,7 @@ class Pins:
             return pins[-1].snapshot_id
 
     def written(self, table: str) -> int:
-        """How often the table has been written to."""
+        """Return how many times the table has been written to."""
         with self._lock:
             return self._written[self._key(table)]
 
@@ -84,7 +84,7 @@ class Pins:
 
 
 def snapshot_read(gateway: Gateway, dataset: Any, table: LakeTable, pin: Pin) -> str | None:
-    """The snapshot of a table that a frame which has run has read, without having asked for that one; None: none.
+    """Return the snapshot of a table that an executed frame read without requesting that one; None: it read none.
 
     Raises:
         InvalidRequest: it may have read another snapshot than the pinned one.
@@ -92,11 +92,11 @@ def snapshot_read(gateway: Gateway, dataset: Any, table: LakeTable, pin: Pin) ->
     named = set(_versions(dataset.queryExecution().analyzed(), table.table_id))
     if not named and not pin.was_read:
         return None
-    # Spark loads a table again when it runs a query, and then gets the pinned snapshot; what it has in its cache stays.
+    # Spark loads a table again when it runs a query, and then gets the pinned snapshot; cached data stays as it is.
     if named - {pin.snapshot_id} and not gateway.session.sharedState().cacheManager().isEmpty():
         raise InvalidRequest(
-            f"the query may have read {table.name} from Spark's cache, where it is not as it is now; nothing was done."
-            " Make the frame anew, or empty the cache (UNCACHE TABLE, unpersist)"
+            f"the query may have read {table.name} from Spark's cache, which may be outdated; nothing was done."
+            " Create the frame again, or clear the cache (UNCACHE TABLE, unpersist)"
         )
     return pin.snapshot_id
 
@@ -125,7 +125,7 @@ _OPTIONS: Final = {
 class Destination(msgspec.Struct, frozen=True, eq=False):
     """A table that a statement writes to, at the snapshot that the statement began with.
 
-    ``defaults``: how blocks are written unless the write says something else.
+    ``defaults``: how blocks are written unless the write has options.
     """
 
     gateway: Gateway
@@ -135,12 +135,12 @@ class Destination(msgspec.Struct, frozen=True, eq=False):
     defaults: Layout = Layout()
 
     def filter_of(self, predicates: Any) -> dict[str, Any]:
-        """The filter of a condition; raises FilterNotEvaluable."""
+        """Return the filter of a condition; raises FilterNotEvaluable."""
         return filter_of(self.table.schema, predicates, self.gateway.time_zone())
 
 
 class LakeWriteBuilder(Proxy):
-    """What Spark asks for: an append, unless it says that rows are to go first."""
+    """Collects Spark's request: an append, unless rows are to be deleted first."""
 
     class Java:
         implements = [_WRITE + "SupportsOverwriteV2"]  # noqa: RUF012  # py4j reads it from the class
@@ -233,7 +233,7 @@ class LakeInsertion(Proxy):
 
 
 def _layout(defaults: Layout, options: Any) -> Layout:
-    """With the options of a write; raises InvalidRequest for one that is not known."""
+    """Return the layout with the options of a write; raises InvalidRequest for an unknown option."""
     found: dict[str, Any] = {}
     for key, text in _items(options):
         member, kind = _OPTIONS.get(key.replace("-", "_"), (None, str))
@@ -249,5 +249,5 @@ def _layout(defaults: Layout, options: Any) -> Layout:
 
 
 def _items(options: Any) -> list[tuple[str, str]]:
-    """Of a ``CaseInsensitiveStringMap``; its keys are in lower case."""
+    """Return the items of a ``CaseInsensitiveStringMap``; its keys are in lower case."""
     return [(str(key), str(options.get(key))) for key in options.keySet()]

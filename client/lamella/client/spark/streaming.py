@@ -1,13 +1,13 @@
-"""Structured Streaming into a table: each micro-batch is in it once.
+"""Structured Streaming into a table: each micro-batch is committed exactly once.
 
-The table itself knows how far a stream is: the number of the last batch is a property of the table that the commit of
-the batch's rows sets, so rows and number are there together or not at all. A batch whose number is not above it is
-left out. Against a second driver that still runs the same batch, the commit carries a key that belongs to the batch:
-the service makes one of the commits with one key.
+The table records the progress of a stream: the number of the last batch is a table property, set by the commit that
+adds the batch's rows, so rows and number are committed together. A batch whose number is not greater is skipped.
+Against a second driver that runs the same batch concurrently, the commit has an idempotency key derived from the batch:
+the service makes only one of the commits with that key.
 
-What remains: the service forgets a key after a time (``idempotency_ttl_s`` of its configuration, a day by default). A
-driver that is stopped for longer than that between its last look at the property and its commit, and then goes on,
-adds its batch once more.
+A limit remains: the service forgets a key after a time (``idempotency_ttl_s`` of its configuration, a day by default).
+A driver that is suspended for longer than that between reading the property and committing adds its batch again when it
+continues.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = logging.getLogger(__name__)
-#: The property of a sink is this and the sink's name.
+#: The property of a sink is this prefix and the sink's name.
 PREFIX: Final = "lamella.stream."
 _SINK: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-#: How often a commit is tried under another key, after one that was refused for good under the last.
+#: Attempts to commit under another key after the previous one was refused permanently.
 _TRIES: Final = 20
-#: Where Spark keeps the id of the query that runs a batch; it stays the same as long as the checkpoint does.
+#: The local property with which Spark names the query that runs a batch; it is constant for a checkpoint.
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last batch that a sink has taken, and the id of the streaming query (None: not known) that it came from."""
+    """The last batch that a sink committed, and the id of the streaming query (None: unknown) that it came from."""
 
     batch: int
     query: str | None = None
@@ -81,8 +81,8 @@ class BatchSink:
                 _log.info("batch %d of %s is in %s already", progress.batch, self._sink, self._name)
                 return
             except IdempotencyMismatch:
-                # The key was used. By a commit that happened: the next look at the property will say so. By one
-                # that was refused for good (the columns had changed, say): then the batch has another try.
+                # The key was used: by a commit that happened, which the next read of the property shows; or by one that
+                # was refused permanently (because the columns had changed, say), and then the batch is tried again.
                 if attempt + 1 == _TRIES:
                     raise
             else:
@@ -99,15 +99,15 @@ class BatchSink:
         write_into(lake, self._name, frame, landing, self._layout)
 
     def _look(self, lake: Lamella, progress: Progress) -> TableInfo:
-        """Raises _TakenAlready, InvalidRequest: the batch is not to be written."""
+        """Check that the batch must be written; raises _TakenAlready, InvalidRequest."""
         info = lake.table(self._name).info()
         last = progress_of(info.properties, self._sink)
         if last is None:
             return info
         if None not in (last.query, progress.query) and last.query != progress.query:
             raise InvalidRequest(
-                f"sink {self._sink!r} of {self._name} has taken batches of another query, up to {last.batch}; a new"
-                " checkpoint begins to count anew, so give it another sink name"
+                f"sink {self._sink!r} of {self._name} has committed batches of another query, up to {last.batch}; a new"
+                " checkpoint starts counting again, so use another sink name"
             )
         if progress.batch <= last.batch:
             raise _TakenAlready
@@ -128,21 +128,22 @@ def append_batches(
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     scratch: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for ``writeStream.foreachBatch`` that appends each micro-batch to ``namespace.table`` once.
+    """Return a function for ``writeStream.foreachBatch`` that appends each micro-batch to ``namespace.table`` once.
 
     ::
 
         events.writeStream.foreachBatch(append_batches("db.events", sink="kafka-1", url=url)) \\
-            .option("checkpointLocation", ...).start()
+        .option("checkpointLocation", ...).start()
 
-    ``sink``: names the stream among those that write to the table; one name for one checkpoint. The other arguments are
-    those of :func:`lamella.client.spark.write`. A batch without rows makes no snapshot. On Spark Connect give ``url``.
+    ``sink``: identifies the stream among those that write to the table; one name per checkpoint. The other arguments
+    are those of :func:`lamella.client.spark.write`. A batch without rows makes no snapshot. On Spark Connect pass
+    ``url``.
 
     The function raises what ``write`` raises, and InvalidRequest for a batch of a query with another checkpoint than
-    the sink's; the query then fails, and takes the batch up again when it is restarted.
+    the sink's; the query then fails, and repeats the batch when it is restarted.
 
     Raises:
-        InvalidRequest: not a name for a sink; neither or both of ``url`` and ``client``.
+        InvalidRequest: an invalid sink name; neither or both of ``url`` and ``client``.
     """
     if _SINK.fullmatch(sink) is None:
         raise InvalidRequest(f"{sink!r} is not a name for a sink: letters, digits, '_', '.' and '-', at most 100")
@@ -160,18 +161,18 @@ def append_batches(
 
 
 def write_stream(frame: DataFrame, name: str, *, sink: str, **more: Any) -> DataStreamWriter:
-    """A streaming frame's ``writeStream`` into a table, to be given a checkpoint and a trigger and to be started.
+    """Return a streaming frame's ``writeStream`` into a table; add a checkpoint and a trigger, and start it.
 
-    Arguments as of :func:`append_batches`.
+    Arguments: see :func:`append_batches`.
     """
     return frame.writeStream.outputMode("append").foreachBatch(append_batches(name, sink=sink, **more))
 
 
 def progress_of(properties: Mapping[str, str], sink: str) -> Progress | None:
-    """How far a sink is, by the table's properties; None: it has taken no batch.
+    """Return the progress of a sink from the table's properties; None: it has committed no batch.
 
     Raises:
-        InvalidRequest: the property is not one that a sink wrote.
+        InvalidRequest: the property was not written by a sink.
     """
     text = properties.get(PREFIX + sink)
     if text is None:
@@ -188,7 +189,7 @@ def _key(table_id: str, sink: str, batch: int, attempt: int) -> str:
 
 
 def _query_id(frame: DataFrame) -> str | None:
-    """Of the query that runs the batch, where Spark tells: on a classic session with pinned threads."""
+    """Return the id of the query that runs the batch; needs a classic session with pinned threads."""
     context = getattr(frame.sparkSession, "_sc", None)
     found = None if context is None else context.getLocalProperty(_QUERY_ID)
     return None if found is None else str(found)

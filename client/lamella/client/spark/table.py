@@ -1,6 +1,6 @@
-"""A table of the catalog at one snapshot, as Spark sees it: read, written to, deleted from.
+"""A table of the catalog at one snapshot, for Spark: read, written to, deleted from.
 
-What Spark asks for ``UPDATE``, ``MERGE`` and ``DELETE``, and tables that are made by ``CREATE TABLE AS SELECT``.
+Includes what Spark needs for ``UPDATE``, ``MERGE`` and ``DELETE``, and tables made by ``CREATE TABLE AS SELECT``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
 from lamella.snapshot.wire import TableInfo
 
-# What Spark asks of a table for ``UPDATE``, ``MERGE`` and ``DELETE``: here, to be told what to do instead.
+# What Spark requires of a table for ``UPDATE``, ``MERGE`` and ``DELETE``: here only to report what to use instead.
 #
-# A ``DELETE`` whose condition Spark can hand over as predicates becomes a call of the table's ``deleteWhere`` in the
-# end; the operation below, which would read and replace rows, is planned on the way there, and never runs.
+# For a ``DELETE`` whose condition Spark can pass as predicates it finally calls the table's ``deleteWhere``; the
+# operation below, which would read and replace rows, is planned first and never runs.
 
 _WRITE: Final = CONNECTOR + "write."
 _INSTEAD: Final = {
@@ -35,7 +35,7 @@ _INSTEAD: Final = {
 
 
 def instead_of_delete(name: str) -> str:
-    """A sentence on what deletes rows that a ``DELETE`` cannot."""
+    """Return a sentence on how to delete rows that a ``DELETE`` cannot."""
     return (
         f"lamella.client.spark.delete(spark, {name!r}, where) knows patterns and more functions;"
         f" merge(source, {name!r}, on).when_matched_delete() takes any condition, and rows that another query finds"
@@ -58,7 +58,7 @@ class LakeRowLevel(Proxy):
         verb = str(command.toString())
         if verb in _INSTEAD:
             instead = _INSTEAD[verb].format(name=table.name)
-            raise InvalidRequest(f"{verb} of a Lamella table is not done in SQL; use {instead}")
+            raise InvalidRequest(f"{verb} of a Lamella table is not supported in SQL; use {instead}")
 
     def build(self) -> Any:
         return self
@@ -80,7 +80,7 @@ class LakeRowLevel(Proxy):
 
 
 class LakeRowLevelWrite(Proxy):
-    """Builder and write in one; it refuses to run."""
+    """Builder and write in one; refuses to run."""
 
     class Java:
         implements = [_WRITE + "WriteBuilder", _WRITE + "Write"]  # noqa: RUF012
@@ -108,11 +108,11 @@ class LakeRowLevelWrite(Proxy):
         )
 
 
-# Tables that come into being with their first rows: ``CREATE TABLE AS SELECT`` and ``REPLACE TABLE``.
+# Tables created with their first rows: ``CREATE TABLE AS SELECT`` and ``REPLACE TABLE``.
 #
-# A new table is there, empty, from the moment that Spark begins; its rows come in one commit, and when that fails the
-# table is dropped again, unless somebody has committed to it meanwhile. One that exists is replaced by one commit too,
-# and only by a table of the same columns; until then it is as it was.
+# A new table is created empty when Spark begins; its rows are added in one commit, and if that fails the table is
+# dropped again, unless another client committed to it in the meantime. An existing table is replaced by one commit too,
+# only by a table of the same columns; until then it is unchanged.
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")
@@ -155,13 +155,13 @@ class LakeTableProxy(Proxy):
 
     def columns(self) -> Any:
         self._times_asked += 1
-        # The first time it is about a query, in any case.
+        # The first call is about a query in any case.
         if self._times_asked > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
             return shape_of(self._gateway, declared)[1]
         return self._columns
 
     def _declared(self) -> str | None:
-        """The schema with columns that are not null, which those of a query never are; None: there is none."""
+        """Return the schema with required columns as not null, as those of a query never are; None: there are none."""
         shown = self._table.columns.shown
         declared = declared_schema(shown, self._table.schema)
         return None if json.loads(declared) == json.loads(shown) else declared
@@ -253,14 +253,14 @@ class LakeTableProxy(Proxy):
 
 
 def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
-    """The ``StructType`` and ``Column[]`` of a schema in Spark's JSON; a few calls a column."""
+    """Return the ``StructType`` and ``Column[]`` of a schema in Spark's JSON; takes a few calls per column."""
     struct = gateway.struct_type(schema_json)
     create = gateway.java_class(_CATALOG + "Column").create
     columns = gateway.new_array(_CATALOG + "Column", struct.length())
     for at, field in enumerate(json.loads(schema_json)["fields"]):
         dtype = struct.apply(at).dataType()
         metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
-        if "EXISTS_DEFAULT" in metadata:  # of rows that are there; the other is of rows that come
+        if "EXISTS_DEFAULT" in metadata:  # of existing rows; the other is of new rows
             metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
@@ -272,7 +272,7 @@ def _quoted(name: str) -> str:
 
 
 class StagedLakeTable(LakeTableProxy):
-    """``made``: the table as it was created; None: it was there before, and ``properties`` are set on it."""
+    """``made``: the table as created; None: it existed before, and ``properties`` are set on it."""
 
     class Java:
         implements = [*LakeTableProxy.Java.implements, _CATALOG + "StagedTable"]  # noqa: RUF012
@@ -295,7 +295,7 @@ class StagedLakeTable(LakeTableProxy):
         if self._made is not None:
             return
         to, name = self._destination, self._table.name
-        if to.pins.written(name) == self._written_before:  # there is no query that Spark would have written
+        if to.pins.written(name) == self._written_before:  # the statement has no query to write
             self.truncateTable()
         handle = to.lake.table(name)
         now = handle.info().properties

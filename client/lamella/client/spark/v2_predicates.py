@@ -1,8 +1,8 @@
-"""Conditions of ``DELETE`` and of overwrites, as Spark's planner hands them over, as filters that decide rows.
+"""Conditions of ``DELETE`` and of overwrites, as Spark's planner passes them, translated to filters that decide rows.
 
-Spark gives them as its connector's predicates, which name functions by text and columns by path; implicit casts are
-written out, constants have their types. Each part is translated exactly or the whole is refused: what is deleted cannot
-be evaluated again afterwards, as what is read can.
+Spark passes them as connector predicates, which name functions by text and columns by path; implicit casts are explicit
+and constants are typed. Each part is translated exactly or the whole is refused: a deletion cannot be filtered again
+afterwards as a read can.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _MAX_DEPTH: Final = 40
 
 
 def filter_of(schema: Schema, predicates: Iterable[Any], time_zone: str) -> dict[str, Any]:
-    """The tree of predicates that must all hold; decidable in every row. ``time_zone`` is the session's.
+    """Return the tree of predicates that must all be true; decidable for every row. ``time_zone`` is the session's.
 
     Raises:
-        FilterNotEvaluable: a part has no exact counterpart; names it.
+        FilterNotEvaluable: a part has no exact counterpart; the error names it.
     """
     walker = _Walker(schema, time_zone)
     children = []
@@ -104,7 +104,7 @@ class _Walker:
         return {"type": operator, "term": self._term(left), "value": value}
 
     def _beside(self, constant: Any, term: Any) -> dict[str, Any]:
-        """A constant that a term is compared with: of a column's type, else of its own."""
+        """Return a constant that is compared with a term: of the column's type, otherwise its own."""
         if not _is_literal(constant):
             raise Inexpressible("not a constant")
         if kind_of(term) == "FieldReference":

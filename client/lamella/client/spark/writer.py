@@ -1,4 +1,4 @@
-"""Writing a frame as blocks of a table: its columns matched, its rows in batches, its blocks committed."""
+"""Writes a frame as blocks of a table: matches its columns, batches its rows, commits its blocks."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-#: What Spark says of ``_BYTES`` unless it was told otherwise.
+#: Spark's default of ``_BYTES``.
 _USUAL_BYTES: Final = "67108864b"
 _WITHOUT_LIMIT: Final = str(2**31 - 1)
-#: So many rows take no more than Spark's usual limit as long as they have 16 KiB each; fewer take longer to handle.
+#: Rows per batch that stay below Spark's usual limit if they have at most 16 KiB each; smaller batches are slower.
 BATCH_ROWS: Final = 4_000
 _WIDEST_BYTES: Final = 16 << 10
 
@@ -53,13 +53,12 @@ _lent: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
 
 @contextmanager
 def few_rows_at_a_time(frame: DataFrame, row_bytes: float | None) -> Iterator[None]:
-    """Batches bounded by rows instead of by bytes, for queries of the frame's session that start inside.
+    """Limit batches by rows instead of bytes, for queries of the frame's session that start inside the block.
 
-    With its limit of bytes Spark 4.3 adds up the sizes of all columns after every row, which takes longer than to write
-    the row. The limit stays where someone set one of their own, where rows are known to be wide (``row_bytes``: bytes
-    of a row, None: not known), and where the frame itself hands rows to Python, which may be wider than what comes out;
-    of a frame of Spark Connect it is not known whether it does. Writes in several threads of a session share the
-    change; the last one to end takes it back.
+    With a limit in bytes Spark 4.3 sums the sizes of all columns after every row, which takes longer than writing the
+    row. The limit in bytes stays if the user set one, if rows are known to be wide (``row_bytes``: bytes per row, None:
+    unknown), and if the frame itself passes rows to Python, which may be wider than its output; for a frame of Spark
+    Connect this is unknown. Concurrent writes of a session share the change; the last one to end reverts it.
     """
     spark = frame.sparkSession
     is_wide = row_bytes is not None and row_bytes > _WIDEST_BYTES
@@ -99,7 +98,7 @@ def _begin(spark: SparkSession) -> bool:
 
 
 def _limit(spark: SparkSession) -> str | None:
-    """The session's limit of bytes; None where Spark is so old that it has none."""
+    """Return the session's limit in bytes; None for Spark versions that have none."""
     from pyspark.errors import PySparkException
 
     try:
@@ -114,22 +113,22 @@ def _end(spark: SparkSession) -> None:
         if count > 1:
             _lent[spark] = (count - 1, rows)
             return
-        with suppress(Exception):  # the session may be gone, which is told where it matters
+        with suppress(Exception):  # the session may have ended, which is reported elsewhere
             spark.conf.unset(_BYTES)
             spark.conf.set(_ROWS, rows)
 
 
 def align_columns(frame: DataFrame, schema: Schema) -> DataFrame:
-    """The frame with the table's columns in its order, named by position: mapInArrow stumbles over dots in names.
+    """Return the frame with the table's columns in its order, named by position: mapInArrow fails on dots in names.
 
     Raises:
-        SchemaMismatch: columns are missing that have no default, or not the table's, or of types that do not fit.
+        SchemaMismatch: columns without a default are missing, or columns are unknown or have types that do not fit.
     """
     return frame.select(*_align_column(frame, schema)).toDF(*[f"c{at}" for at in range(len(schema.columns))])
 
 
 def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
-    """The frame's columns in the table's order, names and types."""
+    """Return the frame's columns in the table's order, names and types."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -164,7 +163,7 @@ def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
 
 
 def _fits(given: Column, wanted: Column) -> bool:
-    """True when every value can be kept; values of narrower types are checked when they are written."""
+    """Whether every value can be stored; values of narrower types are checked when they are written."""
     if given.fields or wanted.fields:
         same = given.type == wanted.type and len(given.fields) == len(wanted.fields)
         return same and all(
@@ -172,7 +171,7 @@ def _fits(given: Column, wanted: Column) -> bool:
         )
     if widens(given.dtype, wanted.dtype):
         return True
-    # What Spark shows a column of the table as may come back: uint32 as bigint, enum as string, fixed(4) as binary.
+    # Types under which Spark shows a table's column are accepted: uint32 as bigint, enum as string, fixed(4) as binary.
     back = json.loads(spark_schema(Schema.assign([wanted]), time_type=True).readable)["fields"]
     return bool(back) and isinstance(back[0]["type"], str) and widens(given.dtype, parse_type(_plain(back[0]["type"])))
 
@@ -189,8 +188,8 @@ _SUNK: Final = "sunk binary"
 
 
 class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write added; ``snapshot_id`` is the snapshot that holds it. ``rows_removed``: that an overwrite did away
-    with."""
+    """The outcome of a write; ``snapshot_id``: the snapshot that contains it. ``rows_removed``: rows that an overwrite
+    removed."""
 
     blocks: int
     rows: int
@@ -222,39 +221,40 @@ def write(
 ) -> WriteResult:
     """Write a frame's rows to ``namespace.table`` as sorted blocks with exact statistics, in one commit.
 
-    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and the warehouse. The frame's
-    plan is run once.
+    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and access to the warehouse.
+    The frame's plan runs once.
 
-    ``url`` or ``client``: the service. ``cluster_by``: columns (dotted paths) that the rows are sorted by; by default
-    the table's cluster key, which a new table takes from here; without any the frame's own order stays. A block ends at
-    ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and rows are cut evenly; None: as the
-    table's properties of these names say, else a million rows or 128 MiB. ``create``: make the table, and its
-    namespace, when they are not there. ``indexes``: the table's skip indexes get entries for the new blocks in the same
-    pass. ``storage_options``: fsspec options by scheme for driver and executors, as of
-    ``FsspecStore``. ``scratch``: a folder (URL) that all executors see, for sorted rows on their way; by default a
-    temporary one in Spark's local mode, and else one beside the table's blocks. ``progress`` is called with the rows
-    that are in blocks, of how many.
+    ``url`` or ``client``: the service. ``cluster_by``: columns (dotted paths) to sort by; by default the table's
+    cluster key, and a new table gets this one; without any the frame's order is kept. A block ends at
+    ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and rows are split evenly; None: the
+    table's properties of these names, otherwise a million rows or 128 MiB. ``create``: create the table and its
+    namespace when they do not exist. ``indexes``: also write entries of the table's skip indexes for the new blocks.
+    ``storage_options``: fsspec options by scheme for driver and executors, as of ``FsspecStore``. ``scratch``: a folder
+    (URL) that all executors can reach, for intermediate sorted rows; by default a temporary one in Spark's local mode,
+    otherwise one beside the table's blocks. ``progress`` is called with the number of rows in finished blocks, and the
+    total.
 
-    ``mode`` "overwrite": in the same commit all rows go that the table has by then, or those for which ``where`` (SQL,
-    in the session's time zone) is true. What others commit while that is under way stays. A frame that reads the table
-    itself may miss rows that others add meanwhile, and which are then gone: ``INSERT OVERWRITE`` sees to that.
+    ``mode`` "overwrite": the same commit removes all rows that the table has by then, or those for which ``where``
+    (SQL, in the session's time zone) is true. What others commit in the meantime stays. A frame that reads the same
+    table may miss rows that others add in the meantime, which the overwrite then removes: ``INSERT OVERWRITE`` prevents
+    that.
 
-    ``set_properties``: of the table, set by the commit; without rows there is none. ``idempotency_key``: of an append's
-    commit; of several writes with one key, one happens.
+    ``set_properties``: table properties set by the commit; without rows there is no commit. ``idempotency_key``: of an
+    append's commit; of several writes with one key, one is committed.
 
-    A task that is retried, or a commit that fails, leaves files that no snapshot refers to, and nothing else: a table
-    that was made for the frame is dropped again, unless somebody has changed it meanwhile.
+    A retried task or a failed commit leaves only files that no snapshot refers to: a table that was created for the
+    frame is dropped again, unless it has changed in the meantime.
 
     Raises:
         TableNotFound: no such table, and ``create`` is off.
         SchemaMismatch: the frame's columns are not the table's, or a value does not fit.
-        InvalidSchema: a type that a table cannot hold, or that cannot be written.
+        InvalidSchema: a type that a table cannot have, or that cannot be written.
         InvalidRequest: an unknown mode, targets below 1, neither or both of ``url`` and ``client``, arguments of the
             other mode.
         FilterNotEvaluable, InvalidFilter: ``where`` cannot be decided row by row.
         IdempotencyMismatch: the key was used for another commit; nothing was done.
-        CommitConflict: others replaced the same blocks, again and again; nothing was done.
-        OutcomeUnknown: the commit may have happened, the table's history will say; another call writes the rows again.
+        CommitConflict: other writers replaced the same blocks on every attempt; nothing was done.
+        OutcomeUnknown: the commit may have happened, see the table's history; another call writes the rows again.
     """
     landing = _landing(frame, mode, where, set_properties, idempotency_key)
     require_sizes(target_block_rows, target_block_bytes)
@@ -273,9 +273,8 @@ def write(
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How blocks are written; as of :func:`write`. ``keys``: None: the table's cluster key. ``block_rows``,
-    ``block_bytes``: None: as the table's properties say.
-    """
+    """How blocks are written; see :func:`write`. ``keys``: None: the table's cluster key. ``block_rows``,
+    ``block_bytes``: None: the table's properties."""
 
     keys: tuple[str, ...] | None = None
     block_rows: int | None = None
@@ -287,7 +286,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
-    """Raise InvalidRequest for sizes that no block can have."""
+    """Raise InvalidRequest for impossible block sizes."""
     if any(size is not None and size < 1 for size in (block_rows, block_bytes)):
         raise InvalidRequest("a block has at least one row and one byte")
 
@@ -295,7 +294,7 @@ def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
 def write_into(
     lake: Lamella, name: str, frame: DataFrame, landing: RowsCommit, layout: Layout, progress: Progress | None = None
 ) -> WriteResult:
-    """As :func:`write`, into a table that is there."""
+    """Same as :func:`write`, into an existing table."""
     state = TableState.read(lake, name)
     target = state.target(
         keys=layout.keys,
@@ -305,7 +304,7 @@ def write_into(
         indexes=layout.indexes,
         storage_options=layout.storage_options,
     )
-    # What cannot be written or decided is refused before anything runs.
+    # Errors of what cannot be written or decided are raised before anything runs.
     target.check()
     landing.check(target.schema)
     engine = SparkEngine(frame.sparkSession)
@@ -333,7 +332,7 @@ def write_rows(
     *,
     row_bytes: float | None = None,
 ) -> list[WrittenBlocks]:
-    """A frame's rows as blocks that are in no snapshot yet. ``row_bytes``: of a row of the table so far."""
+    """Write a frame's rows as blocks that are in no snapshot yet. ``row_bytes``: bytes per row of the table so far."""
     sink = Sink(target=target, scratch=space.scratch)
 
     def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -377,10 +376,10 @@ def table_for(
     *,
     create: bool = True,
 ) -> Iterator[None]:
-    """Make the table for a frame, and its namespace, unless it is there; when what follows fails, a table that was made
-    is dropped again.
+    """Create the table for a frame, and its namespace, unless they exist; a created table is dropped when the block
+    fails.
 
-    Raises InvalidSchema, UnknownColumn. Without ``create`` nothing is made.
+    Raises InvalidSchema, UnknownColumn. Without ``create`` nothing is created.
     """
     made = _make_table(lake, name, frame, cluster_by, properties) if create else None
     try:
@@ -392,9 +391,9 @@ def table_for(
 
 
 def drop_unused(lake: Lamella, made: TableInfo) -> None:
-    """Drop a table that was made for rows that did not come, unless somebody has committed to it since.
+    """Drop a table that was created for rows that were not committed, unless another client has committed to it.
 
-    It stays as well when the service cannot be reached; the error at hand is the one to report.
+    It also stays when the service cannot be reached; the original error is the one to report.
     """
     with contextlib.suppress(LamellaError):
         lake.drop_table(f"{made.namespace}.{made.name}", purge=True, base_snapshot_id=made.snapshot_id)
@@ -411,9 +410,9 @@ def _make_table(
         schema = Schema.assign(columns)
         for key in cluster_by or ():
             schema.leaf(key)
-        if isinstance(missing, NamespaceNotFound):  # to make one takes more than to write into one
+        if isinstance(missing, NamespaceNotFound):  # creating a namespace needs more permissions than writing
             with contextlib.suppress(AlreadyExists):
                 lake.create_namespace(handle.namespace)
-        with contextlib.suppress(AlreadyExists):  # someone else was first
+        with contextlib.suppress(AlreadyExists):  # another client was first
             return lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
     return None
