@@ -1,4 +1,4 @@
-"""Look for known weaknesses of the packages that our images and tests install (`make audit`).
+"""Check the packages of the images and tests for known vulnerabilities (`make audit`).
 
 pip-audit asks PyPI's JSON API. Where that is not to be had, as behind a mirror that has packages only, nothing was
 checked, and this says so by its exit status; `--advisories FOLDER` reads a copy of the PyPA advisory database instead
@@ -24,7 +24,7 @@ from licences import pins
 ROOT = Path(__file__).resolve().parent.parent
 LOCK: Final = "requirements.lock"
 NOT_CHECKED: Final = 3
-#: Weaknesses that do not touch us, with the reason; looked at anew when one of these packages is changed.
+#: Vulnerabilities that do not affect Lamella, with the reason; review them when one of these packages changes.
 ACCEPTED: Final[dict[str, str]] = {}
 
 
@@ -39,7 +39,7 @@ def main() -> int:
         found = list(offline(given.advisories, locked))
         print(f"audit: {len(locked)} packages against the advisories in {given.advisories}", file=sys.stderr)
         return tell(found)
-    # One package tells whether the API is there; asking for all of them would not tell more.
+    # One package shows whether the API is available; querying all would show no more.
     name = "requests"
     if unanswered(pip_audit({name: locked[name]})):
         print(
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def pip_audit(locked: dict[str, str]) -> list[dict[str, Any]]:
-    """What pip-audit reports of each package."""
+    """Return pip-audit's report for each package."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listing:
         listing.write("".join(f"{name}=={version}\n" for name, version in locked.items()))
         listing.flush()
@@ -69,12 +69,12 @@ def pip_audit(locked: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def unanswered(report: list[dict[str, Any]]) -> list[str]:
-    """The packages of which nothing is known. pip-audit itself takes them for sound."""
+    """Return the packages without any information. pip-audit itself treats them as safe."""
     return [each["name"] for each in report if "skip_reason" in each]
 
 
 def offline(folder: Path, locked: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Packages with advisories that name their version; raises FileNotFoundError where there are no advisories."""
+    """Return packages with advisories for their version; raises FileNotFoundError when there are no advisories."""
     vulnerabilities = folder / "vulns"
     if not vulnerabilities.is_dir():
         raise FileNotFoundError(f"{vulnerabilities} is not there: {folder} is no copy of the advisory database")
@@ -86,7 +86,7 @@ def offline(folder: Path, locked: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def affects(affected: dict[str, Any], version: str) -> bool:
-    """Whether an entry of an advisory names a version, by itself or by a range (OSV's own rules)."""
+    """Whether an advisory's entry includes a version, explicitly or by a range (OSV's rules)."""
     if version in affected.get("versions", ()):
         return True
     for found in affected.get("ranges", ()):
@@ -114,7 +114,7 @@ def _at_least(version: str, other: str) -> bool:
 
 
 def tell(found: list[tuple[str, str]]) -> int:
-    """Print what was found; returns the exit status."""
+    """Print the findings; returns the exit status."""
     for name, weakness in found:
         reason = ACCEPTED.get(weakness)
         print(f"audit: {name}: {weakness}" + (f" (accepted: {reason})" if reason else ""), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Prove that the catalog can be restored: export it, import that elsewhere, verify it, and ask both the same questions.
+"""Test that the catalog can be restored: export it, import it elsewhere, verify it, and query both.
 
 It takes the settings of the service from where the service has them (variables, LAMELLA_CONFIG), and asks the running
 service at `--url`; where that wants a key, with the one of LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, which has to read all
@@ -31,8 +31,7 @@ from lamella.client.http.results import PruneResult, python_value
 from lamella.snapshot.errors import LamellaError, NotFound
 
 _CLI = (sys.executable, "-m", "lamella.client.cli")
-#: The second service has the settings of the one that runs but for these: nobody else reaches it, and the folder of the
-#: cache belongs to the other.
+#: The second service has the settings of the running one, except that it listens locally and has no cache folder.
 _SERVE = """
 import sys
 from lamella.service.process.server import serve
@@ -42,12 +41,12 @@ serve(settings.model_copy(update={"tls_cert_file": None, "tls_key_file": None, "
 """
 _START_S = 120
 _STOP_S = 60
-#: Columns of a table that questions are asked about.
+#: Maximum number of columns of a table to query.
 _COLUMNS = 8
 
 
 class Drill:
-    """One run. ``failures``: what is wrong, in words."""
+    """One run. ``failures``: descriptions of what is wrong."""
 
     def __init__(self, folder: Path, scratch: str, asked: argparse.Namespace) -> None:
         self._folder = folder
@@ -59,7 +58,7 @@ class Drill:
         self.counts: dict[str, int] = {}
 
     def run(self) -> None:
-        """All steps; those that need an earlier one that failed are not tried."""
+        """Run all steps; steps that need a failed step are skipped."""
         file = str(self._folder / "catalog.jsonl.gz")
         with self._timed("export"):
             outcome = self._command("catalog", "export", file, env=dict(os.environ))
@@ -106,14 +105,14 @@ class Drill:
             ours = restored.table(name).prune(question, snapshot_id=snapshot_id)
             try:
                 theirs = live.table(name).prune(question, snapshot_id=snapshot_id)
-            except NotFound:  # it was dropped since, or the snapshot expired: nothing to compare with
+            except NotFound:  # dropped since, or the snapshot expired: nothing to compare
                 self.counts["not asked"] += 1
                 continue
             if _blocks(ours) != _blocks(theirs):
                 self.failures.append(f"{name}: other blocks for {question or 'no filter'}")
 
     def _command(self, *words: str, env: dict[str, str]) -> Any:
-        """The outcome of a command as JSON; None when it failed altogether."""
+        """Return the outcome of a command as JSON; None when it failed completely."""
         done = subprocess.run(
             [*_CLI, *words, "--json"], check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env
         )
@@ -130,7 +129,7 @@ class Drill:
 
     @contextmanager
     def _second_service(self) -> Iterator[str]:
-        """A service over what was restored, for as long as it is needed."""
+        """Yield a service on the restored catalog."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         log = self._folder / "service.log"
@@ -148,12 +147,12 @@ class Drill:
 
 
 def _blocks(answer: PruneResult) -> list[tuple[str, int, int, str]]:
-    """What an answer says of each block."""
+    """Return the compared properties of each block."""
     return [(block.location, block.row_count, block.file_size, block.verdict) for block in answer.records()]
 
 
 def _questions(lake: Lamella, name: str, snapshot_id: str, columns: list[str]) -> Iterator[str | None]:
-    """Filters that leave out something: by nulls and by the extremes of columns."""
+    """Yield filters that prune some blocks: by nulls and by minima and maxima of columns."""
     yield None
     for column in columns:
         quoted = "`" + column.replace("`", "``") + "`"
@@ -161,7 +160,7 @@ def _questions(lake: Lamella, name: str, snapshot_id: str, columns: list[str]) -
         try:
             extremes = [f"min({quoted})", f"max({quoted})"]
             answer = lake.table(name).aggregate(extremes, mode="bounded", snapshot_id=snapshot_id)
-        except LamellaError:  # a column of a kind that has none
+        except LamellaError:  # a column type without minima and maxima
             continue
         least, greatest = (
             _literal(python_value(kind.type, value.lower if least else value.upper))
@@ -174,7 +173,7 @@ def _questions(lake: Lamella, name: str, snapshot_id: str, columns: list[str]) -
 
 
 def _literal(value: Any) -> str | None:
-    """A value as SQL; None for kinds that need more than that."""
+    """Return a value as SQL; None for types without a simple literal."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -199,11 +198,11 @@ def _wait_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> N
 
 
 def main(arguments: list[str]) -> int:
-    """Run it, and say how it went."""
+    """Run the drill and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default=os.environ.get("LAMELLA_URL", "http://127.0.0.1:8181"), help="the service")
     parser.add_argument("--scratch-catalog", metavar="URL", help="an empty database; default: a SQLite file")
-    parser.add_argument("--no-files", action="store_true", help="do not look at the blocks' own files")
+    parser.add_argument("--no-files", action="store_true", help="do not check the block files")
     parser.add_argument("--json", action="store_true", dest="as_json", help="write the outcome as JSON")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="lamella-drill-") as name:
@@ -217,7 +216,7 @@ def main(arguments: list[str]) -> int:
         print(", ".join(f"{count:,} {what}" for what, count in drill.counts.items()))
         for failure in drill.failures:
             print(f"FAILED: {failure}")
-        print("the restore is not to be relied on" if drill.failures else "the catalog can be restored")
+        print("the restore failed" if drill.failures else "the catalog can be restored")
     return 1 if drill.failures else 0
 
 

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find() -> str | None:
-    """The first of the names that is on PATH."""
+    """Return the first of the names that is on PATH."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def say(message: str) -> None:
-    """Tell the person what happens now, away from standard output."""
+    """Print a message to standard error."""
     print(f"chromium: {message}", file=sys.stderr, flush=True)
 
 

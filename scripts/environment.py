@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(name: str) -> int:
-    """Make it if need be, and print its Python."""
+    """Make the environment if needed, and print its Python."""
     lock, folder = ROOT / f"requirements-{name}.lock", ROOT / "build" / name
     python = folder / "bin" / "python"
-    # What is in it; without this file, or with another lock, it is made anew.
+    # The lock that the environment was made from; if it is missing or differs, the environment is made again.
     ready = folder / "ready.lock"
     if not lock.exists():
         print(f"environment: error: there is no {lock.name}", file=sys.stderr)

@@ -31,12 +31,12 @@ from typing import Any
 #: times a second, whether or not somebody asks, runs in most of them, but not in all.
 REPEATS = 20
 ROOTS = ("snapshot", "service", "client")
-#: Pages that are written by programs.
+#: Generated pages.
 GENERATED = re.compile(r"docs/(?:reference-|wrong-results|operators|licences|performance|sharpness|index-comparison)")
 
 
 def modules_of(checkout: Path) -> dict[str, Path]:
-    """The product's modules by name."""
+    """Return the product's modules by name."""
     found = {}
     for root in ROOTS:
         for path in sorted((checkout / root).rglob("*.py")):
@@ -46,7 +46,8 @@ def modules_of(checkout: Path) -> dict[str, Path]:
 
 
 def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """The modules that each imports, late and for types too; names that packages pass on count for their home."""
+    """Return the modules that each module imports, including late and typing-only imports; re-exports count for their
+    origin."""
     names: dict[str, list[str]] = {}
     passed_on: dict[str, dict[str, str]] = {}
     for module, path in modules.items():
@@ -78,7 +79,7 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def modules_in_cycles(graph: dict[str, set[str]]) -> int:
-    """How many modules have to be taken out, one after another, until no modules import each other."""
+    """Return how many modules must be removed, one after another, until there is no import cycle."""
     left = {module: set(wanted) for module, wanted in graph.items()}
     taken = 0
     while True:
@@ -98,7 +99,7 @@ def lines_of(paths: Iterator[Path] | list[Path]) -> int:
 
 
 def shape(checkout: Path) -> dict[str, int]:
-    """Figures that are read from the files."""
+    """Return figures computed from the files."""
     modules = modules_of(checkout)
     graph = import_graph(modules)
     imported = Counter(module for wanted in graph.values() for module in wanted)
@@ -129,7 +130,7 @@ def shape(checkout: Path) -> dict[str, int]:
 
 
 class FilesRun:
-    """The files of which a function is called, in this thread and in those that start later."""
+    """Records the files whose functions are called, in this thread and in threads that start later."""
 
     def __init__(self) -> None:
         self._seen: set[str] | None = None
@@ -143,19 +144,19 @@ class FilesRun:
             self._seen.add(frame.f_code.co_filename)
 
     def during(self, work: Callable[[], Any]) -> set[str]:
-        """Those of some work."""
+        """Return the files that a piece of work runs through."""
         seen: set[str] = set()
         self._seen = seen
         try:
             work()
-            time.sleep(0.2)  # what is done behind an answer
+            time.sleep(0.2)  # work that continues after the answer
         finally:
             self._seen = None
         return seen
 
 
 def first(*names: str) -> Any:
-    """The first of these names that there is: modules have moved."""
+    """Return the first of these names that exists: modules have moved between revisions."""
     for name in names:
         module, _, attribute = name.rpartition(".")
         try:
@@ -167,7 +168,7 @@ def first(*names: str) -> Any:
 
 @contextmanager
 def service(warehouse: Path) -> Iterator[str]:
-    """The URL of a service in a thread of this process."""
+    """Yield the URL of a service in a thread of this process."""
     import uvicorn
 
     create_app = first("lamella.service.app.create_app")
@@ -187,7 +188,7 @@ def service(warehouse: Path) -> Iterator[str]:
 
 
 def request(url: str, method: str, body: Any = None) -> None:
-    """One request over HTTP, answered with success."""
+    """Send one HTTP request, which must succeed."""
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
     with urllib.request.urlopen(asked) as answer:  # noqa: S310  # of the service above
@@ -195,7 +196,7 @@ def request(url: str, method: str, body: Any = None) -> None:
 
 
 def journeys(checkout: Path) -> dict[str, int]:
-    """Files that requests run through, of a service in this process, and files of a job on this machine beside it."""
+    """Return the files that requests run through, for a service in this process, and the files of a local job."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from click.testing import CliRunner

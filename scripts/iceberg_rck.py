@@ -64,7 +64,7 @@ def main() -> int:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """The address of a service in this process, with nothing in it."""
+    """Yield the address of an empty service in this process."""
     settings = Settings(warehouse=str(folder / "warehouse"), log_level="error", log_requests=False)
     server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -83,7 +83,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 def run(kit: Path, url: str, options: Sequence[str], out: Path) -> Path:
-    """JUnit's report on the kit's tests of the catalog at an address."""
+    """Return JUnit's report of the kit's catalog tests against an address."""
     shutil.rmtree(out, ignore_errors=True)
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
     # "local" would test a server that the kit brings
@@ -106,7 +106,7 @@ def run(kit: Path, url: str, options: Sequence[str], out: Path) -> Path:
 
 
 def outcome_of(report: Path) -> Outcome:
-    """What a report says of each test."""
+    """Return the outcome of each test in a report."""
     found = Outcome([], [], [], {})
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314  # the report of our own run
         name = case.get("name", "")
@@ -128,7 +128,7 @@ def outcome_of(report: Path) -> Outcome:
 
 
 def told(outcome: Outcome) -> str:
-    """A line for each count, and one for each failure."""
+    """Return a line for each count, and one for each failure."""
     lines = [
         f"passed {len(outcome.passed)}",
         f"refused by the rules {len(outcome.refused)}",

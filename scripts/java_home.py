@@ -42,7 +42,7 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """A Java runtime that starts: its home, its major version, and whether it has the module Spark asks for."""
+    """A working Java runtime: its home, its major version, and whether it has the module that Spark needs."""
 
     home: Path
     version: int
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def usable() -> Iterator[Java]:
-    """The runtimes found that are new enough, best first."""
+    """Return the runtimes that are new enough, best first."""
     for executable in candidates():
         java = probe(executable)
         if java is not None and java.version >= OLDEST:
@@ -75,7 +75,7 @@ def usable() -> Iterator[Java]:
 
 
 def candidates() -> Iterator[Path]:
-    """Every `java` executable worth asking."""
+    """Return every `java` executable to try."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home) / "bin" / "java"
@@ -87,19 +87,19 @@ def candidates() -> Iterator[Path]:
 
 
 def probe(executable: Path) -> Java | None:
-    """Start one Java and ask what it is; None when it does not start."""
+    """Start a Java to query its properties; None when it does not start."""
     settings = output_of([executable, "-XshowSettings:properties", "-version"])
     home = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)$", settings, re.MULTILINE)
     if home is None or version is None:
         return None
     has_module = re.search(rf"^{re.escape(MODULE)}\b", output_of([executable, "--list-modules"]), re.MULTILINE)
-    # A launcher written by an earlier run answers with the home of the runtime behind it, and is written again.
+    # A launcher written by an earlier run reports the home of the underlying runtime, and is written again.
     return Java(Path(home[1].strip()), int(version[1]), has_module is not None)
 
 
 def output_of(command: list[str | Path]) -> str:
-    """Both output streams of a command that succeeds, else an empty string."""
+    """Return both output streams of a successful command, otherwise an empty string."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=START_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -108,12 +108,12 @@ def output_of(command: list[str | Path]) -> str:
 
 
 def write_launcher(java: Java) -> Path:
-    """Write a JAVA_HOME that passes everything on to `java` but the one argument; returns its path."""
+    """Write a JAVA_HOME that passes everything to `java` except the one argument; returns its path."""
     launcher = LAUNCHER_HOME / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     text = LAUNCHER.format(module=MODULE, java=shlex.quote(str(java.home / "bin" / "java")))
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
-        # Written beside and moved into place: a Spark that starts at this moment must not see half a file.
+        # Written to a temporary file and moved: a Spark that starts now must not see half a file.
         draft = launcher.with_name(f"java.{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.chmod(0o755)
@@ -122,7 +122,7 @@ def write_launcher(java: Java) -> Path:
 
 
 def say(message: str) -> None:
-    """Tell the person what happens now, away from standard output."""
+    """Print a message to standard error."""
     print(f"java: {message}", file=sys.stderr, flush=True)
 
 

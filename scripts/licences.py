@@ -1,4 +1,4 @@
-"""Which licences the packages have that our images install; refuses those that nobody has allowed (`make licences`).
+"""List the licences of the packages in the images; refuse those that are not allowed (`make licences`).
 
 Read from the metadata of what is installed here, for every package of requirements-service.lock and
 requirements-spark.lock. With `--write` docs/licences.md is written anew; without it, it is compared.
@@ -18,19 +18,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "licences.md"
 LOCKS: Final = {"service": "requirements-service.lock", "spark": "requirements-spark.lock"}
 
-#: What may be part of an image. None of them asks anything of those who use Lamella.
+#: Licences allowed in an image. None of them places obligations on users of Lamella.
 ALLOWED: Final = frozenset(
     {
         *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "HPND", "ISC", "MIT", "MIT-0"),
         *("MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib"),
     }
 )
-#: What may be part of it for a reason.
+#: Licences allowed for a stated reason.
 WITH_REASON: Final[Mapping[str, str]] = {
-    "LGPL-3.0-only": "used as it is, as a library that whoever runs the image can replace",
-    "LGPL-3.0-or-later": "used as it is, as a library that whoever runs the image can replace",
+    "LGPL-3.0-only": "used unmodified, as a library that users of the image can replace",
+    "LGPL-3.0-or-later": "used unmodified, as a library that users of the image can replace",
 }
-#: What the images run on, whatever this machine is.
+#: The platform of the images, whatever this machine is.
 IMAGE: Final = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -42,7 +42,7 @@ IMAGE: Final = {
     "sys_platform": "linux",
 }
 
-#: Words that metadata uses in place of SPDX expressions, and what they mean after a look at the licence files.
+#: Non-SPDX names used in metadata, and their meaning according to the licence files.
 _WORDS: Final[Mapping[str, str]] = {
     "3-clause bsd license": "BSD-3-Clause",
     "apache": "Apache-2.0",
@@ -71,7 +71,7 @@ _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)(?: *; *(
 
 
 class Package(NamedTuple):
-    """A package that an image installs; ``licence``: an SPDX expression, None when it is not known."""
+    """A package in an image; ``licence``: an SPDX expression, None when unknown."""
 
     name: str
     version: str
@@ -80,7 +80,7 @@ class Package(NamedTuple):
 
 
 class NotAllowed(Exception):
-    """A package's licence is unknown, or was not allowed."""
+    """A package's licence is unknown or not allowed."""
 
 
 def main(arguments: list[str]) -> int:
@@ -99,14 +99,14 @@ def main(arguments: list[str]) -> int:
 
 
 def pins(lock: str) -> Iterator[tuple[str, str]]:
-    """Names and versions that a lock has for an image."""
+    """Yield names and versions in a lock for an image."""
     for name, version, marker in _PIN.findall((ROOT / lock).read_text("utf-8")):
         if not marker or Marker(marker).evaluate(IMAGE):
             yield name, version
 
 
 def packages() -> list[Package]:
-    """What the images install, by name."""
+    """Return the packages of the images, by name."""
     found: dict[str, Package] = {}
     for image, lock in LOCKS.items():
         for name, version in pins(lock):
@@ -116,7 +116,7 @@ def packages() -> list[Package]:
 
 
 def licence_of(name: str) -> str | None:
-    """The licence of an installed package as an SPDX expression; None: it does not say, or in unknown words."""
+    """Return the licence of an installed package as an SPDX expression; None when it is missing or unknown."""
     try:
         installed = distribution(name)
     except PackageNotFoundError:
@@ -133,7 +133,7 @@ def licence_of(name: str) -> str | None:
 
 
 def _told(installed: Distribution) -> Iterator[str]:
-    """Where metadata speaks of the licence: PEP 639, the old field when it is short, classifiers."""
+    """Yield licence texts in metadata: PEP 639, the old field when it is short, classifiers."""
     metadata = installed.metadata
     yield from metadata.get_all("License-Expression") or ()
     yield from (text for text in metadata.get_all("License") or () if "\n" not in text)
@@ -143,7 +143,7 @@ def _told(installed: Distribution) -> Iterator[str]:
 
 
 def check(package: Package) -> None:
-    """Raises NotAllowed unless one of the licences that a package offers is allowed, with all that it asks for."""
+    """Raise NotAllowed unless one of a package's licence alternatives is allowed in full."""
     if package.licence is None:
         raise NotAllowed(f"{package.name} {package.version}: unknown licence; look at its files, and add to _WORDS")
     allowed = {_LICENSING.parse(key) for key in (*ALLOWED, *WITH_REASON)}
@@ -154,7 +154,7 @@ def check(package: Package) -> None:
 
 
 def page(found: list[Package]) -> str:
-    """docs/licences.md; raises NotAllowed."""
+    """Return docs/licences.md; raises NotAllowed."""
     lines = [
         "# Licences of what the images install",
         "",

@@ -51,7 +51,7 @@ def make(folder: Path) -> list[str]:
 
 
 def _password() -> str:
-    """160 random bits, without a character that a URL or a shell takes for something else."""
+    """Return 160 random bits as text without characters that are special in URLs or shells."""
     return base64.b32encode(secrets.token_bytes(20)).decode().lower()
 
 

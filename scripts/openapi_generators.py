@@ -71,7 +71,7 @@ class Generator(NamedTuple):
 
 
 def generators(folder: Path) -> list[Generator]:
-    """All of them, as they are installed in a folder."""
+    """Return all generators, as installed in a folder."""
     python, node = folder / "venv" / "bin", folder / "node_modules" / ".bin"
     of_openapi_generator = (str(python / "openapi-generator-cli"), "generate", "--generator-name", "python")
     return [
@@ -141,7 +141,7 @@ def main() -> int:
 
 
 def install(folder: Path) -> None:
-    """Have the generators in environments of their own."""
+    """Install the generators, each in an environment of its own."""
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         venv.create(folder / "venv", with_pip=True)
@@ -152,7 +152,7 @@ def install(folder: Path) -> None:
 
 
 def omitted(generator: Generator, document: Path, out: Path) -> list[str]:
-    """The operations that a generated client lacks; all of them when there is none."""
+    """Return the operations that a generated client lacks; all operations when there is no client."""
     out.mkdir()
     path = f"{_FOLDER / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = _run(generator.command(document, out), env={**os.environ, "PATH": path}, is_checked=False)
@@ -165,7 +165,7 @@ def omitted(generator: Generator, document: Path, out: Path) -> list[str]:
 
 
 def prune(client: Path, folder: Path) -> None:
-    """Create, fill and prune a table with a generated client; raises SystemExit when it gives another answer."""
+    """Create, fill and prune a table with a generated client; raises SystemExit for a different answer."""
     files = [folder / f"{number}.parquet" for number in range(3)]
     for number, file in enumerate(files):
         pq.write_table(pa.table({"a": list(range(100 * number, 100 * number + 100))}), file)

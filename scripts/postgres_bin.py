@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find() -> Path | None:
-    """The first folder that holds all the programs."""
+    """Return the first folder that contains all the programs."""
     folders: list[Path] = []
     on_path = shutil.which("postgres")
     if on_path:
@@ -70,7 +70,7 @@ def apt_get(*arguments: str) -> None:
 
 
 def say(message: str) -> None:
-    """Tell the person what happens now, away from standard output."""
+    """Print a message to standard error."""
     print(f"postgresql: {message}", file=sys.stderr, flush=True)
 
 

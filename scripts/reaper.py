@@ -28,12 +28,12 @@ from typing import IO
 
 GRACE_S = 5.0
 _POLL_S = 0.02
-#: They ignore SIGTERM, and end when their owner does.
+#: Programs that ignore SIGTERM, and end when their owner does.
 _HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 
 
 def processes_of(name: str, folder: Path) -> list[int]:
-    """The processes that belong to a folder, by the variable ``name``; zombies do not count."""
+    """Return the processes that belong to a folder, identified by the variable ``name``; zombies are ignored."""
     path = os.fsencode(folder)
     entry = os.fsencode(name) + b"=" + path
     found = []
@@ -46,7 +46,7 @@ def processes_of(name: str, folder: Path) -> list[int]:
 
 
 def _titled(process: Path, folder: Path) -> bool:
-    """Whether it is one of those that overwrite their environment, and belongs to the folder."""
+    """Whether a process overwrites its environment and belongs to the folder."""
     match (process / "comm").read_text("utf-8").strip():
         case "postgres":
             return (process / "cwd").readlink().is_relative_to(folder)
@@ -56,7 +56,7 @@ def _titled(process: Path, folder: Path) -> bool:
 
 
 def kill(name: str, folder: Path, *, helped: int | None = None) -> None:
-    """End all processes of a folder but this one, and the helpers of multiprocessing in the process ``helped``."""
+    """Kill all processes of a folder except this one and the multiprocessing helpers of the process ``helped``."""
     known: set[int] = set()
     give_up_s = time.monotonic() + GRACE_S
     while left := [pid for pid in processes_of(name, folder) if pid != os.getpid() and not _helps(pid, helped)]:
@@ -71,7 +71,7 @@ def kill(name: str, folder: Path, *, helped: int | None = None) -> None:
 
 
 def _helps(pid: int, owner: int | None) -> bool:
-    """Whether it is a child of the owner that tracks resources for multiprocessing, or forks processes for it."""
+    """Whether a process is a child of the owner that tracks resources or forks processes for multiprocessing."""
     try:
         parent = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -81,7 +81,7 @@ def _helps(pid: int, owner: int | None) -> bool:
 
 
 def start(name: str, folder: Path) -> subprocess.Popen[str]:
-    """A reaper for this process; :func:`tell` it what to do."""
+    """Start a reaper for this process; configure it with :func:`tell`."""
     environment = {key: value for key, value in os.environ.items() if key != name}
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, f"{name}={folder}"],
@@ -97,7 +97,7 @@ def start(name: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def tell(reaper: subprocess.Popen[str], line: str) -> None:
-    """Write a line to a reaper; nothing happens when it is gone."""
+    """Write a line to a reaper; does nothing when it has ended."""
     assert reaper.stdin is not None  # noqa: S101  # it is a pipe
     with contextlib.suppress(BrokenPipeError):
         reaper.stdin.write(line + "\n")
@@ -105,7 +105,7 @@ def tell(reaper: subprocess.Popen[str], line: str) -> None:
 
 
 def dismiss(reaper: subprocess.Popen[str]) -> None:
-    """End a reaper while its owner lives: it does now what it would do when the owner is gone."""
+    """Stop a reaper while its owner is alive: it cleans up now."""
     assert reaper.stdin is not None  # noqa: S101  # they are pipes
     assert reaper.stdout is not None  # noqa: S101
     with contextlib.suppress(BrokenPipeError):
@@ -115,7 +115,7 @@ def dismiss(reaper: subprocess.Popen[str]) -> None:
 
 
 def main(name: str, folder: Path, lines: IO[str]) -> None:
-    """Work until the owner is gone, then clean up after it."""
+    """Run until the owner ends, then clean up after it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folders: list[Path] = []

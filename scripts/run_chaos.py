@@ -29,12 +29,12 @@ from stack.tools import ROOT, say
 
 TABLE = "chaos.t"
 _FILES_AT_ONCE = 4_000
-#: A job that failed is tried again soon: faults come every quarter of a minute, and jobs are waited for at the end.
+#: Failed jobs are retried soon: faults come every quarter of a minute, and the end of the run waits for jobs.
 _SETTINGS = {"LAMELLA_JOB_RETRY_MAX_S": "10"}
 
 
 def main() -> int:
-    """All faults, or those that are asked for; returns the exit status."""
+    """Run all faults, or the selected ones; returns the exit status."""
     given = _arguments()
     wanted = [fault for fault in faults() if not given.only or f"{fault.services[0]}:{fault.way}" in given.only]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -43,7 +43,7 @@ def main() -> int:
             lake.create_namespace("chaos")
             lake.create_table(TABLE, schema=[Column(name="n", type="int64")])
         locations = files(stack)
-        # The first of them brings thousands; no client shall wait for that.
+        # The first commit adds thousands of files; no client should wait for that.
         load = Load(stack.url, stack.key, TABLE, itertools.chain([next(locations)], locations))
         trials = []
         with load:
@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def files(stack: Stack) -> Iterator[str]:
-    """Locations of small files, each with one number; they are written past the cable, many at a time."""
+    """Return locations of small files, each with one number; written many at a time, past the fault proxy."""
     store = s3fs.S3FileSystem(
         key="lamella",
         secret=(stack.folder / "secrets" / "store_password").read_text("utf-8"),
@@ -89,7 +89,7 @@ def files(stack: Stack) -> Iterator[str]:
 
 
 def told(trial: Trial) -> str:
-    """One line for people, while it goes on."""
+    """Print a line of progress."""
     recovered = "did not recover" if trial.recovered_s is None else f"well {trial.recovered_s:.1f} s later"
     return f"{trial.what} {trial.way}: {_failures(trial)}; {recovered}"
 
@@ -102,7 +102,7 @@ def _failures(trial: Trial) -> str:
 
 
 def table_of(trials: list[Trial], reckoning: Reckoning) -> str:
-    """The table of docs/operations.md."""
+    """Return the table of docs/operations.md."""
     lines = [
         "| what | how | what fails | longest time without a commit / a prune | after its end |",
         "|---|---|---|---|---|",

@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def down(folder: Path) -> int:
-    """End the stack of a folder and wait for that; returns the exit status."""
+    """Stop the stack of a folder and wait for it; returns the exit status."""
     pid = _pid_of(folder)
     if pid is None:
         say(f"no stack runs in {folder}")
@@ -77,7 +77,7 @@ def down(folder: Path) -> int:
 
 
 def inside(folder: Path, words: list[str]) -> int:
-    """Run a command with what a service of a running stack has; does not return when that works."""
+    """Run a command in the environment of a service of a running stack; does not return on success."""
     if _pid_of(folder) is None:
         say(f"no stack runs in {folder}")
         return 1
@@ -86,7 +86,7 @@ def inside(folder: Path, words: list[str]) -> int:
 
 
 def _pid_of(folder: Path) -> int | None:
-    """The process that looks after the stack of a folder, if it still does."""
+    """Return the supervising process of a folder's stack, if it is running."""
     try:
         pid = int(json.loads((folder / STATE).read_text("utf-8"))["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

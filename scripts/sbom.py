@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def document(lock: str) -> dict[str, Any]:
-    """The document of a lock: only what is installed on an image's platform."""
+    """Return the document of a lock, with only what is installed on the image's platform."""
     program = Path(sysconfig.get_path("scripts")) / "cyclonedx-py"
     words: list[str | Path] = [
         program,

@@ -27,13 +27,13 @@ def main() -> int:
         return 1
     if not install():
         return fail("the packages of requirements.lock could not be installed; the messages above say why")
-    # Finds a Java for Spark, or brings one, so that no later step has anything to install.
+    # Finds or installs a Java for Spark, so that no later step installs anything.
     java = [PYTHON, ROOT / "scripts" / "java_home.py"]
     return subprocess.run(java, check=False, stdout=subprocess.DEVNULL).returncode
 
 
 def has_pip() -> bool:
-    """Whether `.venv` is there, its Python starts and it has pip."""
+    """Whether `.venv` exists, its Python starts and it has pip."""
     return PYTHON.exists() and succeeds([PYTHON, "-m", "pip", "--version"], quiet=True)
 
 
@@ -112,12 +112,12 @@ def succeeds(command: list[str | Path], *, quiet: bool = False) -> bool:
 
 
 def say(message: str) -> None:
-    """Tell the person what happens now."""
+    """Print a message about the current step."""
     print(f"setup: {message}", file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> int:
-    """Tell the person what is wrong; returns the exit status for it."""
+    """Print an error; returns the exit status for it."""
     say(f"error: {message}")
     return 1
 

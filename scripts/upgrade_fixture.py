@@ -33,12 +33,12 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 
-#: Where everything is. Manifests hold whole locations, so it is the same place for whoever reads them.
+#: The location of everything. Manifests contain absolute locations, so every reader must use the same path.
 ROOT: Final = "memory://lamella-upgrade"
 WAREHOUSE: Final = f"{ROOT}/warehouse"
 TABLE: Final = "/v1/namespaces/db/tables/numbers"
 GONE: Final = "/v1/namespaces/db/tables/gone"
-#: Asked of the current snapshot and of earlier ones; the answers are part of the file.
+#: Queries on the current snapshot and on earlier ones; the answers are part of the file.
 FILTERS: Final = (
     None,
     "a < 60",
@@ -55,7 +55,7 @@ _ROWS: Final = 50
 
 
 class Maker:
-    """Leaves something of everything behind. ``missing``: steps that this state does not know."""
+    """Creates some of every kind of state. ``missing``: steps that this release does not support."""
 
     def __init__(self, client: TestClient, *, is_old: bool) -> None:
         self._client = client
@@ -63,7 +63,7 @@ class Maker:
         self.missing: list[str] = []
 
     def make(self) -> dict[str, Any]:
-        """All steps; returns what the tests are to find."""
+        """Run all steps; returns what the tests must find."""
         files = [_put(number) for number in range(6)]
         self.call("POST", "/v1/namespaces", {"name": "db", "properties": {"owner": "upgrade"}}, key="ns")
         body: dict[str, Any]
@@ -115,17 +115,17 @@ class Maker:
         self.optional("grants", "PUT", "/v1/grants", {"principal": "user:ann", "role": "admin"})
 
     def blocks(self, filter: str | None, snapshot_id: str) -> list[list[Any]]:
-        """The blocks that a prune leaves, each with its verdict."""
+        """Return the blocks selected by a prune, each with its verdict."""
         body = {"filter": filter, "snapshot_id": snapshot_id}
         found = self.call("POST", f"{TABLE}/prune", body)["blocks"]
         return sorted([block["location"], block["row_count"], block["verdict"]] for block in found)
 
     def current(self) -> str:
-        """The id of the table's current snapshot."""
+        """Return the id of the table's current snapshot."""
         return str(self.call("GET", TABLE)["snapshot_id"])
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
-        """The answer to a request that must be answered well."""
+        """Return the answer to a request that must succeed."""
         headers = {} if key is None else {"Idempotency-Key": key}
         response = self._client.request(method, path, json=body, headers=headers)
         if response.status_code >= 300:
@@ -133,7 +133,7 @@ class Maker:
         return response.json() if response.content else None
 
     def optional(self, step: str, method: str, path: str, body: Any) -> Any:
-        """As :meth:`call`; in an old state None for what it does not know."""
+        """Same as :meth:`call`; None for requests that an old release does not support."""
         response = self._client.request(method, path, json=body)
         if response.status_code < 300:
             return response.json() if response.content else None
@@ -144,7 +144,7 @@ class Maker:
 
 
 def _put(number: int) -> str:
-    """A Parquet file in the store."""
+    """Write a Parquet file to the store."""
     values = range(number * _ROWS, (number + 1) * _ROWS)
     day = dt.date(2024, 1, 1)
     table = pa.table(
@@ -163,7 +163,7 @@ def _put(number: int) -> str:
 
 
 def _objects() -> list[tuple[str, bytes, float]]:
-    """Everything in the store: its place below ROOT, its bytes, and when it was written."""
+    """Return everything in the store: path below ROOT, bytes, modification time."""
     store = fsspec.filesystem("memory")
     top = ROOT.removeprefix("memory:/") + "/"
     found = []
@@ -174,7 +174,7 @@ def _objects() -> list[tuple[str, bytes, float]]:
 
 
 def _dump(path: Path) -> str:
-    """A SQLite database as the statements that make it."""
+    """Return a SQLite database as the statements that create it."""
     with sqlite3.connect(path) as connection:
         statements = "\n".join(connection.iterdump())
     connection.close()

@@ -1,4 +1,4 @@
-"""Write what the code says anew: `make reference`.
+"""Regenerate the documentation that is derived from the code: `make reference`.
 
 That is docs/openapi.json, docs/reference-*.md, the pictures of docs/concepts.md and the list of decisions.
 
@@ -27,7 +27,7 @@ that no longer holds says so, and which one took its place.
 
 
 def files() -> dict[str, str]:
-    """The texts of all files by their names."""
+    """Return the texts of all generated files by name."""
     described = http_page.document()
     return {
         "openapi.json": json.dumps(described, indent=1, ensure_ascii=False) + "\n",
@@ -40,7 +40,7 @@ def files() -> dict[str, str]:
 
 
 def decisions() -> str:
-    """The list of decisions, by the titles of their pages."""
+    """Return the list of decisions, from the titles of their pages."""
     lines = [_DECISIONS]
     for path in sorted((DOCS / "decisions").glob("0*.md")):
         title = path.read_text("utf-8").splitlines()[0].removeprefix("# ")
@@ -49,7 +49,7 @@ def decisions() -> str:
 
 
 def main() -> int:
-    """The command; answers its exit status."""
+    """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail when a file is out of date")
     checks = parser.parse_args().check

@@ -1,1 +1,2 @@
-"""Trials of a running stack: its parts are killed, frozen and cut off while clients commit, prune and run jobs."""
+"""Chaos trials of a running stack: its services are killed, frozen and disconnected while clients commit, prune and run
+jobs."""

@@ -1,4 +1,4 @@
-"""What is done to the parts of a stack, and undone."""
+"""The faults that trials inject into the services of a stack."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from stack.process import send
 from stack.supervisor import CABLED, Stack
 
 Way = Literal["killed", "stopped", "frozen", "silent", "cut"]
-#: What each way means, for people.
+#: Descriptions of the faults, for reports.
 WAYS: Final[dict[Way, str]] = {
     "killed": "SIGKILL to all of its processes; started again as the compose file says",
     "stopped": "its own stop signal; started again",
-    "frozen": "SIGSTOP for {hold_s:.0f} s: connections are taken, nothing is answered",
-    "silent": "for {hold_s:.0f} s the network delivers nothing and tells nobody",
+    "frozen": "SIGSTOP for {hold_s:.0f} s: connections are accepted, nothing is answered",
+    "silent": "for {hold_s:.0f} s the network drops everything silently",
     "cut": "for {hold_s:.0f} s connections are reset, and new ones refused",
 }
-#: Longer than clients wait for an answer.
+#: Longer than the clients' timeout.
 HOLD_S: Final = 12.0
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which some services fail at once."""
+    """One kind of failure of some services at the same time."""
 
     services: tuple[str, ...]
     way: Way
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """The name for tables."""
         return " and ".join(self.services)
 
     def befall(self, stack: Stack) -> None:
-        """Do it, for :data:`HOLD_S` where it lasts; returns when it is over."""
+        """Inject the fault, which lasts :data:`HOLD_S` unless it is instantaneous; returns when it is over."""
         match self.way:
             case "killed" | "stopped":
                 for name in self.services:
@@ -59,7 +59,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults() -> list[Fault]:
-    """All that are tried, in this order."""
+    """Return all faults in the order of the trials."""
     both = ("lamella-1", "lamella-2")
     parts: list[tuple[str, ...]] = [("catalog",), ("store",), ("lamella-1",), both, ("proxy",), ("worker",)]
     found = []

@@ -1,4 +1,4 @@
-"""Clients that commit numbered blocks, prune and have jobs done, and note what came of every single request."""
+"""Clients that commit numbered blocks, prune and run jobs, and record the outcome of every request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 import httpx2
 import msgspec
 
-#: A request that takes longer has failed, as far as these clients are concerned.
+#: Timeout of a request in seconds; a slower request counts as failed.
 TIMEOUT_S: Final = 10.0
 _PAUSE_S: Final = 0.05
-#: Statuses below 500 that say that nothing was done, and to try again: it came too slowly, or there was too much to do.
+#: Statuses below 500 that mean nothing was done and the request may be retried: too slow, or overloaded.
 _NOT_NOW: Final = frozenset({408, 429})
-#: The most that the service takes: a job meets more faults than it has attempts otherwise, and none of them is its own.
+#: The maximum that the service accepts: otherwise jobs would meet more faults than they have attempts.
 _JOB_ATTEMPTS: Final = 100
 _OVER: Final = ("succeeded", "failed", "cancelled")
 
@@ -25,7 +25,7 @@ Kind = Literal["commit", "prune", "job"]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. ``outcome``: ``ok``, or what went wrong: an HTTP status with the service's code, or how it broke."""
+    """One request. ``outcome``: ``ok``, or the error: an HTTP status with the service's code, or a connection error."""
 
     kind: Kind
     began_s: float
@@ -34,32 +34,32 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """What was asked and what came of it. Clocks are monotonic seconds. Safe for threads."""
+    """Records requests and their outcomes. Times are monotonic seconds. Safe for threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._attempts: list[Attempt] = []
-        #: Locations of commits that were acknowledged, and of those that have begun.
+        #: Locations of acknowledged commits, and of commits that have begun.
         self.acknowledged: set[str] = set()
         self.begun: set[str] = set()
         self.refused: list[str] = []
         self.jobs: dict[str, str] = {}
-        #: Jobs that were refused, or ended otherwise than well for any other reason than that the store was away.
+        #: Jobs that were refused, or failed for another reason than the store's absence.
         self.jobs_failed: list[str] = []
 
     def note(self, attempt: Attempt) -> None:
-        """One more."""
+        """Add a request."""
         with self._lock:
             self._attempts.append(attempt)
 
     def since(self, began_s: float) -> list[Attempt]:
-        """Those that ended at that time or later."""
+        """Return the requests that ended at that time or later."""
         with self._lock:
             return [attempt for attempt in self._attempts if attempt.ended_s >= began_s]
 
 
 class Asker:
-    """Sends requests to one address with one key, and notes them; each on a connection that was there, or a new one."""
+    """Sends requests to one address with one key and records them, on kept-alive or new connections."""
 
     def __init__(self, url: str, key: str, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -70,7 +70,7 @@ class Asker:
     def ask(
         self, kind: Kind, method: str, path: str, body: Any = None, key: str | None = None
     ) -> httpx2.Response | None:
-        """The answer; None when there was none, or one that says to try again."""
+        """Return the answer; None when there was none, or it says to retry."""
         began_s = time.monotonic()
         headers = {} if key is None else {"Idempotency-Key": key}
         answer: httpx2.Response | None = None
@@ -87,7 +87,7 @@ class Asker:
         return answer if answer is not None and (answer.is_success or _is_final(answer.status_code)) else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._http.close()
 
 
@@ -102,13 +102,13 @@ def _code(answer: httpx2.Response) -> str:
 
 
 def _could_not_look(job: dict[str, Any]) -> bool:
-    """Whether a verification failed only because the store was away, which it has to tell."""
+    """Whether a verification failed only because the store was unavailable, which it must report."""
     findings = (job.get("result") or {}).get("findings", ())
     return bool(findings) and {finding["code"] for finding in findings} == {"unreachable"}
 
 
 class Load:
-    """``locations``: files that no table has yet, numbered. A context manager: it runs as long as the block does."""
+    """``locations``: numbered files that no table contains yet. A context manager: the load runs during the block."""
 
     def __init__(self, url: str, key: str, table: str, locations: Iterator[str]) -> None:
         self.ledger = Ledger()
@@ -132,7 +132,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Begin nothing new; what has begun is asked for until its outcome is known."""
+        """Start nothing new; finished when the outcome of everything started is known."""
         self._finishing.set()
         for thread in self._threads:
             thread.join(180)
@@ -150,7 +150,7 @@ class Load:
             asker.close()
 
     def _commit(self, asker: Asker) -> None:
-        """One file, asked for with one key until it is known what became of it."""
+        """Commit one file, retrying with the same key until the outcome is known."""
         with self._lock:
             location = next(self._locations)
             self.ledger.begun.add(location)
@@ -171,7 +171,7 @@ class Load:
         asker.ask("prune", "POST", f"{self._path}/prune", {"filter": "n >= 0 AND n < 10"})
 
     def _job(self, asker: Asker) -> None:
-        """One job, looked at until it is over."""
+        """Run one job and poll until it ends."""
         key = str(uuid.uuid4())
         body = {"kind": "verify", "table": self._table, "arguments": {}, "max_attempts": _JOB_ATTEMPTS}
         submitted = None

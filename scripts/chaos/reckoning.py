@@ -1,4 +1,4 @@
-"""What is true of the tables when all is over: nothing that was acknowledged is lost, nothing is there twice."""
+"""Compares the tables with the clients' ledger after the trials: no acknowledged commit is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import msgspec
 from chaos.load import Ledger
 from stack.supervisor import Stack
 
-#: Failed jobs are judged one by one.
+#: Failed jobs are checked one by one.
 _JOBS_MAY_BE: Final = frozenset({"succeeded", "failed"})
 
 
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
-    """``lost``: acknowledged and not there; ``twice``: there more than once; ``unknown``: there, and nobody committed
-    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification; ``jobs``: how many are in
-    which state; ``jobs_failed``: those that were not taken, or failed, and not only because the store was away."""
+    """The result of the comparison. ``lost``: acknowledged and missing; ``twice``: duplicated; ``unknown``: present but
+    never committed; ``refused``: commits that were refused permanently; ``findings``: of a deep verification; ``jobs``:
+    number of jobs by state; ``jobs_failed``: jobs that were not accepted, or failed for another reason than the store's
+    absence."""
 
     acknowledged: int
     blocks: int
@@ -33,11 +34,11 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is wrong."""
+        """Whether the comparison found no fault."""
         return not self.wrong()
 
     def wrong(self) -> list[str]:
-        """What is wrong, a line each."""
+        """Return a line for each fault found."""
         lines = [
             f"{what}: {each}"
             for what, found in (
@@ -57,7 +58,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
-    """Hold the ledger against the table, as each replica has it."""
+    """Compare the ledger with the table, as each replica lists it."""
     namespace, _, name = table.partition(".")
     path = f"/v1/namespaces/{namespace}/tables/{name}"
     found: list[list[str]] = []
@@ -83,7 +84,7 @@ def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
 
 
 def _locations(http: httpx2.Client, path: str) -> list[str]:
-    """Of all blocks, segment by segment, without any pruning."""
+    """Return the locations of all blocks, segment by segment, without pruning."""
     info = _answer(http.get(path))
     snapshot = _answer(http.get(f"{path}/snapshots/{info['snapshot_id']}"))
     return [
@@ -94,7 +95,7 @@ def _locations(http: httpx2.Client, path: str) -> list[str]:
 
 
 def _verify(http: httpx2.Client, path: str) -> list[str]:
-    """What a deep verification finds, all pages of it."""
+    """Return the findings of a deep verification, from all pages of the answer."""
     found: list[str] = []
     token: str | None = None
     while True:

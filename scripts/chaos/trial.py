@@ -1,4 +1,4 @@
-"""One fault under load: what failed meanwhile, how, and how long until nothing failed any more."""
+"""One fault under load: which requests fail, how, and how long until requests succeed again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from chaos.faults import Fault
 from chaos.load import Attempt, Load
 from stack.supervisor import Stack
 
-#: Nothing may fail for so long before the next fault comes.
+#: Seconds without a failure before the next fault.
 _QUIET_S: Final = 3.0
-#: A stack that did not recover by then never will.
+#: Seconds after which a stack counts as not recovered.
 GIVE_UP_S: Final = 120.0
 
 
@@ -40,7 +40,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempt(stack: Stack, load: Load, fault: Fault) -> Trial:
-    """Let a fault befall a stack that is well, and wait until it is well again."""
+    """Inject a fault into a healthy stack and wait until it is healthy again."""
     began_s = time.monotonic()
     fault.befall(stack)
     over_s = time.monotonic()
@@ -66,7 +66,7 @@ def attempt(stack: Stack, load: Load, fault: Fault) -> Trial:
 
 
 def _is_quiet(load: Load, over_s: float) -> bool:
-    """Whether commits and prunes succeed, and nothing failed for a while after the fault."""
+    """Whether commits and prunes succeed, and nothing has failed for some time after the fault."""
     now_s = time.monotonic()
     if now_s < over_s + _QUIET_S:
         return False
@@ -80,6 +80,6 @@ def _failed(attempts: list[Attempt], kind: str) -> dict[str, int]:
 
 
 def _longest_gap(attempts: list[Attempt], kind: str, began_s: float) -> float:
-    """Between two successes, the first of them the beginning."""
+    """Return the longest time between two successes, counted from the beginning."""
     moments = sorted([began_s, *(each.ended_s for each in attempts if each.kind == kind and each.outcome == "ok")])
     return max((later - before for before, later in itertools.pairwise(moments)), default=0.0)

@@ -1,1 +1,1 @@
-"""The reference pages that are written from the code: the HTTP interface and the Python client."""
+"""Reference pages generated from the code: the HTTP interface and the Python client."""

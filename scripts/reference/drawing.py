@@ -1,4 +1,4 @@
-"""A drawing: shapes and text as SVG, on a ground of its own, so that it is readable on light and dark pages."""
+"""Draws shapes and text as SVG, with its own background, so that it is readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLE = """
 
 
 class Drawing:
-    """Collects shapes; :meth:`text_of` is the file."""
+    """Collects shapes; :meth:`text_of` returns the file."""
 
     def __init__(self, width: int, height: int, title: str, description: str) -> None:
         self._size = (width, height)
@@ -23,19 +23,19 @@ class Drawing:
         self._parts: list[str] = []
 
     def box(self, x: float, y: float, width: float, height: float, kind: str = "frame", label: str = "") -> None:
-        """A rectangle, with a label in its middle."""
+        """Add a rectangle with a centred label."""
         self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5" class="{kind}"/>')
         if label:
             self.text(x + width / 2, y + height / 2 + 5, label, "on" if kind == "kept" else "", middle=True)
 
     def text(self, x: float, y: float, text: str, kind: str = "", *, middle: bool = False) -> None:
-        """A line of text; ``y`` is its foot."""
+        """Add a line of text; ``y`` is its baseline."""
         anchor = ' text-anchor="middle"' if middle else ""
         named = f' class="{kind}"' if kind else ""
         self._parts.append(f'<text x="{x:g}" y="{y:g}"{anchor}{named}>{escape(text)}</text>')
 
     def line(self, *points: tuple[float, float], kind: str = "line", arrow: bool = False) -> None:
-        """A line through points, with a tip at its end."""
+        """Add a line through points, with an arrowhead."""
         path = "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
         self._parts.append(f'<path class="{kind}" d="{path}"/>')
         if arrow:
@@ -49,7 +49,7 @@ class Drawing:
             self._parts.append(f'<polygon class="tip" points="{tip}"/>')
 
     def text_of(self) -> str:
-        """The whole file."""
+        """Return the whole file."""
         width, height = self._size
         title, description = self._told
         shapes = "\n  ".join(self._parts)

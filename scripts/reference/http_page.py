@@ -1,4 +1,4 @@
-"""The pages about the HTTP interface, from its OpenAPI document."""
+"""Generates the pages about the HTTP interface from its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ in every value; one with a default may be left out of a request.
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of a service with default settings."""
+    """Return the OpenAPI document of a service with default settings."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(warehouse=f"file://{folder}/warehouse", catalog=f"sqlite:///{folder}/catalog.db"))
         described: dict[str, Any] = app.openapi()
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
 
 
 def operations_page(described: dict[str, Any]) -> str:
-    """The page of operations, by tag."""
+    """Return the page of operations, by tag."""
     by_tag: dict[str, list[str]] = {}
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
@@ -50,7 +50,7 @@ def operations_page(described: dict[str, Any]) -> str:
 
 
 def values_page(described: dict[str, Any]) -> str:
-    """The page of types, by name."""
+    """Return the page of types, by name."""
     schemas = described["components"]["schemas"]
     return _VALUES_HEAD + "".join("\n".join(_value(name, schemas[name])) for name in sorted(schemas, key=str.lower))
 
@@ -118,7 +118,7 @@ def _json(value: object) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """A type in a few words."""
+    """Return a short description of a type."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REF)
         return f"[{name}]({VALUES}#{name.lower()})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from reference.drawing import Drawing
 
-#: Blocks of the picture about layout: low and high of the key, before and after.
+#: Blocks of the layout picture: low and high of the key, before and after.
 _BEFORE = ((0, 62), (8, 96), (15, 70), (30, 100), (2, 48), (41, 93))
 _AFTER = ((0, 17), (17, 33), (33, 50), (50, 66), (66, 83), (83, 100))
 
 
 def pictures() -> dict[str, str]:
-    """The files by their names below docs/images."""
+    """Return the files by name below docs/images."""
     return {
         "tree.svg": tree(),
         "outcomes.svg": outcomes(),
@@ -21,7 +21,7 @@ def pictures() -> dict[str, str]:
 
 
 def tree() -> str:
-    """What a table consists of."""
+    """The structure of a table."""
     d = Drawing(
         860,
         400,
@@ -62,7 +62,7 @@ def tree() -> str:
 
 
 def outcomes() -> str:
-    """How a block's statistics become a verdict."""
+    """From a block's statistics to a verdict."""
     d = Drawing(
         860,
         300,
@@ -93,7 +93,7 @@ def outcomes() -> str:
 
 
 def clustering() -> str:
-    """Why the layout decides how well a column prunes."""
+    """Why the layout determines how well a column prunes."""
     d = Drawing(
         860,
         270,
@@ -142,7 +142,7 @@ def commit() -> str:
 
 
 def reading() -> str:
-    """How long old files stay."""
+    """How long old files are kept."""
     d = Drawing(
         860,
         230,

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown."""
+"""Converts docstrings to Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SECTION = re.compile(r"^(Raises|Returns|Args):$", re.MULTILINE)
 
 
 def markdown(docstring: str) -> str:
-    """A docstring's text as Markdown: code marks are single, roles are names, sections are lists."""
+    """Return a docstring's text as Markdown: single code marks, roles as names, sections as lists."""
     text = inspect.cleandoc(docstring)
     text = _ROLE.sub(r"`\1`", text).replace("``", "`")
     parts = _SECTION.split(text)
@@ -23,12 +23,12 @@ def markdown(docstring: str) -> str:
 
 
 def _named(entry: str) -> str:
-    """``Name: text`` with its name as code."""
+    """Return ``Name: text`` with the name as code."""
     return re.sub(r"^(\w+):", r"`\1`:", entry)
 
 
 def _flowing(text: str) -> str:
-    """Paragraphs on one line each. What stood behind `::` is indented, and stays as it is."""
+    """Return paragraphs on one line each. Text after `::` is indented and unchanged."""
     paragraphs = re.split(r"\n\s*\n", text)
     shown = [p if p.startswith("    ") else _flat(p).replace("::", "") for p in paragraphs]
     return "\n\n".join(p for p in shown if p)
@@ -39,5 +39,5 @@ def _flat(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table."""
+    """Return text for a table cell."""
     return _flat(text).replace("|", "\\|")

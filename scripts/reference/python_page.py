@@ -1,4 +1,4 @@
-"""The page about the Python client, from its signatures and docstrings."""
+"""Generates the page about the Python client from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ awaited. Answers are the types of the [HTTP interface](reference-http-values.md)
 `lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Arguments
 called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
 """
-#: Modules, and what of each stands on the page.
+#: Modules and the names of each on the page.
 _PARTS = (
     ("lamella.client", ("Lamella", "AsyncLamella")),
     (
@@ -48,12 +48,12 @@ _PARTS = (
         ),
     ),
 )
-#: Classes that are the others' twins: their methods are named, not told again.
+#: Classes that mirror others: their methods are listed without text.
 _TWINS = {"AsyncLamella": "Lamella", "AsyncTable": "Table"}
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _HEAD + "".join(
         f"\n## {module}\n" + "".join("\n".join(_part(name, getattr(import_module(module), name))) for name in names)
         for module, names in _PARTS
@@ -80,7 +80,7 @@ def _part(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(kind: type) -> list[tuple[str, Any]]:
-    """Public methods and properties that have a docstring, inherited ones too, by name."""
+    """Return public methods and properties with a docstring, including inherited ones, by name."""
     found = []
     for name in sorted(dir(kind)):
         member = inspect.getattr_static(kind, name)
@@ -92,7 +92,7 @@ def _members(kind: type) -> list[tuple[str, Any]]:
 
 
 def _signature(function: Any, *, bound: bool = False) -> str:
-    """A signature as text that does not depend on the version of Python."""
+    """Return a signature as text that does not depend on the version of Python."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1 if bound else 0 :]
     shown: list[str] = []

@@ -1,1 +1,1 @@
-"""The programs of docker-compose.yml as processes of this machine: same commands, same order, same health checks."""
+"""Runs the services of docker-compose.yml as local processes: the same commands, order and health checks."""

@@ -1,4 +1,4 @@
-"""The cable between a service and those who ask it: passes bytes on, swallows them, or is cut."""
+"""A proxy between a service and its clients that can pass, drop or cut connections."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class Cable:
         self._thread.start()
 
     def switch(self, way: Way) -> None:
-        """From now on: ``swallow`` keeps connections open and delivers nothing; ``cut`` resets them, refuses others."""
+        """Change the mode: ``swallow`` keeps connections open and delivers nothing; ``cut`` resets them and refuses new
+        ones."""
         asyncio.run_coroutine_threadsafe(self._switch(way), self._loop).result()
 
     def close(self) -> None:
-        """Break everything, and end."""
+        """Reset all connections and stop."""
         self.switch("cut")
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -61,7 +62,7 @@ class Cable:
         self._loop.close()
 
     async def _watch(self) -> None:
-        """Listen as long as somebody does inside, which a connection there that nobody uses tells."""
+        """Listen while the service does, which an idle connection to it shows."""
         while True:
             try:
                 reader, writer = await asyncio.open_connection(*self._inside)
@@ -74,7 +75,7 @@ class Cable:
                     await self._changed.wait()
                 await self._listen()
                 with suppress(OSError, TimeoutError):
-                    # it ends when the service does, or when that has waited long enough for a request
+                    # it ends when the service stops, or closes the idle connection
                     await asyncio.wait_for(reader.read(1), 1.0)
             finally:
                 writer.close()
@@ -120,7 +121,7 @@ class Cable:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection at once, so that the other side is told (RST)."""
+    """Close a connection with a reset (RST), which the other side notices."""
     found = writer.get_extra_info("socket")
     with suppress(OSError):
         if found is not None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-#: What containers have and processes do not: isolation, ports to the outside, how an image is made.
+#: Features of containers that processes do not have: isolation, published ports, image builds.
 _OF_CONTAINERS: Final = frozenset(
     {"build", "cap_drop", "init", "networks", "ports", "read_only", "security_opt", "shm_size", "tmpfs", "user"}
 )
@@ -30,7 +30,7 @@ Condition = Literal["service_started", "service_healthy", "service_completed_suc
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """``source``: a path of the repository, or the name of a volume; ``target``: where the container has it."""
+    """``source``: a path of the repository, or the name of a volume; ``target``: the path in the container."""
 
     source: str
     target: str
@@ -38,7 +38,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that says by its exit status whether a service is well."""
+    """A command whose exit status says whether a service is healthy."""
 
     command: tuple[str, ...]
     interval_s: float
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """One service. ``command`` and ``entrypoint``: as they are given, None where the image's own counts."""
+    """One service. ``command`` and ``entrypoint``: as given; None: the image's own."""
 
     name: str
     image: str
@@ -67,12 +67,12 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarts(self) -> bool:
-        """Whether the engine starts it again when it ends by itself."""
+        """Whether the engine restarts it when it ends by itself."""
         return not self.is_one_shot
 
 
 class Compose(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. ``secrets``: the files of the repository that hold them; ``subnet``: of the network."""
+    """The compose file. ``secrets``: the files of the repository with the secrets; ``subnet``: of the network."""
 
     services: dict[str, Service]
     secrets: dict[str, str]
@@ -80,7 +80,7 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_compose(path: Path, variables: Mapping[str, str] | None = None) -> Compose:
-    """Read the file; raises ValueError for what is not understood."""
+    """Read the file; raises ValueError for unsupported content."""
     given = dict(os.environ if variables is None else variables)
     text = yaml.safe_load(path.read_text("utf-8"))
     document = _interpolated(text, given)
@@ -147,7 +147,7 @@ def _words(given: Any) -> tuple[str, ...]:
 
 
 def seconds(text: str) -> float:
-    """A duration of the file, as ``1m30s``."""
+    """Return a duration of the file, such as ``1m30s``, in seconds."""
     found = _DURATION.fullmatch(text)
     if not found or not text:
         raise ValueError(f"{text!r} is no duration that is understood here")
@@ -156,7 +156,7 @@ def seconds(text: str) -> float:
 
 
 def _interpolated(node: Any, variables: Mapping[str, str]) -> Any:
-    """As compose does it: in values, after anchors."""
+    """Substitute variables in values, after anchors, as compose does."""
     if isinstance(node, dict):
         return {key: _interpolated(value, variables) for key, value in node.items()}
     if isinstance(node, list):

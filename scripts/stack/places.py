@@ -1,4 +1,4 @@
-"""From names, addresses and paths of containers to those of this machine.
+"""Maps names, addresses and paths of containers to those of this machine.
 
 Every service gets a loopback address of its own, so ports stay what they are in docker-compose.yml. Paths that are
 mounted become folders below one folder; mounted files are copied there, with the same replacements made in them.
@@ -22,7 +22,8 @@ _TEXTS: Final = frozenset({".conf", ".yml", ".yaml", ".json", ".properties"})
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """``by_name``: where others find a service; ``own``: where it listens, which differs behind a cable."""
+    """``by_name``: the address at which others reach a service; ``own``: where it listens, which differs behind a
+    proxy."""
 
     by_name: dict[str, str]
     own: dict[str, str]
@@ -30,7 +31,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def addresses(compose: Compose, folder: Path, *, cabled: Iterable[str] = ()) -> Addresses:
-    """Addresses that follow from the folder, so that a stack has the same ones when it is started again."""
+    """Return addresses derived from the folder, so that a restarted stack has the same ones."""
     digest = hashlib.sha256(str(folder.resolve()).encode()).digest()
     second, third = 16 + digest[0] % 96, digest[1] & 0xFE
     prefix, behind = f"127.{second}.{third}.", f"127.{second}.{third + 1}."
@@ -55,7 +56,7 @@ def _prefix(subnet: str) -> str:
 
 
 class Places:
-    """Where one service has what: ``text`` puts that into its command, its variables and its files."""
+    """The mapping of one service: :meth:`text` applies it to the service's command, variables and files."""
 
     def __init__(self, compose: Compose, service: Service, found: Addresses, folder: Path, root: Path) -> None:
         self._service = service
@@ -82,11 +83,11 @@ class Places:
 
     @property
     def temporary(self) -> Path:
-        """What the service has as /tmp."""
+        """The service's /tmp."""
         return self.mounts.get("/tmp", self._folder / "tmp" / self._service.name)  # noqa: S108  # the container's
 
     def make(self) -> None:
-        """Make folders, and copies of mounted files."""
+        """Create folders and copies of mounted files."""
         self.temporary.mkdir(parents=True, exist_ok=True)
         for mount in self._service.mounts:
             place = self.mounts[mount.target]
@@ -96,13 +97,13 @@ class Places:
                 self.copy(self._root / mount.source, place)
 
     def add(self, target: str, source: Path) -> None:
-        """What an image has at a path of its own."""
+        """Map a path inside the image to a local one."""
         self.mounts[target] = source
         targets = sorted(self.mounts, key=len, reverse=True)
         self._target = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, targets))})(?![\w-])")
 
     def copy(self, source: Path, place: Path) -> None:
-        """A file or folder, with the replacements made in texts."""
+        """Copy a file or folder, with the mapping applied to text files."""
         if source.is_dir():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
@@ -115,7 +116,7 @@ class Places:
             shutil.copy(source, place)
 
     def text(self, text: str) -> str:
-        """With addresses and paths of this machine."""
+        """Return a text with addresses and paths of this machine."""
         if self._target is not None:
             text = self._target.sub(lambda found: str(self.mounts[found[1]]), text)
         text = self._name.sub(lambda found: self._address(found[1]), text)
@@ -124,7 +125,7 @@ class Places:
         return text.replace(self._fixed, self._found.prefix)
 
     def words(self, words: Iterable[str]) -> list[str]:
-        """Of a command. What follows ``--host`` may be a name without a port."""
+        """Return the words of a command, mapped. The word after ``--host`` may be a name without a port."""
         found: list[str] = []
         for word in words:
             is_host = bool(found) and found[-1] == "--host" and word in self._found.by_name
@@ -132,7 +133,7 @@ class Places:
         return found
 
     def variables(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Of an environment."""
+        """Return the variables of an environment, mapped."""
         return {name: self.text(value) for name, value in variables.items()}
 
     def _address(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A service as a process: started, asked whether it is well, started again when it ends, ended with its children."""
+"""A service as a local process: started, checked, restarted when it ends, stopped with its children."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import reaper
 from stack.compose import Service
 from stack.recipes import Recipe
 
-#: Between two starts, as a container engine does it: this long at first, doubled up to that.
+#: Seconds between two starts, as in a container engine: the first wait, doubled up to the second.
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 10.0
-#: Once it has run for so long, the wait begins anew.
+#: After running for this long the wait is reset.
 _SETTLED_S: Final = 10.0
 _POLL_S: Final = 0.05
 
 
 class DidNotStart(Exception):
-    """A service ended, or never became well; the text has the end of its log."""
+    """A service ended or never became healthy; the message includes the end of its log."""
 
 
 class Member:
-    """One service of a running stack. ``log`` is the file that it writes to."""
+    """One service of a running stack. ``log``: the file that it writes to."""
 
     def __init__(self, service: Service, recipe: Recipe, log: Path) -> None:
         self.service = service
@@ -43,11 +43,11 @@ class Member:
 
     @property
     def pid(self) -> int | None:
-        """Of its first process."""
+        """The process id of its first process."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def start(self) -> None:
-        """Start it; from now on it is started again whenever it ends, where the file says so."""
+        """Start it; from now on it is restarted when it ends, if the compose file says so."""
         self._spawn()
         if self.service.restarts:
             self._watch = threading.Thread(target=self._keep, name=f"keeper of {self.service.name}", daemon=True)
@@ -82,7 +82,7 @@ class Member:
             self._spawn()
 
     def wait_done(self, timeout_s: float) -> None:
-        """Return once it has ended well: a service that runs once."""
+        """Wait until it has ended successfully: for services that run once."""
         assert self._process is not None  # noqa: S101  # it was started
         try:
             status = self._process.wait(timeout_s)
@@ -92,7 +92,7 @@ class Member:
             raise DidNotStart(f"{self.service.name} ended with {status}:\n{self.tail()}")
 
     def wait_well(self, timeout_s: float) -> None:
-        """Return once its health check says that it is well; without one, when it runs."""
+        """Wait until its health check succeeds; without one, until it runs."""
         give_up = time.monotonic() + timeout_s
         while not self.check():
             if time.monotonic() > give_up or (self.pid is None and not self.service.restarts):
@@ -102,7 +102,7 @@ class Member:
             time.sleep(_POLL_S)
 
     def check(self) -> bool:
-        """Whether it is well now."""
+        """Whether it is healthy now."""
         health = self.recipe.health
         self.is_well = self.pid is not None
         if health is not None and self.is_well:
@@ -121,12 +121,12 @@ class Member:
         return self.is_well
 
     def ask_to_stop(self) -> None:
-        """Its stop signal, as from somebody else; it is started again."""
+        """Send its stop signal, as an outsider would; it is restarted."""
         if self._process is not None:
             _signal(self._process.pid, signal.Signals[self.service.stop_signal])
 
     def end(self) -> None:
-        """Stop it as an engine does: its signal, then, after its time, SIGKILL to all that is left."""
+        """Stop it as a container engine does: send its stop signal, then SIGKILL what is left after the timeout."""
         self._ending.set()
         process = self._process
         if process is None:
@@ -146,12 +146,12 @@ class Member:
             self._watch.join()
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log.read_text("utf-8", errors="replace")[-4_000:]
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all that descend from it, children first."""
+    """Return a process and all its descendants, children first."""
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text("utf-8").split():
@@ -159,19 +159,19 @@ def family(pid: int) -> Iterator[int]:
     yield pid
 
 
-#: The variable by which a process is known to belong to a stack.
+#: The environment variable that marks the processes of a stack.
 FOLDER: Final = "STACK_FOLDER"
 
 
 def members_of(folder: Path) -> list[int]:
-    """The processes that belong to the stack of a folder, whether or not its supervisor still runs."""
+    """Return the processes of the stack of a folder, whether or not its supervisor is running."""
     return reaper.processes_of(FOLDER, folder)
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """A signal to a process and all that descend from it, as a container gets it: nothing in it goes on."""
+    """Send a signal to a process and all its descendants, as for a container."""
     if number is signal.SIGKILL:
-        # none of them may start another one in the meantime
+        # stopped first, so that none of them starts another process in the meantime
         for each in list(family(pid)):
             _signal(each, signal.SIGSTOP)
     for each in list(family(pid)):

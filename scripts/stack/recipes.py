@@ -24,31 +24,31 @@ from stack.compose import Health, Service, seconds
 from stack.places import Places
 from stack.tools import ROOT, TOOLS, VERSITYGW, MissingTool, built, debian, printed, say, spark_jars
 
-#: PostgreSQL refuses to run as root; the first of these users that exists runs it then.
+#: PostgreSQL refuses to run as root; it then runs as the first of these users that exists.
 _USERS: Final = ("postgres", "nobody")
-#: Not to be had as a program of a package registry.
+#: Not available as a program from a package registry.
 NOT_RUN: Final = frozenset({"grafana/grafana"})
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service is run. ``user``: another one than ours."""
+    """How to run a service. ``user``: another user than the current one."""
 
     command: list[str]
     environment: dict[str, str]
     health: Health | None
     user: str | None = None
-    #: What is left to be deleted when the data is.
+    #: Temporary files to delete with the data.
     leftovers: tuple[Path, ...] = ()
 
 
 class Kitchen:
-    """``with_moto``: an S3 server of Python in place of the image's, which is not built then."""
+    """``with_moto``: use a Python S3 server instead of the image's, which is then not built."""
 
     def __init__(self, *, with_moto: bool) -> None:
         self._with_moto = with_moto
 
     def recipe(self, service: Service, places: Places) -> Recipe:
-        """Prepare a service; raises MissingTool, ValueError."""
+        """Return how to run a service; raises MissingTool, ValueError."""
         places.make()
         words = [*(service.entrypoint or ()), *service.command]
         environment = {
@@ -91,7 +91,7 @@ class Kitchen:
                 ROOT / "deploy" / "spark" / "spark-defaults.conf", places.temporary / "conf" / "spark-defaults.conf"
             )
             more["PYSPARK_PYTHON"] = sys.executable
-            # A container's name is its address; here Spark would ask how this host's name resolves.
+            # In a container its name resolves to its address; on this machine Spark would resolve the host's name.
             more["SPARK_LOCAL_IP"] = places.text("0.0.0.0")  # noqa: S104  # stands for its own address
         return msgspec.structs.replace(
             found, command=[*places.words(entrypoint), *found.command], environment=found.environment | more
@@ -99,13 +99,13 @@ class Kitchen:
 
     def _nginx(self, service: Service, places: Places, found: Recipe) -> Recipe:
         program = debian("nginx", "nginx-light")
-        # A container has one address, from which nginx then speaks; here it is told which.
+        # A container has one address, which nginx uses to connect; here it must be configured.
         (folder,) = [places.mounts[mount.target] for mount in service.mounts if mount.kind == "bind"]
         conf = folder / "nginx.conf"
         text = conf.read_text("utf-8")
         conf.write_text(text.replace("http {\n", f"http {{\n    proxy_bind {places.text(str(service.address))};\n", 1))
         if os.geteuid() == 0:
-            # nginx gives its folders, and its workers, to another user when it is root, as it never is in a container
+            # As root nginx gives its folders and workers to another user; in a container it never runs as root.
             conf.write_text("user root;\n" + conf.read_text("utf-8"), "utf-8")
         return _with_path(found, program)
 
@@ -124,7 +124,7 @@ class Kitchen:
         )
 
     def _postgres(self, places: Places, found: Recipe) -> Recipe:
-        """As the image's entrypoint does: a database cluster when there is none, and in it a database."""
+        """As in the image's entrypoint: create a database cluster if there is none, and a database in it."""
         programs = printed("postgres_bin.py", "--install")
         user = next((name for name in _USERS if _exists(name)), None) if os.geteuid() == 0 else None
         given = found.environment
@@ -143,13 +143,13 @@ class Kitchen:
             single = [str(programs / "postgres"), "--single", "postgres"]
             _run(single, environment, user, f'CREATE DATABASE "{given["POSTGRES_DB"]}"\n')
         environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
-        # The image's folder for its socket is not ours to write to; all connections here are by address.
+        # The image's socket folder is not writable here; all connections use addresses.
         command = [str(programs / "postgres"), *found.command[1:], "-c", "unix_socket_directories="]
         return msgspec.structs.replace(found, command=command, environment=environment, user=user, leftovers=leftovers)
 
 
 def _with_path(found: Recipe, program: str) -> Recipe:
-    """The same command, with the program's folder before all others."""
+    """Return the command with the program's folder first in PATH."""
     path = os.pathsep.join([str(Path(program).parent), found.environment["PATH"]])
     command = found.command
     if not command or command[0].startswith("-"):
@@ -158,7 +158,7 @@ def _with_path(found: Recipe, program: str) -> Recipe:
 
 
 def _open_to(user: str | None, data: Path) -> tuple[Path, tuple[Path, ...]]:
-    """A folder that a user can enter and own; elsewhere, behind a link, where the way to it is closed."""
+    """Return a folder that a user can enter and own; a link to one elsewhere if the path is closed to the user."""
     if user is None:
         return data, ()
     leftovers = () if not data.is_symlink() else (data.resolve().parent,)
@@ -194,7 +194,7 @@ def _run(command: list[str], environment: dict[str, str], user: str | None, give
 
 
 def _stage(target: str) -> str:
-    """The lines of one stage of the Dockerfile, those of the stages that it stands on before them."""
+    """Return the lines of one stage of the Dockerfile, after those of the stages it is based on."""
     text = (ROOT / "deploy" / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     stages = re.split(r"(?m)^(?=FROM )", text)
     for stage in stages:
@@ -205,13 +205,13 @@ def _stage(target: str) -> str:
 
 
 def image_entrypoint(target: str) -> tuple[str, ...]:
-    """The ENTRYPOINT of one of our images."""
+    """Return the ENTRYPOINT of one of Lamella's images."""
     found = re.findall(r"(?m)^ENTRYPOINT (\[.*\])$", _stage(target))
     return tuple(json.loads(found[-1])) if found else ()
 
 
 def image_health(target: str) -> Health | None:
-    """The HEALTHCHECK of one of our images."""
+    """Return the HEALTHCHECK of one of Lamella's images."""
     found = re.findall(r"(?m)^HEALTHCHECK (.*?)\s+CMD (\[.*\])$", _stage(target))
     if not found:
         return None

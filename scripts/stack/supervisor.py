@@ -1,4 +1,4 @@
-"""A whole stack: its services in the order in which they wait for each other, and its end in the other order."""
+"""A whole stack: starts its services in dependency order and stops them in the reverse order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stack.tools import ROOT, say
 
 START_S: Final = 180.0
 STATE: Final = "state.json"
-#: What is cut off in trials: what others ask, and by which port.
+#: Services that trials disconnect, and the port of each.
 CABLED: Final = {"catalog": 5432, "store": 9000, "lamella-1": 8181, "lamella-2": 8181, "proxy": 8080}
 
 
@@ -55,22 +55,22 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """Of the service, through nginx."""
+        """The URL of the service, through nginx."""
         return f"http://{self.addresses.by_name['proxy']}:8080"
 
     def replica_url(self, number: int) -> str:
-        """Of one replica, past nginx and past its cable."""
+        """Return the URL of one replica, without nginx and the fault proxy."""
         return f"http://{self.addresses.own[f'lamella-{number}']}:8181"
 
     @property
     def key(self) -> str:
-        """An API key that may do everything."""
+        """An API key with all permissions."""
         return (self.folder / "secrets" / "root_key").read_text("utf-8")
 
     def __enter__(self) -> Stack:
         left = members_of(self.folder)
         for pid in left:
-            # of one that was killed: its services would keep ports and data
+            # Processes of a killed stack would keep ports and data.
             say(f"ending process {pid}, which an earlier stack left in {self.folder}")
             send(pid, SIGKILL)
         self._reaper = reaper.start(FOLDER, self.folder)
@@ -82,7 +82,7 @@ class Stack:
         make_secrets.make(self.folder / "secrets")
         (self.folder / "secrets").chmod(0o711)
         places = {service.name: self._places(service) for service in self._wanted()}
-        # Secrets name containers, too.
+        # Secrets contain names of containers, too.
         url = self.folder / "secrets" / "catalog_url"
         url.chmod(0o600)
         template = make_secrets.CATALOG.format(
@@ -107,7 +107,7 @@ class Stack:
         self.close()
 
     def close(self) -> None:
-        """End everything, those first that others do not need; delete the data unless it is kept."""
+        """Stop everything, dependents first; delete the data unless it is to be kept."""
         for member in reversed(self.members.values()):
             member.end()
         for cable in self.cables.values():
@@ -135,7 +135,7 @@ class Stack:
         return Places(self.compose, service, self.addresses, self.folder, ROOT)
 
     def _ordered(self) -> Iterator[Service]:
-        """Those first that others wait for."""
+        """Return the services in dependency order."""
         left = {service.name: service for service in self._wanted()}
         done: set[str] = set()
         while left:
@@ -166,14 +166,14 @@ class Stack:
         member.start()
 
     def inside(self, name: str, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """A command as it is run in a container of a service: its words and its environment, for this machine."""
+        """Return a command as it would run in a service's container: its words and environment on this machine."""
         service = self.compose.services[name]
         places = self._places(service)
         recipe = self._kitchen.recipe(service, places)
         return places.words(words), recipe.environment
 
     def state(self) -> dict[str, Any]:
-        """What runs where, for programs."""
+        """Describe what runs where, for programs."""
         return {
             "url": self.url,
             "key_file": str(self.folder / "secrets" / "root_key"),
@@ -192,13 +192,13 @@ class Stack:
         }
 
     def write_state(self) -> None:
-        """Write it to ``state.json``."""
+        """Write the description to ``state.json``."""
         draft = self.folder / f"{STATE}.{os.getpid()}"
         draft.write_text(json.dumps(self.state(), indent=1), "utf-8")
         draft.replace(self.folder / STATE)
 
     def wait_well(self, name: str, timeout_s: float = START_S) -> float:
-        """Seconds until a service is well, looked at anew."""
+        """Return the seconds until a service is healthy, checked again."""
         began = time.monotonic()
         member = self.members[name]
         while not member.check():

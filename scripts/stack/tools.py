@@ -1,4 +1,4 @@
-"""The programs that images bring, found on this machine or installed: nginx, versitygw, Prometheus and so on."""
+"""The programs of the images, found on this machine or installed: nginx, versitygw, Prometheus and so on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-#: Programs that were built for this repository.
+#: Programs built for this repository.
 TOOLS: Final = ROOT / "build" / "tools"
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 HELM: Final = "helm.sh/helm/v3/cmd/helm@v3.22.0"
@@ -19,22 +19,22 @@ _BUILD_S: Final = 1_800
 
 
 class MissingTool(Exception):
-    """A program is not here and could not be brought; the text says how to."""
+    """A program is missing and cannot be installed; the message says how to install it."""
 
 
 def say(message: str) -> None:
-    """Tell the person what happens now, away from standard output."""
+    """Print a message to standard error."""
     print(f"stack: {message}", file=sys.stderr, flush=True)
 
 
 def debian(program: str, package: str) -> str:
-    """A program on PATH, or of Debian's package, which is installed as root without starting anything."""
+    """Return a program on PATH or from Debian's package, which is installed (as root) without starting anything."""
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin:/sbin")
     if found is not None:
         return found
     if os.geteuid() == 0 and shutil.which("apt-get"):
         say(f"installing the Debian package {package}")
-        # A package that starts its server would take ports of this machine.
+        # A package that starts its server would occupy ports of this machine.
         policy = Path("/usr/sbin/policy-rc.d")
         is_ours = not policy.exists()
         if is_ours:
@@ -73,7 +73,7 @@ def built(package: str, *, build: bool = True) -> str | None:
 
 
 def printed(script: str, *arguments: str) -> Path:
-    """The path that one of the finders in scripts/ prints."""
+    """Return the path that one of the finders in scripts/ prints."""
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / script, *arguments], check=False, stdout=subprocess.PIPE, text=True
     )
@@ -83,12 +83,12 @@ def printed(script: str, *arguments: str) -> Path:
 
 
 def spark_jars() -> Path:
-    """The folder of the jars with which Spark reads S3, which Maven fills once."""
+    """Return the folder of the jars with which Spark reads S3, filled once by Maven."""
     return jars(ROOT / "deploy" / "spark" / "pom.xml", ROOT / "build" / "spark-s3", "hadoop-aws-*.jar")
 
 
 def jars(pom: Path, folder: Path, known_by: str) -> Path:
-    """The folder with what a ``pom.xml`` names; Maven fills it once, unless a file named so is there."""
+    """Return the folder with the artifacts of a ``pom.xml``; Maven fills it once, unless the named file exists."""
     if not any(folder.glob(known_by)):
         maven = shutil.which("mvn")
         if maven is None:
