@@ -237,8 +237,8 @@ def _value(value: object) -> str:
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
 
 
-def _bounds(least: float | None, most: float | None) -> str:
-    return "" if least is None and most is None else f"{_bound(least)} to {_bound(most)}"
+def _bounds(low: float | None, high: float | None) -> str:
+    return "" if low is None and high is None else f"{_bound(low)} to {_bound(high)}"
 
 
 def _bound(bound: float | None) -> str:

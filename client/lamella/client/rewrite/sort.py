@@ -115,8 +115,8 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 def in_order(rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows sorted by their keys, and the sorted keys; the sort is stable."""
-    places = _places(keys)
-    return rows.take(places), keys.take(places)
+    indices = _places(keys)
+    return rows.take(indices), keys.take(indices)
 
 
 def rows_before(keys: pa.Table, cut: Cut, *, run: int, first_row: int) -> int:

@@ -107,7 +107,7 @@ class EmptyBlocks:
     def empty(self) -> list[str]:
         """Return the blocks of which all pieces (at least one) were read and no row matched."""
         with self._lock:
-            return sorted(place for place, rows in self._rows.items() if not rows and not self._pieces[place])
+            return sorted(location for location, rows in self._rows.items() if not rows and not self._pieces[location])
 
 
 #: Concurrent requests per fragment: fragments are usually read several at a time.
