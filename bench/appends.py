@@ -1,4 +1,4 @@
-"""Appends a second: 64 clients that each append small Parquet files to one table, beside pyiceberg and delta-rs.
+"""Appends per second: 64 clients append small Parquet files to one table; compared with pyiceberg and delta-rs.
 
 Every system is given the same files, which are there already. Lamella is a real service on a loopback port, asked in
 two ways: ``register`` names a file and the service reads its footer; ``commit`` sends the block with its statistics,
@@ -108,7 +108,7 @@ def lamella(folder: Path, files: Sequence[Path], clients: int, catalog: str | No
 
 
 def result(files: Sequence[Path], seconds: float, errors: Counter[str], landed: int) -> dict[str, Any]:
-    """What is reported of one run; only appends that landed count."""
+    """Return the report of one run; only committed appends count."""
     return {
         "appends": len(files),
         "landed": landed,

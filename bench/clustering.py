@@ -1,4 +1,4 @@
-"""What deciding costs: depths, figures, and what to recluster, compact and regroup, for tables of many blocks.
+"""The cost of layout decisions: depths, figures, and plans to recluster, compact and regroup, for large tables.
 
 python bench/clustering.py [--blocks 100000 1000000]
 """
@@ -51,7 +51,7 @@ def layouts(blocks: int, rng: np.random.Generator) -> dict[str, tuple[ClusterKin
 
 
 def timed(call: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Seconds of processor time, and what came out."""
+    """Return the seconds of processor time, and the result."""
     start = time.process_time()
     found = call(*arguments)
     return time.process_time() - start, found

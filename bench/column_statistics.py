@@ -1,4 +1,4 @@
-"""What statistics cost and give: measuring and sketching a block, verifying a file, aggregates from metadata.
+"""The cost and benefit of statistics: measuring and sketching a block, verifying a file, aggregates from metadata.
 
 python bench/column_statistics.py [--rows 1000000] [--blocks 40000]
 """
@@ -96,7 +96,7 @@ def blocks_of_a_day(count: int) -> list[Block]:
 
 
 def sketch_errors() -> None:
-    """How far estimates are off, and how large sketches are."""
+    """Measure the error of estimates and the size of sketches."""
     for count in (100, 10_000, 1_000_000):
         errors, size = [], 0
         for seed in range(20):

@@ -1,4 +1,4 @@
-"""What a one-block append costs as the table grows: time, bytes and objects written.
+"""The cost of a one-block append as the table grows: time, bytes and objects written.
 
 ``python bench/commit_growth.py`` appends to tables of 1,000 to 1,000,000 blocks of 20 columns on local disk and prints
 the medians (of the clock, and of the processor's time, which a busy machine disturbs less), the mean bytes and
@@ -113,7 +113,7 @@ def appends(warehouse: Warehouse, store: CountingStore, pointer: SnapshotPointer
 
 
 def measure(sizes: Iterable[int], count: int) -> dict[str, Any]:
-    """Figures by the size of the table, and how many times those of the first one they are; printed as they come."""
+    """Return figures by the size of the table, and their ratio to the first; printed as they arrive."""
     results: dict[str, Any] = {}
     names = ("p50", "cpu", "p90", "first")
     print(f"{'blocks':>11}{''.join(f'{name:>11}' for name in names)}{'bytes':>12}{'objects':>9}{'segments':>10}")

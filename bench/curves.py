@@ -1,4 +1,4 @@
-"""Which part of the blocks filters skip when rows lie along a curve through two columns, beside a linear key.
+"""The fraction of blocks that filters skip along a curve through two columns, compared with a linear key.
 
     python bench/curves.py [--rows 2000000] [--blocks 256] [--out build/curves.json]
 

@@ -1,4 +1,4 @@
-"""How long the dashboard's screens of a table of a million blocks take, and how large they are.
+"""Response time and size of the dashboard's screens for a table of a million blocks.
 
 ``python bench/dashboard.py`` serves the table with two workers and asks each screen as a browser does (compressed, one
 connection a request, so that both workers are asked): once after the start, then until it is warm, then ``--rounds``
@@ -28,7 +28,7 @@ _END: Final = "<!-- end -->"
 _TABLE: Final = "/ui/tables/bench/t"
 _NARROW: Final = "event_time >= TIMESTAMP '2021-03-01 00:00:00' AND event_time < TIMESTAMP '2021-03-02 00:00:00'"
 _WIDE: Final = "amount > 10 AND country <> 'zz'"
-#: Seconds in which what is measured beside the pages is done.
+#: Seconds in which background measurements are finished.
 _SETTLE_S: Final = 60
 
 
@@ -62,7 +62,7 @@ def screens() -> dict[str, str]:
 
 
 class Asked:
-    """One answer: seconds to its first byte and to its last, bytes as sent and as they are."""
+    """One response: seconds to its first byte and to its last, bytes compressed and unpacked."""
 
     def __init__(self, port: int, path: str) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)

@@ -1,4 +1,4 @@
-"""What the worst filters cost: processor time of each, and what they do to others when their clients do not wait.
+"""The cost of the worst filters: processor time of each, and their effect on other requests when clients do not wait.
 
     .venv/bin/python bench/filter_cost.py            the filters, each of 250 kB, or as long as it may be
     .venv/bin/python bench/filter_cost.py --load     12 such requests whose clients leave, beside narrow prunes
@@ -45,7 +45,7 @@ def _repeated(head: str, part: str, tail: str) -> Callable[[int], str]:
     return lambda size: head + part * ((size - len(head) - len(tail)) // len(part)) + tail
 
 
-#: A filter of about so many characters.
+#: Returns a filter of about this many characters.
 SHAPES: Final[dict[str, Callable[[int], Any]]] = {
     "concat(a, a, ...)": _repeated("concat(a", ",a", ") = 'x'"),
     "coalesce(a, a, ...)": _repeated("coalesce(a", ",a", ") = 'x'"),
@@ -86,7 +86,7 @@ def _both(one: str, other: str, size: int) -> dict[str, Any]:
 
 
 def cost(given: Any, schema: Schema) -> tuple[float, str]:
-    """Seconds of processor time, and what comes of it."""
+    """Return the seconds of processor time, and the result."""
     best, outcome = float("inf"), ""
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -107,7 +107,7 @@ def cost(given: Any, schema: Schema) -> tuple[float, str]:
 
 
 def longest(shape: Callable[[int], Any]) -> int:
-    """The greatest size, up to the usual one, that no limit refuses, to one part in thirty or so."""
+    """Return the maximum size, up to the usual one, that no limit refuses, within about 3 %."""
     low, high = 100, SIZE
     while high - low > max(low // 30, 100):
         middle = (low + high) // 2
@@ -143,7 +143,7 @@ def filters(*, at_most: bool) -> dict[str, Any]:
 
 
 def load() -> dict[str, Any]:
-    """Narrow prunes alone, and beside requests whose clients leave after a second."""
+    """Time narrow prunes alone, and during requests whose clients disconnect after a second."""
     with serving({"request_deadline_s": "10"}) as service:
         path = _table(service)
         alone = _narrow(service, path, 5.0)
@@ -177,7 +177,7 @@ def _table(service: Service) -> str:
 
 
 def _narrow(service: Service, path: str, seconds: float) -> dict[str, float]:
-    """How long narrow prunes take one after the other, in ms, and how many were refused."""
+    """Return the milliseconds of consecutive narrow prunes, and the number of refused ones."""
     took: list[float] = []
     refused = 0
     until, number = time.monotonic() + seconds, 0
@@ -202,7 +202,7 @@ def _narrow(service: Service, path: str, seconds: float) -> dict[str, float]:
 
 
 def _leave(service: Service, path: str, number: int, stop: threading.Event) -> None:
-    """One costly request after the other; nobody waits for its answer longer than a second."""
+    """Send costly requests one after another, each with a timeout of one second."""
     texts = [shape(240_000) for name, shape in SHAPES.items() if not name.startswith(("JSON", "date(", "'"))]
     while not stop.is_set():
         number += 1

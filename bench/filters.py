@@ -27,7 +27,7 @@ TYPES: Final = {
     **{"price": "decimal(10,2)", "score": "double", "day": "date", "at": "timestamp"},
     **{f"other_{number}": "bigint" for number in range(10)},
 }
-#: Filters with a place for a number from 0 to 99.
+#: Filters with a placeholder for a number from 0 to 99.
 FILTERS: Final = (
     "event_time >= 5000000{0:02} AND event_time < 5000050{0:02}",
     "x IN (1{0:02}, 12, 13, 14, 15, 16, 17, 18, 19, 20)",
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measured(text: str, schema: Schema) -> list[float]:
-    """The stages' microseconds for one filter, in the order of STAGES."""
+    """Return the stages' microseconds for one filter, in the order of STAGES."""
     texts = [text.format(number) for number in range(VARIANTS)]
     predicates = [read_sql(each) for each in texts]
     bodies = [msgspec.json.encode(tree_of(each)) for each in predicates]

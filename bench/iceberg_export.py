@@ -1,4 +1,4 @@
-"""What an export as Iceberg takes: time and bytes, the first time, after an append, after nothing, and read again.
+"""The time and bytes of an Iceberg export: first, after an append, without changes, and read by pyiceberg.
 
 ``python bench/iceberg_export.py`` exports tables of 10,000 and 100,000 blocks of 20 columns with exact bounds on local
 disk; there are no Parquet files, so the look into the footers of registered files is switched off. The last column is
@@ -31,31 +31,31 @@ TABLE = "01960000-0000-7000-8000-000000000000"
 
 
 class OneTable:
-    """As much of a client as an export asks, over a warehouse without a service."""
+    """The part of a client that an export uses, on a warehouse without a service."""
 
     def __init__(self, warehouse: Warehouse, pointer: SnapshotPointer) -> None:
         self._warehouse = warehouse
         self._pointers = [pointer]
 
     def add(self, pointer: SnapshotPointer) -> None:
-        """A commit."""
+        """Commit."""
         self._pointers.append(pointer)
 
     def table(self, _name: str) -> OneTable:
-        """The only one."""
+        """Return the only table."""
         return self
 
     def info(self) -> Any:
-        """Its folder and current snapshot."""
+        """Return its folder and current snapshot."""
         location = self._warehouse.table_location(self.snapshot("").table_id)
         return SimpleNamespace(location=location, snapshot_id=self._pointers[-1].snapshot_id)
 
     def snapshot(self, _snapshot_id: str) -> Snapshot:
-        """The current one."""
+        """Return the current snapshot."""
         return self._warehouse.snapshot(self._pointers[-1])
 
     def snapshots(self, **_: Any) -> Iterator[SnapshotInfo]:
-        """The history, newest first."""
+        """Yield the history, newest first."""
         for number, pointer in reversed([*enumerate(self._pointers, 1)]):
             yield SnapshotInfo(
                 snapshot_id=pointer.snapshot_id,
@@ -70,7 +70,7 @@ class OneTable:
             )
 
     def lease(self, owner: str, *, ttl_s: int, snapshot_id: str | None) -> LeaseInfo:
-        """Nothing expires here."""
+        """Do nothing: nothing expires here."""
         return LeaseInfo(lease_id="x", snapshot_id=str(snapshot_id), owner=owner, created_at_ms=0, expires_at_ms=ttl_s)
 
     def renew_lease(self, lease_id: str, *, ttl_s: int) -> LeaseInfo:

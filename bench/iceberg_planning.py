@@ -1,4 +1,4 @@
-"""What it takes an Iceberg client to plan a scan: asked of the service, and by itself from Avro manifests.
+"""Scan planning by an Iceberg client: through the service, and by the client itself from Avro manifests.
 
 ``python bench/iceberg_planning.py`` lets pyiceberg plan the same scans of the same blocks in both ways: over loopback
 from a service's Iceberg face, and from an export as Iceberg on local disk (one manifest for each segment). ``--files``
@@ -59,7 +59,7 @@ def _named(name: str) -> Callable[[int], Question]:
     return lambda number: question(name, number)
 
 
-#: What is asked the n-th time.
+#: The predicates; the number of the request selects the literals.
 PREDICATES: Final[dict[str, Callable[[int], Question]]] = {
     "0.1 % of the time": _named("P1"),
     "10 % of the time": _wide,
@@ -71,7 +71,7 @@ PREDICATES: Final[dict[str, Callable[[int], Question]]] = {
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """An export: its metadata file, the bytes and number of its manifests; ``seconds`` None: it stood there already."""
+    """An export: its metadata file, bytes and number of its manifests; ``seconds`` None: it existed already."""
 
     metadata: str
     manifest_bytes: int
@@ -80,7 +80,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class Travelled(msgspec.Struct, frozen=True):
-    """A plan over HTTP: seconds of its requests, bytes of the answers as sent and unpacked, and how many there were."""
+    """A plan over HTTP: seconds of its requests, bytes of the answers compressed and unpacked, number of requests."""
 
     seconds: float
     sent_bytes: int
@@ -91,7 +91,7 @@ class Travelled(msgspec.Struct, frozen=True):
 def exported(made: Made) -> Exported:
     """The table as Avro manifests in its own folder."""
     with serving(_settings(made)) as service, Lamella(f"http://127.0.0.1:{service.port}") as lake:
-        # pyiceberg imports much when it first needs it, which is no part of a first plan
+        # pyiceberg imports much on first use, which is not part of a first plan
         planned(_from_service(service), PREDICATES["0.1 % of the time"](0))
         started = time.perf_counter()
         done = export_iceberg(lake, "bench.t", FsspecStore(), ExportOptions(no_hold=True, trust_files=True))
@@ -104,7 +104,7 @@ def exported(made: Made) -> Exported:
 
 
 def planned(found: Table, asked: Question) -> tuple[Files, float]:
-    """The blocks of a plan by pyiceberg, and its seconds."""
+    """Return the blocks of a plan by pyiceberg, and its seconds."""
     started = time.perf_counter()
     tasks = list(found.scan(row_filter=row_filter(asked)).plan_files())
     took_s = time.perf_counter() - started
@@ -112,7 +112,7 @@ def planned(found: Table, asked: Question) -> tuple[Files, float]:
 
 
 def travelled(service: Service, asked: Question) -> Travelled:
-    """The requests of a plan, one after another over one connection, as pyiceberg sends them."""
+    """Send the requests of a plan one after another over one connection, as pyiceberg does."""
     request = PlanTableScanRequest(filter=row_filter(asked)).model_dump_json(by_alias=True, exclude_none=True).encode()
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=600)
     waiting = [("plan", request)]
@@ -134,7 +134,7 @@ def travelled(service: Service, asked: Question) -> Travelled:
 
 
 class Side:
-    """One way to plan: how its table is opened, and what came of it."""
+    """One way to plan: how its table is opened, and the measurements."""
 
     def __init__(self, opened: Callable[[], Table], ask: Callable[[int], Question]) -> None:
         """Plan for the first time."""
@@ -147,7 +147,7 @@ class Side:
         self.again_s: list[float] = []
 
     def again(self, most: int, budget_s: float) -> Iterator[None]:
-        """Plan up to so many times more, once at least; what is to be done between two plans is up to the caller."""
+        """Plan up to ``most`` times more, at least once; yields between two plans."""
         while not self.again_s or (len(self.again_s) < most and sum(self.again_s) < budget_s):
             files, took_s = planned(self._table, self._ask(len(self.found)))
             self.found.append(files)
@@ -156,11 +156,11 @@ class Side:
 
 
 def measure(made: Made, model: Model, export: Exported, name: str, rounds: int, budget_s: float) -> dict[str, Any]:
-    """One predicate; raises WrongAnswer."""
+    """Measure one predicate; raises WrongAnswer."""
     ask = PREDICATES[name]
     with serving(_settings(made)) as service:
         ours = Side(lambda: _from_service(service), ask)
-        # Other literals: what is known of a filter is kept. In turns: the service warms up as it is asked.
+        # Literals differ, since results are cached by filter. The two ways alternate, since the service warms up.
         trips = [travelled(service, ask(1_000 + len(ours.found))) for _ in ours.again(rounds, budget_s)]
     alone = Side(lambda: StaticTable.from_metadata(export.metadata), ask)
     for _ in alone.again(rounds, budget_s):

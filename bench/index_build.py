@@ -1,4 +1,4 @@
-"""How fast skip indexes are built: by Spark beside the write of the same rows, and by the service alone.
+"""Build speed of skip indexes: by Spark, compared with writing the same rows, and by the service alone.
 
     JAVA_HOME=... python bench/index_build.py --rows 4000000 --blocks 64
 

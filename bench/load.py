@@ -1,4 +1,4 @@
-"""A service under load: the highest rate of mixed requests that it holds, a long run at it, twice as much, and after.
+"""A service under load: the maximum sustained rate of mixed requests, a long run at it, overload, and recovery.
 
 Requests come at a fixed rate, whether those before were answered or not, and each is timed from when it was due. So a
 service that stands still for a second has a second of bad answers, and not one. The service is a process on a loopback
@@ -32,9 +32,9 @@ from lamella.snapshot.tokens import key_sha256, key_text
 
 ROOT_KEY: Final = key_text(bytes(range(32)))
 LONG_S: Final = 1_800.0
-#: A rate is held when nothing fails or is refused, and so many of a hundred answers come within this time.
+#: A rate is sustained when nothing fails or is refused, and the 99th percentile is below this time.
 HELD_P99_MS: Final = 250.0
-#: The run is at so much of the rate held: a machine that others use, too, has less of itself at times.
+#: The run uses this fraction of the sustained rate: other users of the machine may reduce its capacity.
 SHARE: Final = 0.8
 _TIMEOUT_S: Final = 30.0
 _FASTER: Final = 1.5
@@ -42,7 +42,7 @@ _SETTLES_S: Final = 60.0
 
 
 class Options(argparse.Namespace):
-    """What is asked for."""
+    """The kinds of requests."""
 
     seconds: float
     stage_s: float
@@ -60,13 +60,13 @@ class Options(argparse.Namespace):
 
 
 def is_held(phase: Phase) -> bool:
-    """Whether the service keeps up with the rate of a phase."""
+    """Whether the service sustains the rate of a phase."""
     quick = phase.latency_ms().get("p99", HELD_P99_MS + 1) <= HELD_P99_MS
     return quick and not phase.errors and not phase.shed
 
 
 async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[str, Any]]]:
-    """The highest rate that is held, to a tenth or so, and the stages on the way to it."""
+    """Find the maximum sustained rate, within about 10 %; returns the stages of the search, too."""
     stages: list[dict[str, Any]] = []
 
     async def holds(rate: float) -> bool:
@@ -90,7 +90,7 @@ async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[s
 
 
 async def steady_run(load: Load, rate: float, seconds: float) -> dict[str, Any]:
-    """A long run: figures of all of it, and the memory of the service on the way."""
+    """A long run: its figures, and the service's memory over time."""
     part_s = min(10.0, seconds)
     rss = [load.rss_bytes()]
     parts: list[Phase] = []
@@ -116,7 +116,7 @@ async def steady_run(load: Load, rate: float, seconds: float) -> dict[str, Any]:
 
 
 async def overload(load: Load, rate: float, held: float, options: Options) -> dict[str, Any]:
-    """Twice the rate held for a while, and then the run's rate again until its answers come as before."""
+    """Twice the sustained rate for a while, then the run's rate until latencies recover."""
     over = await load.phase(2 * held, options.overload_s)
     recovered_s = None
     after: list[Phase] = []
@@ -152,7 +152,7 @@ async def measure(service: Service, options: Options) -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """What is going on, for who waits."""
+    """Print the current step."""
     print(text, file=sys.stderr, flush=True)
 
 

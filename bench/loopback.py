@@ -21,7 +21,7 @@ START_S = 180.0
 
 
 class Service:
-    """A Lamella service, whose log goes below ``folder``; a context manager. ``settings``: by name, without prefix."""
+    """A Lamella service that logs to ``folder``; a context manager. ``settings``: by name, without prefix."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -64,7 +64,7 @@ class Service:
         self._log.close()
 
     def send(self, method: str, path: str, body: bytes = b"", *, key: str | None = None) -> Any:
-        """One request over this thread's own connection; the answer's JSON."""
+        """Send a request over this thread's own connection; returns the JSON of the answer."""
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -77,18 +77,18 @@ class Service:
         return json.loads(data) if data else None
 
     def hang_up(self) -> None:
-        """Let this thread's next request have a new connection."""
+        """Close this thread's connection; the next request opens a new one."""
         connection = self._local.__dict__.pop("connection", None)
         if connection is not None:
             connection.close()
 
     def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
+        """Return the value of a metric without labels."""
         lines = self.text("/metrics").splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
     def text(self, path: str) -> str:
-        """What a GET answers, on a connection of its own."""
+        """Return the answer to a GET on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", path)
         text = connection.getresponse().read().decode()
@@ -98,7 +98,7 @@ class Service:
 
 @contextmanager
 def serving(settings: Mapping[str, str]) -> Iterator[Service]:
-    """A service with a folder of its own, its warehouse too when ``settings`` have none; gone at the end."""
+    """Yield a service with a temporary folder, which also contains the warehouse unless ``settings`` name one."""
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
         given = {"warehouse": f"{folder}/warehouse", **settings}
         with Service(Path(folder), given) as service:

@@ -1,4 +1,4 @@
-"""Where page statistics should live: what they cost to read out of files, to keep, and to look at.
+"""Where to store page statistics: the cost of reading them from files, of memory, and of using them.
 
 ``python bench/pages.py`` prints one run's figures; ``docs/decisions/0007-page-sidecars.md`` has those that decided.
 """
@@ -31,7 +31,7 @@ PAGE_ROWS = 100
 
 
 def median_ms(call: Callable[[], object], *, times: int = 9) -> float:
-    """Median milliseconds of one call."""
+    """Return the median milliseconds of one call."""
     taken = []
     for _ in range(times):
         started = time.perf_counter()
@@ -41,7 +41,7 @@ def median_ms(call: Callable[[], object], *, times: int = 9) -> float:
 
 
 def write(folder: Path, files: int, pages: int) -> list[Path]:
-    """Files of 20 columns and so many pages each; ``c0`` is sorted through all of them."""
+    """Write files of 20 columns with this many pages each; ``c0`` is sorted through all of them."""
     rng = np.random.default_rng(7)
     rows = pages * PAGE_ROWS
     paths = []
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def one_file(path: Path, pages: int) -> None:
-    """What reading a file's page indexes costs at registration."""
+    """The cost of reading a file's page indexes at registration."""
     store = FsspecStore()
     location = f"file://{path}"
     footer = read_footer(store, location)
@@ -105,7 +105,7 @@ def one_file(path: Path, pages: int) -> None:
 
 
 def one_segment(folder: Path, paths: list[Path], rows: int) -> None:
-    """What a request costs, by where the statistics come from."""
+    """The cost of a request, by where the statistics come from."""
     store = FsspecStore()
     locations = [f"file://{path}" for path in paths]
     schema = schema_of(read_footer(store, locations[0]))
@@ -126,7 +126,7 @@ def one_segment(folder: Path, paths: list[Path], rows: int) -> None:
         return msgspec.convert(body, PruneRequest)
 
     def cold(text: str) -> float:
-        """Milliseconds of a first page request, where blocks have been pruned before."""
+        """Return the milliseconds of a first page request after blocks have been pruned."""
         made = fresh()
         made.prune(pointer, request(text, "block"))
         started = time.perf_counter()

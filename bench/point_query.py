@@ -40,7 +40,7 @@ _MARKER = "/lamella-point-query-"
 
 
 class CountingStore:
-    """A store whose files are all elsewhere: nothing is mapped, every read counts."""
+    """A store whose files are all remote: nothing is mapped, every read counts."""
 
     def __init__(self) -> None:
         self._store = FsspecStore()
@@ -85,7 +85,7 @@ def keys_of(blocks: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def asked_keys(blocks: int, rows: int, asks: int) -> tuple[list[int], list[int]]:
-    """Keys that are there, and some between them that are not."""
+    """Return existing keys, and some between them that do not exist."""
     keys = keys_of(blocks, rows)
     places = np.random.default_rng(12).integers(0, len(keys), asks)
     return keys[places].tolist(), (keys[places] + 1).tolist()
@@ -135,7 +135,7 @@ def build_lamella(folder: Path, blocks: int, rows: int, kinds: list[str]) -> dic
 
 
 def ask_lamella(folder: Path, kind: str, keys: list[int]) -> list[dict[str, Any]]:
-    """One prune for each key, in this process, which has asked nothing before."""
+    """Time one prune per key, in this fresh process."""
     import msgspec
 
     pointers = msgspec.json.decode((folder / "pointers.json").read_bytes(), type=dict[str, SnapshotPointer])
@@ -203,7 +203,7 @@ def build_databend(folder: Path, blocks: int, rows: int) -> None:
 
 
 def ask_databend(folder: Path, keys: list[int]) -> list[dict[str, Any]]:
-    """One plan for each key: it says how many blocks are left after the bloom index."""
+    """Return one plan per key, which shows how many blocks remain after the bloom index."""
     context = databend(folder)
     rows_of(context, "set max_threads = 2")
     found = []
@@ -261,7 +261,7 @@ def in_new_process(*arguments: str) -> Any:
 
 
 def told(name: str, asks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first of some asks, and the median of the others; printed."""
+    """Return the first sample and the median of the others; prints them."""
     result = {
         "first": asks[0],
         "then": {key: statistics.median(each[key] for each in asks[1:]) for key in asks[0]},

@@ -1,4 +1,4 @@
-"""How long after a replica answered a commit another one still shows the table as it was before.
+"""How long after a commit another replica still returns the previous table version.
 
 ``python bench/pointer_visibility.py --catalog postgresql+psycopg://user@host/empty_database`` starts two services over
 an empty PostgreSQL database and a folder, and commits ``--changes`` times to one of them in turn. Two readers ask the
@@ -25,7 +25,7 @@ TABLE = "/v1/namespaces/db/tables/t"
 
 
 class Reader(threading.Thread):
-    """Asks one replica for the table's version again and again. ``reads``: begin, end and what was seen."""
+    """Polls one replica for the table's version. ``reads``: begin, end and result of each."""
 
     def __init__(self, service: Service, *, prunes: bool) -> None:
         super().__init__(daemon=True)
@@ -35,7 +35,7 @@ class Reader(threading.Thread):
         self.reads: list[tuple[float, float, str]] = []
 
     def run(self) -> None:
-        """Until it is over."""
+        """Poll until stopped."""
         while not self.over.is_set():
             began_s = time.monotonic()
             seen = self._look()
@@ -50,7 +50,7 @@ class Reader(threading.Thread):
 
 
 def measure(writer: Service, reader: Service, changes: int) -> dict[str, Any]:
-    """Commit so often through one, and watch the other."""
+    """Commit repeatedly through one replica and watch the other."""
     readers = [Reader(reader, prunes=prunes) for prunes in (False, True)]
     for each in readers:
         each.start()
@@ -91,7 +91,7 @@ def measure(writer: Service, reader: Service, changes: int) -> dict[str, Any]:
 def _judged(
     reads: list[tuple[float, float, str]], order: dict[str, int], answered: list[float]
 ) -> tuple[list[float], int]:
-    """For each change the milliseconds until it was shown, and how many reads were stale."""
+    """Return for each change the milliseconds until it was visible, and the number of stale reads."""
     lags: list[float] = []
     stale = 0
     shown = 0
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
         for part in ("a", "b"):
             (folder / part).mkdir()
         with Service(folder / "a", settings) as writer, Service(folder / "b", settings) as reader:
-            writer.hang_up()  # it may have given up the connection while the other one started
+            writer.hang_up()  # the server may have closed the connection meanwhile
             writer.send("POST", "/v1/namespaces", b'{"name": "db"}')
             body = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
             writer.send("POST", "/v1/namespaces/db/tables", json.dumps(body).encode())

@@ -1,4 +1,4 @@
-"""What reclustering does for reads: TPC-H and skewed events, loaded in random order, beside Databend.
+"""The effect of reclustering on reads: TPC-H and skewed events, loaded in random order, compared with Databend.
 
     python bench/recluster.py [--scale 1] [--blocks 200] [--out build/recluster.json]
 
@@ -76,7 +76,7 @@ def _lineitem(source: Path, scale: float) -> pa.Table:
 
 
 def _events(count: int) -> pa.Table:
-    """Events of users of whom few have most; the value is a number of its own."""
+    """Skewed events: few users have most of them; the value is distinct."""
     rng = np.random.default_rng(7)
     users = np.minimum(rng.zipf(1.3, count), 10_000_000)
     return pa.table(
@@ -99,7 +99,8 @@ def measured(rows: pa.Table, key: str, blocks: int, *, with_databend: bool) -> d
     first = rows.num_rows - APPENDS * appended
     per_block = -(-first // blocks)
     ranges = _ranges(rows, key, rng)
-    # Rows in a range (more than aimed at where a value repeats) lie, wherever it begins, in so many of equal blocks.
+    # Rows in a range (more than intended where values repeat) lie in this many blocks of equal size, wherever it
+    # begins.
     matching = float(np.mean([_count(rows.column(key), low, high) for low, high in ranges]))
     ideal = 1 + matching / per_block
     pieces = [rows.take(pa.array(order[start : start + per_block])) for start in range(0, first, per_block)]
@@ -118,7 +119,7 @@ def measured(rows: pa.Table, key: str, blocks: int, *, with_databend: bool) -> d
 
 
 def _ranges(rows: pa.Table, key: str, rng: np.random.Generator) -> list[tuple[Any, Any]]:
-    """The first and last value of stretches of so many rows along the key."""
+    """Return the first and last value of stretches of this many rows along the key."""
     ordered = rows.column(key).take(pc.sort_indices(rows.column(key)))
     count = int(rows.num_rows * SHARE)
     starts = rng.integers(0, rows.num_rows - count, RANGES)
@@ -209,7 +210,7 @@ def _layout(lake: Lamella, key: str, ranges: list[Any], ideal: float) -> dict[st
 
 
 def _checksums(lake: Lamella) -> dict[str, int]:
-    """Of every column: a sum over all rows of a hash of the value and of nothing else, and the number of rows."""
+    """Return for every column the sum of the hashes of its values over all rows, and the number of rows."""
     sums: dict[str, int] = {}
     for location in lake.table("bench.t").prune().locations:
         rows = pq.read_table(location.removeprefix("file://"))
@@ -236,7 +237,7 @@ def _checksum(values: Any) -> int:
 def _beside(
     folder: Path, pieces: Sequence[pa.Table], later: Sequence[pa.Table], key: str, ranges: list[Any], per_block: int
 ) -> dict[str, Any]:
-    """The same in an embedded Databend, in a process of its own."""
+    """The same in an embedded Databend, in a separate process."""
     place = folder / "databend"
     place.mkdir()
     for at, piece in enumerate([*pieces, *later]):

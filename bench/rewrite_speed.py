@@ -1,4 +1,4 @@
-"""Bytes per second of compaction and reclustering, beside Spark doing the same: reading, sorting, writing.
+"""Bytes per second of compaction and reclustering, compared with the same work in Spark: reading, sorting, writing.
 
     JAVA_HOME=... python bench/rewrite_speed.py --scale 1
 

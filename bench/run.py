@@ -1,4 +1,4 @@
-"""Lamella beside what its users would pick otherwise, in one run.
+"""Lamella compared with its alternatives, in one run.
 
 ``make bench`` measures everything; ``ARGS`` narrows it::
 
@@ -40,7 +40,7 @@ _BENCH: Final = Path(__file__).parent
 
 
 class Run:
-    """One run; ``results`` grows with every part, and is written after each, so that what is done is not lost."""
+    """One run; ``results`` is written to disk after each part, so that finished parts are not lost."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Reading rows: the Python reader beside pyarrow's dataset, on one file of 200 pages per column.
+"""Reading rows: the Python reader and pyarrow's dataset on one file of 200 pages per column.
 
     .venv/bin/python bench/scan.py
 

@@ -1,4 +1,4 @@
-"""Measure how sharp pruning is, beside an oracle that reads every row and beside other planners on the same files.
+"""Measure how sharp pruning is, compared with an oracle that reads every row and with other planners on the same files.
 
 ``make sharpness`` prints the tables and writes ``build/sharpness.json``; ``ARGS="--docs docs/sharpness.md"`` writes the
 page. Exit status 1: a block with a match was left out, one was called ALL wrongly, or the goal is not reached.
@@ -37,7 +37,7 @@ def main() -> int:
         print(f"sharpness: error: duckdb is not installed, and it is the oracle; {INSTALL}", file=sys.stderr)
         return 2
     os.environ.setdefault("RUST_LOG", "error")  # delta-rs warns of every file with a binary column
-    # Imported when it is known that they can be.
+    # Imported only when they are known to be installed.
     from sharp.judge import failures
     from sharp.report import page, show, totals
     from sharp.run import Options, missing_peers, run

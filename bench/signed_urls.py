@@ -1,4 +1,4 @@
-"""What signed URLs cost: signing them, answers that carry them, and looking blocks up to renew them.
+"""The cost of signed URLs: signing them, returning them in answers, and looking blocks up to renew them.
 
 ``python bench/signed_urls.py`` makes a table of 10,000 blocks that were never written (``--blocks`` for another
 number), asks a service in this process for them with and without URLs, and signs the same locations by botocore. It

@@ -1,4 +1,4 @@
-"""Lamella on Spark beside a plain folder of Parquet files, Delta and Iceberg: planning, total time, what is read.
+"""Lamella on Spark compared with a plain folder of Parquet files, Delta and Iceberg: planning, total time, bytes read.
 
     uv venv build/spark41 && uv pip install --python build/spark41/bin/python -e '.[service,spark]' pyspark==4.1.4
     JAVA_HOME=... build/spark41/bin/python bench/spark_peers.py --out build/spark_peers.json
@@ -102,7 +102,7 @@ def _session(folder: Path, local: Path, ivy: Path) -> SparkSession:
 
 
 def _ratios(by_engine: dict[str, dict[str, Any]], peers: Sequence[str]) -> dict[str, float]:
-    """How many times as long the best of the peers takes as Lamella; planning also beyond what Spark takes anyway."""
+    """Return the ratio of the fastest peer's time to Lamella's; for planning also beyond Spark's own time."""
     ours = by_engine["lamella"]
     names = ("planning_ms", "planning_cpu_ms", "total_ms", "total_cpu_ms")
     best = {name: min(by_engine[peer][name] for peer in peers) for name in names}

@@ -1,4 +1,4 @@
-"""How fast frames are written, beside Spark's own writer of the same rows to a plain directory.
+"""Write speed of frames, compared with Spark's own writer of the same rows to a plain directory.
 
     JAVA_HOME=... python bench/spark_write.py --scale 1
 

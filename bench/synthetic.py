@@ -1,4 +1,4 @@
-"""One made-up table for every benchmark: statistics of ``count`` blocks x 20 columns, without a single data file.
+"""A synthetic table for every benchmark: statistics of ``count`` blocks x 20 columns, without a single data file.
 
 A :class:`Model` holds the least and greatest value and the null count of each column in each block as arrays, made from
 a fixed seed, so that every engine describes the same blocks and must keep the same ones. Whole milliseconds and cents
@@ -31,7 +31,7 @@ from lamella.snapshot.stats import ColumnStats, to_bound
 
 Array = npt.NDArray[Any]
 
-#: Change it whenever a value of the model changes: tables on disk are known by it.
+#: Increment it whenever a value of the model changes: it identifies tables on disk.
 MODEL_VERSION: Final = 1
 ROWS: Final = 100_000
 FOLDER: Final = "s3://bucket/table/"
@@ -62,7 +62,7 @@ TYPES: Final = {
     "path": "string",
     "device_id": "string",
 }
-#: Those that the predicates ask for.
+#: The columns that predicates use.
 ASKED: Final = ("event_time", "user_id", "error_code", "country", "path")
 COUNTRIES: Final = sorted(
     [
@@ -184,7 +184,7 @@ def _ordered(column: str, values: Array) -> list[Any]:
 
 
 def _numbers(count: int, random: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
-    """Columns that are not text, one after another: most of a large model's are not kept."""
+    """Yield columns that are not text, one after another: a large model cannot keep them all in memory."""
     number = np.arange(count, dtype=np.int64)
     first = START_MS + number * SPAN_MS // count
     last = first + SPAN_MS * 3 // (2 * count)
@@ -212,7 +212,7 @@ def _numbers(count: int, random: np.random.Generator) -> Iterator[tuple[str, Arr
 
 
 def _texts(tenants: tuple[Array, Array], random: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
-    """Columns of text, as codes; ``tenants``: the least and greatest of each block."""
+    """Yield text columns, as codes; ``tenants``: the minimum and maximum of each block."""
     count = len(tenants[0])
     code = random.integers(0, len(COUNTRIES), count)
     yield "country", code, np.minimum(code + random.integers(0, 4, count), len(COUNTRIES) - 1)

@@ -32,16 +32,16 @@ from steady.phases import SHED, Call, latency_ms
 
 _TIMEOUT_S: Final = 120.0
 _BLOCKS: Final = 100_000
-#: Memory is read this often at most.
+#: Minimum seconds between two readings of memory.
 _MEMORY_EVERY_S: Final = 10.0
 _MEMORY_READINGS: Final = 12
-#: How long a client waits that was refused, as the service says.
+#: Seconds that a refused client waits, as the service requests.
 _BACK_OFF_S: Final = 1.0
 _LIKES: Final = 8
 
 
 class Options(argparse.Namespace):
-    """What is asked for."""
+    """The kinds of requests."""
 
     blocks: int
     clients: int
@@ -58,7 +58,7 @@ def narrow(number: int) -> str:
 
 
 def wide(number: int) -> str:
-    """Patterns of a column that is in no order, which no segment's summary decides."""
+    """Patterns on an unordered column, which no segment summary decides."""
     return " OR ".join(
         f"path LIKE 'tenant-{(number * _LIKES + each) % 1_000:05d}/%{number}%'" for each in range(_LIKES)
     )
@@ -79,7 +79,7 @@ async def ask(
 async def run_clients(
     port: int, options: Options, seconds: float, numbers: Iterator[int], wide_clients: int
 ) -> list[Call]:
-    """All clients for so long; what came of their requests."""
+    """Run all clients for this long; returns the outcomes of their requests."""
     caller = Caller(port, _TIMEOUT_S)
     until_s = time.perf_counter() + seconds
     calls: list[Call] = []
@@ -97,7 +97,7 @@ def resident_mib(pid: int) -> float:
 
 
 async def read_memory(pid: int, seconds: float, readings: list[tuple[float, float]]) -> None:
-    """Readings of a process's memory over so long: after how many seconds, and MiB."""
+    """Return readings of a process's memory: seconds since the start, and MiB."""
     began_s = time.perf_counter()
     every_s = max(_MEMORY_EVERY_S, seconds / _MEMORY_READINGS)
     while (after_s := time.perf_counter() - began_s) < seconds:
@@ -116,7 +116,7 @@ async def run_measured(
 
 
 def pauses(service: Service) -> dict[str, dict[str, float]]:
-    """What the service says of its pauses so far, by generation: how many, and their seconds together, by bucket."""
+    """Return the service's pauses so far by generation: number and total seconds, by bucket."""
     text = service.text("/metrics")
     found: dict[str, dict[str, float]] = {}
     for line in text.splitlines():
@@ -130,7 +130,7 @@ def pauses(service: Service) -> dict[str, dict[str, float]]:
 
 
 def paused(before: dict[str, dict[str, float]], after: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """What happened between: pauses, their milliseconds together, and an upper bound of the longest."""
+    """Return the pauses in between: number, total milliseconds, and an upper bound of the longest."""
     told = {}
     for generation, now in after.items():
         then = before.get(generation, {})
@@ -146,7 +146,7 @@ def paused(before: dict[str, dict[str, float]], after: dict[str, dict[str, float
 
 
 def told_of(calls: Sequence[Call], kind: str, seconds: float) -> dict[str, Any]:
-    """What came of the requests of a kind."""
+    """Return figures of the requests of one kind."""
     own = [call for call in calls if call.kind == kind]
     done = [call.took_s for call in own if call.is_done]
     return {

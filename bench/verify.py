@@ -27,7 +27,7 @@ from lamella.snapshot.warehouse import Warehouse
 
 
 def measured(root: str, pointer: SnapshotPointer, options: Options) -> dict[str, Any]:
-    """One verification in a process of its own: what it took."""
+    """Run one verification in a process of its own; returns its measurements."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return dict(pool.apply(_verify, (root, pointer, options)))
 
@@ -51,7 +51,7 @@ def _verify(root: str, pointer: SnapshotPointer, options: Options) -> dict[str, 
 
 
 def _peak_kb() -> int:
-    """The most memory that this process has had, in KiB (Linux)."""
+    """Return the peak memory of this process, in KiB (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 

@@ -74,7 +74,7 @@ def unanswered(report: list[dict[str, Any]]) -> list[str]:
 
 
 def offline(folder: Path, locked: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Return packages with advisories for their version; raises FileNotFoundError when there are no advisories."""
+    """Yield packages with advisories for their version; raises FileNotFoundError when there are no advisories."""
     vulnerabilities = folder / "vulns"
     if not vulnerabilities.is_dir():
         raise FileNotFoundError(f"{vulnerabilities} is not there: {folder} is no copy of the advisory database")

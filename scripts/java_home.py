@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def usable() -> Iterator[Java]:
-    """Return the runtimes that are new enough, best first."""
+    """Yield the runtimes that are new enough, best first."""
     for executable in candidates():
         java = probe(executable)
         if java is not None and java.version >= OLDEST:
@@ -75,7 +75,7 @@ def usable() -> Iterator[Java]:
 
 
 def candidates() -> Iterator[Path]:
-    """Return every `java` executable to try."""
+    """Yield every `java` executable to try."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home) / "bin" / "java"

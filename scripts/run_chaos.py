@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def files(stack: Stack) -> Iterator[str]:
-    """Return locations of small files, each with one number; written many at a time, past the fault proxy."""
+    """Yield locations of small files, each with one number; written many at a time, past the fault proxy."""
     store = s3fs.S3FileSystem(
         key="lamella",
         secret=(stack.folder / "secrets" / "store_password").read_text("utf-8"),

@@ -1,1 +1,1 @@
-"""Lamella on Spark beside other tables on Spark: the same files, the same session, the same queries."""
+"""Lamella on Spark compared with other tables on Spark: the same files, session and queries."""

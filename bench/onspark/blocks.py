@@ -1,4 +1,4 @@
-"""The files that all tables share, and what is asked of them."""
+"""The files that all tables share, and the queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS: Final = {
 _EPOCH_S: Final = 1_700_000_000
 _STATUSES: Final = np.array(["new", "open", "paid", "sent", "void"])
 _FILES_OF_A_TENANT: Final = 20
-#: A row's time is away from the order of its id by so many files at most.
+#: A row's time differs from the order of its id by at most this many files.
 _JITTER_FILES: Final = 10
 
 
@@ -42,7 +42,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """``sql`` has ``{t}`` in the place of the table. ``reads_all``: no engine can leave anything out."""
+    """``sql`` has ``{t}`` as the placeholder of the table. ``reads_all``: no engine can prune anything."""
 
     name: str
     sql: str
@@ -50,7 +50,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def write_files(folder: Path, shape: Shape) -> None:
-    """One file a block: in the order of ``id``, ``at`` nearly so, ``tenant`` in stretches, the others at random."""
+    """Write one file per block: ordered by ``id``, ``at`` nearly so, ``tenant`` in stretches, other columns random."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     for number in range(shape.files):
@@ -81,7 +81,7 @@ def _tenant(file: int) -> str:
 
 
 def questions(shape: Shape, round_number: int) -> Iterator[Question]:
-    """The same kinds each round, with other literals: no cache of answers helps."""
+    """Yield the same kinds of queries each round, with other literals, so that no answer is cached."""
     rng = random.Random(round_number)
     thousandth, hundredth = shape.total // 1_000, shape.total // 100
 

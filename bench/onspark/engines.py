@@ -1,4 +1,4 @@
-"""The tables that are compared. Each is made of the same files, by its own means, without writing them again."""
+"""The compared tables. Each is made from the same files, by its own means, without rewriting them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REGISTERED_AT_ONCE: Final = 2_000
 
 
 class Engine(Protocol):
-    """``name`` as in the results. ``reads_all``: it opens every file whatever is asked, so it is asked once."""
+    """``name``: as in the results. ``reads_all``: it opens every file for every query, so it is measured once."""
 
     name: str
     reads_all: bool
@@ -38,14 +38,14 @@ class Engine(Protocol):
         """Let a session read the table that was made."""
 
     def table(self) -> str:
-        """What stands behind ``FROM`` in the next query."""
+        """Return the text after ``FROM`` in the next query."""
 
     def files(self, leaf: Any) -> int:
-        """How many files a scan of a physical plan reads."""
+        """Return how many files a scan of a physical plan reads."""
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """What the session needs so that each of them works; the same for all."""
+    """Return the session settings that any of them needs; the same for all."""
     return {
         "spark.sql.extensions": f"{_DELTA},{_ICEBERG}",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -126,7 +126,7 @@ class IcebergTable:
 
 
 class PlainFolder:
-    """``spark.read.parquet``. Either for each query, or once, as a view that keeps the listing."""
+    """``spark.read.parquet``. Either for each query, or once, as a view with a cached listing."""
 
     reads_all = True
 
@@ -150,7 +150,7 @@ class PlainFolder:
 
 
 def made(engines: list[Engine], spark: SparkSession, folder: Path) -> dict[str, float]:
-    """Seconds that it took to make each table; those of an earlier run, where it is there already."""
+    """Return the seconds it took to make each table; from an earlier run if it exists already."""
     note = folder.with_name("made.json")
     found: dict[str, float] = json.loads(note.read_text()) if note.exists() else {}
     for engine in engines:

@@ -1,4 +1,4 @@
-"""How long a query is planned, how long it takes, and what it reads.
+"""Planning time, total time and bytes read of a query.
 
 *Planning* is the same for all: from the text of the query to its physical plan and the inputs of its tasks, that is,
 until the last scan of the plan knows its files and how they are spread over tasks. Whatever an engine does for that
@@ -24,7 +24,7 @@ _TICKS_PER_S = 100
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One query once. Milliseconds by the clock and of the processor, of driver, tasks and service together."""
+    """One execution of a query. Wall-clock and processor milliseconds of driver, tasks and service together."""
 
     planning_ms: float
     planning_cpu_ms: float
@@ -36,7 +36,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock:
-    """The time by the clock and of the processor of some processes, in milliseconds."""
+    """Wall-clock and processor time of some processes, in milliseconds."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._stats = [Path(f"/proc/{pid}/stat") for pid in pids]
@@ -51,7 +51,7 @@ class Clock:
 
 
 def asked(spark: SparkSession, engine: Engine, question: Question, clock: Clock) -> Sample:
-    """Plan a query, and run it as another one with the same text."""
+    """Plan a query, and run it as another query with the same text."""
     text = question.sql.format(t=engine.table())
     began = clock.now()
     leaves = _scans(spark, text)
@@ -86,7 +86,7 @@ def _scans(spark: SparkSession, text: str) -> list[Any]:
 
 
 def _bytes_read(spark: SparkSession) -> int:
-    """By all tasks so far, as Spark counts."""
+    """Return the totals of all tasks so far, from Spark's metrics."""
     context = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return int(context.statusStore().executorSummary("driver").totalInputBytes())
@@ -127,7 +127,7 @@ def measured(
 
 
 def floor_ms(spark: SparkSession, question: Question) -> float:
-    """What Spark itself takes to plan the query, over rows that it makes up: no files, no catalog."""
+    """Time Spark's own planning of the query on generated rows: no files, no catalog."""
     made = ", ".join(f"CAST(id AS {kind}) AS `{name}`" for name, kind in COLUMNS.items())
     text = question.sql.format(t=f"(SELECT {made} FROM range(1000000))")
     began = time.perf_counter()

@@ -1,1 +1,1 @@
-"""How sharp pruning is: Lamella and its peers on the same files, beside an oracle that reads every row."""
+"""Pruning sharpness: Lamella and its peers on the same files, compared with an oracle that reads every row."""

@@ -1,4 +1,4 @@
-"""pyarrow's dataset: a file is kept when a row group of it is left after the filter met the footer's statistics."""
+"""pyarrow's dataset: a file is kept when the filter and the footer's statistics leave one of its row groups."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ArrowPlanner:
         self._fragments = list(self._dataset.get_fragments())
 
     def plan(self, node: Filter) -> Plan | None:
-        """Kept by statistics; pyarrow never says that every row matches."""
+        """Return the files kept by statistics; pyarrow never reports that every row matches."""
         expression = self._expression(node)
         if expression is None:
             return None

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lamella.client.demo.data import generate
 
-#: The oracle's column that says which block a row is in; no file has it.
+#: The oracle's column with a row's block; no file contains it.
 BLOCK: Final = "__block"
 #: Each table's cluster key.
 KEYS: Final = {"lineitem": "l_shipdate", "orders": "o_orderdate"}
@@ -72,7 +72,7 @@ def _written(folder: Path, name: str, table: str, parts: list[pa.Table]) -> Bloc
         path = folder / f"part-{index:05d}.parquet"
         pq.write_table(part, path)
         files.append(path)
-        # What counts is what stands in the file, so it is read back.
+        # Statistics count as stored in the file, so the file is read back.
         read = pq.read_table(path)
         rows.append(read.append_column(BLOCK, pa.array(np.full(len(read), index, dtype=np.int32))))
     return Blocks(name=name, table=table, folder=folder, files=tuple(files), rows=pa.concat_tables(rows))
@@ -83,7 +83,7 @@ def _written(folder: Path, name: str, table: str, parts: list[pa.Table]) -> Bloc
 _EPOCH: Final = dt.date(1970, 1, 1)
 _SPAN: Final = 100_000
 
-#: A value of each type out of a number below 100,000, in the same order.
+#: Values of each type for numbers below 100,000, in the same order.
 _MAKERS: Final[dict[str, tuple[pa.DataType, Callable[[int], Any]]]] = {
     "flag": (pa.bool_(), lambda k: k >= _SPAN // 2),
     "i32": (pa.int32(), lambda k: k - 30_000),

@@ -25,7 +25,7 @@ class DeltaPlanner:
         self._number = {path.name: index for index, path in enumerate(blocks.files)}
 
     def plan(self, node: Filter) -> Plan | None:
-        """The files that are left; None for what its predicates do not know (LIKE, functions, ...)."""
+        """Return the remaining files; None for predicates that the library does not support (LIKE, functions, ...)."""
         try:
             uris = self._table.file_uris(file_pruning_predicate=DATAFUSION.sql(node))
         except DeltaError:

@@ -25,7 +25,7 @@ from sharp.filters import (
 
 
 class Dialect:
-    """Spark SQL; what another engine says otherwise is overridden."""
+    """Spark SQL; other engines override what differs."""
 
     starts_with: ClassVar = "startswith"
 

@@ -1,4 +1,4 @@
-"""Filters of the benchmark as values, so that one filter can be said in every planner's own language.
+"""Filters of the benchmark as values, which can be translated to every planner's language.
 
 A filter is a tree of :class:`And`, :class:`Or` and :class:`Not` over atoms; an atom names one column, or compares two.
 """

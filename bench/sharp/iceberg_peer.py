@@ -63,7 +63,7 @@ class IcebergPlanner:
         self._number = {path.name: index for index, path in enumerate(blocks.files)}
 
     def plan(self, node: Filter) -> Plan | None:
-        """The files that are left; None for what Iceberg's expressions do not know."""
+        """Return the remaining files; None for predicates that Iceberg's expressions do not support."""
         expression = self._expression(node)
         if expression is None:
             return None
@@ -118,7 +118,7 @@ class IcebergPlanner:
         return _OPERATORS[op](column, literal)
 
     def _literal(self, column: str, value: Constant) -> Any:
-        """The constant as Iceberg takes it for that column; None when it has no exact form there."""
+        """Return the constant in Iceberg's form for that column; None when it has no exact form."""
         dtype = self._schema.field(column).type
         if pa.types.is_decimal(dtype):
             exact = Decimal(str(value))

@@ -1,4 +1,4 @@
-"""Plans held against the truth: counts per planner and group of filters."""
+"""Compares plans with the truth: counts per planner and group of filters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from sharp.oracle import Truth
 from sharp.planner import Plan
 
-#: Of the blocks that min and max decide, at least this share has to be pruned.
+#: Minimum fraction that must be pruned of the blocks decided by minima and maxima.
 GOAL = 0.98
 
 
@@ -88,7 +88,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def failures(tallies: dict[str, Tally]) -> list[str]:
-    """What keeps these tallies (Lamella's, by name) from the goal; empty when nothing does."""
+    """Return why these tallies (Lamella's, by name) miss the goal; empty when they reach it."""
     found = []
     for name, tally in tallies.items():
         if tally.lost:

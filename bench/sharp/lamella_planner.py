@@ -19,7 +19,7 @@ from sharp.dialects import SPARK
 from sharp.filters import Filter
 from sharp.planner import Plan
 
-#: So that a table of a few hundred blocks has several segments, and every layer prunes.
+#: Small enough that a table of a few hundred blocks has several segments, and every layer prunes.
 SEGMENT_BLOCKS = 64
 
 

@@ -1,4 +1,4 @@
-"""Which blocks truly hold a match, by reading every row; and which of them exact minima and maxima can decide.
+"""The blocks that contain a match, by reading every row, and those that exact minima and maxima can decide.
 
 The rows lie in memory in DuckDB. A filter is only ever evaluated in the projection of an aggregate over all rows, where
 no statistics play a part; DuckDB's NaN, -0.0, text order and three-valued logic are those of Spark SQL.
@@ -65,7 +65,7 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class _Bounds(msgspec.Struct, frozen=True):
-    """One column's exact statistics by block; ``low`` and ``high`` leave out null and NaN (None: no such value)."""
+    """One column's exact statistics by block; ``low`` and ``high`` ignore null and NaN (None: no such value)."""
 
     low: pa.Array
     high: pa.Array
@@ -74,7 +74,7 @@ class _Bounds(msgspec.Struct, frozen=True):
 
 
 class Oracle:
-    """The truth about one table's blocks. ``nan_known`` False: as a footer has it, without counts of NaN."""
+    """The true result for one table's blocks. ``nan_known`` False: as from a footer, which has no NaN counts."""
 
     def __init__(self, rows: pa.Table, *, nan_known: bool) -> None:
         self._types = {field.name: field.type for field in rows.schema}
@@ -93,7 +93,7 @@ class Oracle:
         self._db.close()
 
     def truths(self, filters: Sequence[Filter]) -> list[Truth]:
-        """The truth about each filter."""
+        """Return the true result of each filter."""
         found = []
         for start in range(0, len(filters), _TOGETHER):
             some = filters[start : start + _TOGETHER]
@@ -104,7 +104,7 @@ class Oracle:
                 none, every = self._decided(node)
                 nan = np.any([self._bounds_of(column).nans > 0 for column in columns_of(node)], axis=0)
                 truth = Truth(count > 0, count == self.row_counts, none, every, nan)
-                # The oracle of min and max is itself held against the rows.
+                # The oracle of minima and maxima is itself checked against the rows.
                 assert not (none & truth.some).any(), f"decided none, and yet a match: {DUCKDB.sql(node)}"
                 assert not (every & ~truth.every).any(), f"decided all, and yet not: {DUCKDB.sql(node)}"
                 found.append(truth)
@@ -119,7 +119,7 @@ class Oracle:
         if len(columns) == 1:
             return self._one_column(next(iter(columns)), node)
         none = np.ones(len(self.row_counts), dtype=bool)
-        every = np.zeros(len(self.row_counts), dtype=bool)  # of an OR: only what one branch proves alone
+        every = np.zeros(len(self.row_counts), dtype=bool)  # for an OR: only what a single branch proves
         for branch in branches(node):
             branch_none = np.zeros(len(none), dtype=bool)
             branch_every = np.ones(len(none), dtype=bool)
@@ -153,7 +153,7 @@ class Oracle:
         misses = last + 1 - first - hits
         nulls, nans = bounds.nulls > 0, bounds.nans > 0
         if not self._nan_known and pa.types.is_floating(self._types[column]):
-            # A footer tells nulls, not NaN: they may be anywhere, and a block without bounds may hold any value.
+            # A footer counts nulls, not NaN: NaN may be anywhere, and a block without bounds may contain any value.
             nans = bounds.nulls < self.row_counts
             unknown = ~has_value & nans
             has_value = has_value | unknown
@@ -196,7 +196,7 @@ class Oracle:
         return found
 
     def _points(self, column: str, node: Filter) -> pa.Array:
-        """Values of the column's type, ascending, among which the condition takes every result that it can take."""
+        """Return ascending values of the column's type for which the condition takes every possible result."""
         dtype = self._types[column]
         bounds = self._bounds_of(column)
         ends = [end for side in (bounds.low, bounds.high) for end in pc.unique(side).to_pylist() if end is not None]
@@ -230,7 +230,7 @@ class Oracle:
 
 
 def _places(ends: pa.Array, points: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each block's bound is among the points; 0 where it has none."""
+    """Return where each block's bound is among the points; 0 where it has none."""
     return np.asarray(pc.fill_null(pc.index_in(ends, value_set=points), 0)).astype(np.int64)
 
 
@@ -270,7 +270,7 @@ def _constants(node: Filter) -> Iterable[Constant]:
 
 
 def _ends(prefix: str) -> tuple[str, ...]:
-    """A prefix, and the first text behind everything that begins with it."""
+    """Return a prefix, and the first text after all texts that begin with it."""
     return (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else ("",)
 
 
@@ -283,7 +283,7 @@ def _short_texts(bounds: _Bounds) -> Iterable[str]:
 
 
 def _whole_domain(dtype: pa.DataType, ends: Sequence[Any]) -> pa.Array | None:
-    """Every value of the type between the least and the greatest bound, when there are few."""
+    """Return every value of the type between the minimum and the maximum bound, when there are few."""
     if not ends:
         return pa.array([], dtype)
     if pa.types.is_boolean(dtype):
@@ -302,7 +302,7 @@ def _whole_domain(dtype: pa.DataType, ends: Sequence[Any]) -> pa.Array | None:
 
 
 def _neighbours(dtype: pa.DataType, value: Any) -> Iterable[Any]:
-    """Values of the type at and on both sides of a place on its line; text and bytes have no value just before."""
+    """Return values at and on both sides of a point; text and bytes have no immediate predecessor."""
     if pa.types.is_integer(dtype):
         return {math.floor(value) - 1, math.floor(value), math.ceil(value), math.ceil(value) + 1}
     if pa.types.is_decimal(dtype):

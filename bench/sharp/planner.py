@@ -1,4 +1,4 @@
-"""What every planner of the benchmark answers: which blocks it would read for a filter."""
+"""The answer of every planner of the benchmark: which blocks it would read for a filter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Per block: is it read; and is every row known to match (always False where a planner never says so)."""
+    """Per block: whether it is read, and whether every row is known to match (False if a planner never reports it)."""
 
     kept: Mask
     all_rows: Mask
@@ -26,5 +26,5 @@ class Planner(Protocol):
     name: str
 
     def plan(self, node: Filter) -> Plan | None:
-        """The plan; None when the filter cannot be said in the planner's language."""
+        """Return the plan; None when the filter cannot be expressed in the planner's language."""
         ...

@@ -38,7 +38,7 @@ _EPOCH: Final = dt.date(1970, 1, 1)
 
 
 class Source:
-    """Draws columns and constants of one table. Constants are values that occur, or lie beside some."""
+    """Draws columns and constants of one table. Constants are values of the table or neighbours of them."""
 
     def __init__(self, rows: pa.Table, rng: Random) -> None:
         self.rng = rng
@@ -60,7 +60,7 @@ class Source:
         return self.rng.choice(self._values[column])
 
     def window(self, column: str, share: float) -> list[Constant]:
-        """Values of the column that lie together, this share of all."""
+        """Return adjacent values of the column, this fraction of all."""
         values = self._values[column]
         size = max(1, round(len(values) * share))
         start = self.rng.randrange(len(values) - size + 1)
@@ -182,7 +182,7 @@ def _simple(source: Source) -> Atom:
 
 
 def _and(source: Source) -> Filter | None:
-    """Of different columns: two ranges of one column seldom have anything in common, and nobody asks that."""
+    """Uses different columns: two ranges of one column seldom overlap, and real filters have none."""
     parts = {node.column: node for node in (_simple(source) for _ in range(4)) if not isinstance(node, Columns)}
     return And(tuple(parts.values())[: source.rng.randint(2, 3)])
 

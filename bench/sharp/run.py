@@ -60,12 +60,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_peers() -> tuple[str, ...]:
-    """Peers whose package is not installed."""
+    """Return the peers whose package is not installed."""
     return tuple(name for name, module in PEERS.items() if importlib.util.find_spec(module) is None)
 
 
 def run(folder: Path, options: Options, say: Callable[[str], None]) -> Result:
-    """Everything; ``say`` hears what is being done."""
+    """Run everything; ``say`` is called with the current step."""
     with localcontext(Context(prec=_DIGITS)):  # decimals of 38 digits, and sums and products of them, are exact
         return _run(folder, options, say)
 

@@ -1,4 +1,4 @@
-"""The judge judged: planners that are blunt or wrong on purpose have to fail, else the figures mean nothing."""
+"""Tests the judge: deliberately weak or wrong planners must fail, otherwise the figures mean nothing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pruning beside other engines; see ``bench/run.py``."""
+"""Pruning compared with other engines; see ``bench/run.py``."""

@@ -1,4 +1,4 @@
-"""What a call takes: the clock's time and the processor's, medians over questions that differ."""
+"""Timing of calls: wall-clock and processor time, medians over different questions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def timed(call: Callable[[], _T]) -> tuple[_T, float, float]:
-    """What a call answers, and the seconds that it took by the clock and of the processor."""
+    """Return a call's result, and its seconds of wall-clock and processor time."""
     cpu, clock = time.process_time(), time.perf_counter()
     answer = call()
     return answer, time.perf_counter() - clock, time.process_time() - cpu
 
 
 def summary(seconds: list[tuple[float, float]]) -> Timing:
-    """The timing of calls that took so many seconds by the clock and of the processor."""
+    """Return the timing of calls that took these seconds of wall-clock and processor time."""
     clock, cpu = [each * 1e3 for each, _ in seconds], [each * 1e3 for _, each in seconds]
     return Timing(
         p50_ms=round(statistics.median(clock), 4),
@@ -46,7 +46,7 @@ def summary(seconds: list[tuple[float, float]]) -> Timing:
 
 
 def median(call: Callable[[int], object], *, budget_s: float, most: int = 200, least: int = 3) -> Timing:
-    """The timing of ``call(1)``, ``call(2)``, ...: ``most`` of them, or as many as ``budget_s`` has room for."""
+    """Return the timing of ``call(1)``, ``call(2)``, ...: ``most`` calls, or as many as fit into ``budget_s``."""
     taken: list[tuple[float, float]] = []
     until = time.perf_counter() + budget_s
     for number in range(1, most + 1):
@@ -59,13 +59,13 @@ def median(call: Callable[[int], object], *, budget_s: float, most: int = 200, l
 
 
 def rss_mb(pid: int | str = "self") -> float:
-    """The memory that a process has in RAM, in MiB (Linux)."""
+    """Return the resident memory of a process, in MiB (Linux)."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had, in MiB."""
+    """Return the peak memory of this process, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -76,7 +76,7 @@ def cpu_s(pid: int) -> float:
 
 
 def forget(folder: Path) -> None:
-    """Drop the files below a folder from the page cache, as far as the system does so without being root."""
+    """Drop the files below a folder from the page cache, as far as the system allows without root."""
     os.sync()
     for file in folder.rglob("*"):
         if file.is_file():

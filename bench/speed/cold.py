@@ -1,4 +1,4 @@
-"""The first answer: of a process that has nothing, of one that finds its disk cache, and what they read for it."""
+"""The first answer of a process without any cache, of one with a disk cache, and what they read for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CountingStore(FsspecStore):
         self._lock = threading.Lock()
 
     def local_path(self, location: str) -> str | None:
-        """Where an object is as a local file: whoever asks is about to map it."""
+        """Return an object's local file, which the caller maps."""
         path = super().local_path(location)
         if path is not None:
             with self._lock:
@@ -65,7 +65,7 @@ class CountingStore(FsspecStore):
 
 
 def inside(made: Made) -> dict[str, Any]:
-    """The first narrow prune of this process, and the second; call it in one that has done nothing else."""
+    """Time the first and the second narrow prune of this process; call it in a fresh one."""
     store = CountingStore()
     warehouse = Warehouse(store, made.root, cache_bytes=256 << 20)
     found = []

@@ -1,4 +1,4 @@
-"""Answers held against each other: nothing that may match is left out, nothing kept that a peer can rule out."""
+"""Compares answers: nothing that may match is missing, nothing kept that a sound peer excludes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Kept = npt.NDArray[np.int64] | int
 
 
 class WrongAnswer(AssertionError):
-    """An answer of ours left out a block that may match, or kept one that a sound peer rules out."""
+    """Lamella's answer lacks a block that may match, or contains one that a sound peer excludes."""
 
 
 def remarks(name: str, kept: Kept, truth: npt.NDArray[np.int64]) -> str:
-    """What there is to say of one engine's answer beside the truth; empty when it is the same."""
+    """Return remarks on one engine's answer compared with the truth; empty when they are equal."""
     if isinstance(kept, int):
         if kept == len(truth):
             return "counts only"
@@ -44,7 +44,7 @@ def compare(answers: Mapping[str, Kept], truth: npt.NDArray[np.int64], asked: st
         for name, kept in answers.items():
             if isinstance(kept, int):
                 more = len(ours) - kept if kept >= len(truth) else 0
-            elif "leaves out" in found[name]:  # not sound: nothing to be held against
+            elif "leaves out" in found[name]:  # not sound: not used for comparison
                 more = 0
             else:
                 more = len(np.setdiff1d(ours, kept, assume_unique=True))

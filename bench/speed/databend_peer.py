@@ -84,7 +84,7 @@ class Databend:
         self._ask("set max_inlist_to_or = 1000")
 
     def warm_up(self) -> None:
-        """Nothing: the first asking does it."""
+        """Do nothing: the first query warms up."""
 
     def run(self, asked: Question) -> Any:
         """The plan as text."""
@@ -126,7 +126,7 @@ def _where(asked: Question) -> str:
 
 
 def _rows(model: Model, start: int, stop: int) -> Any:
-    """Four rows a block: least, greatest, least (where there are nulls: null), greatest."""
+    """Write four rows per block: minimum, maximum, minimum (null where there are nulls), maximum."""
     size = stop - start
     first = np.arange(size)
     order = pa.array(np.stack([first, first + size, first, first + size], axis=1).ravel())

@@ -1,4 +1,4 @@
-"""delta-rs on a Delta table that has statistics of every file and no file: ``file_uris``, and what users do by hand."""
+"""delta-rs on a Delta table with statistics of every file and no files: ``file_uris``, and a manual alternative."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class FileUris:
         self._table = DeltaTable(str(self._root(count)))
 
     def warm_up(self) -> None:
-        """Nothing: the first asking does it."""
+        """Do nothing: the first query warms up."""
 
     def run(self, asked: Question) -> Any:
         """URIs."""
@@ -86,7 +86,7 @@ class FileUris:
 
 
 class ByHand(FileUris):
-    """``get_add_actions`` once, then tests of minima and maxima written with pyarrow: fast, and not a planner."""
+    """``get_add_actions`` once, then tests of minima and maxima written with pyarrow: fast, but not a planner."""
 
     note = "the user writes each predicate's test; nulls, types and escapes are theirs to get right"
 

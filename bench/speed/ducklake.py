@@ -56,7 +56,7 @@ class DuckLake:
         self._connection.execute("SET threads = 2")
 
     def warm_up(self) -> None:
-        """Nothing: the first asking does it."""
+        """Do nothing: the first query warms up."""
 
     def run(self, asked: Question) -> Any:
         """Paths as an array."""

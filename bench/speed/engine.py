@@ -1,4 +1,4 @@
-"""What every engine of the comparison is to the bench, and which there are."""
+"""The interface of the compared engines, and their list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speed.questions import Question
 
 
 class NotOffered(Exception):
-    """What is measured has no such way of asking."""
+    """The measured library does not offer this kind of query."""
 
 
 class Engine(Protocol):
@@ -32,16 +32,16 @@ class Engine(Protocol):
         """Open it, as far as the library does before it is asked."""
 
     def warm_up(self) -> None:
-        """Bring into memory what an engine in long use has there, as far as single questions would not."""
+        """Load what an engine in long use has in memory, where single queries would not load it."""
 
     def run(self, asked: Question) -> Any:
-        """The answer, as the library's user has it. This is what is timed."""
+        """Return the answer as the library's user gets it. This is what is timed."""
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64] | int:
-        """The numbers of the blocks in an answer; only how many where the engine does not say which."""
+        """Return the numbers of the blocks in an answer; only their count where the engine does not name them."""
 
 
-#: Module and class by name; ours first, floors, then what users would pick.
+#: Module and class by name: Lamella's first, then the floors, then the alternatives.
 ENGINES: Final = {
     "lamella": ("speed.inside", "Inside"),
     "lamella, ranges": ("speed.inside", "Ranges"),

@@ -1,4 +1,4 @@
-"""What the issue of speed asks: ratios, each out of one run's results, with its goal."""
+"""Ratios with goals, each computed from the results of one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speed.engine import OURS, PEERS
 from speed.merging import run_of
 from speed.questions import NAMES
 
-#: Predicates that are held against the two-layer yardstick.
+#: Predicates that are compared with the two-layer floor.
 BESIDE_FLOOR: Final = ("P1", "P3", "P4", "P6")
 FLOOR: Final = "numpy, two layers"
 BY_HAND: Final = "delta-rs by hand"
@@ -38,13 +38,13 @@ def cpu_ms(size: dict[str, Any], engine: str, predicate: str) -> float | None:
 
 
 def best_of_ours(size: dict[str, Any], predicate: str) -> float | None:
-    """The least processor time among the shapes of our answers."""
+    """Return the minimum processor time among the shapes of Lamella's answers."""
     found = [ms for name in OURS if (ms := cpu_ms(size, name, predicate)) is not None]
     return min(found, default=None)
 
 
 def fastest_peer(size: dict[str, Any], predicate: str, *, by_hand: bool) -> tuple[str, float] | None:
-    """The peer with the least processor time; ``by_hand``: also what users write themselves on a library's table."""
+    """Return the peer with the minimum processor time; ``by_hand``: include manual tests on a library's table."""
     found = [
         (ms, name)
         for name in PEERS
@@ -176,5 +176,5 @@ def _at_least(name: str, value: float, least: float | None) -> Figure:
 
 
 def _rounded(value: float) -> float:
-    """Three digits that count."""
+    """Format with three significant digits."""
     return round(value, 2 - math.floor(math.log10(abs(value)))) if value else 0.0

@@ -1,4 +1,4 @@
-"""Yardsticks: the same tests on NumPy arrays in memory, with nothing around them."""
+"""Floors: the same tests on NumPy arrays in memory, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Least and greatest values of blocks or of segments of them; ``path`` as two words, ``nulls`` as their number."""
+    """Minima and maxima of blocks or segments; ``path`` as two words, ``nulls`` as their number."""
 
     low: dict[str, Array]
     high: dict[str, Array]
     nulls: Array
 
     def may(self, asked: Question, rows: slice = slice(None)) -> Mask:
-        """Which of the rows may hold a match."""
+        """Return which rows may contain a match."""
         if asked.user is not None:
             return self._range("user_id", asked.user, asked.user, rows)
         if asked.prefix is not None:
@@ -66,7 +66,7 @@ class Whole:
         self.count = 0
 
     def build(self, count: int) -> None:
-        """Nothing: the arrays are the model's."""
+        """Do nothing: the arrays are the model's."""
 
     def open(self, count: int) -> None:
         """Fill the arrays."""
@@ -77,7 +77,7 @@ class Whole:
         self.blocks = Columns(low, high, model.nulls("error_code"))
 
     def warm_up(self) -> None:
-        """Nothing: the first asking does it."""
+        """Do nothing: the first query warms up."""
 
     def run(self, asked: Question) -> Any:
         """The numbers of the blocks."""
@@ -89,7 +89,7 @@ class Whole:
 
 
 class TwoLayers(Whole):
-    """Segments' bounds are compared first, then those of the blocks in the segments that are left."""
+    """Segment bounds are compared first, then those of the blocks in the remaining segments."""
 
     def open(self, count: int) -> None:
         """Fill the arrays of both layers."""
@@ -104,7 +104,7 @@ class TwoLayers(Whole):
 
 
 class Runs(TwoLayers):
-    """As two layers, and a segment of which every block is left is answered as a range, without looking inside."""
+    """Two layers; a segment whose blocks all remain is returned as a range, without testing them."""
 
     def open(self, count: int) -> None:
         """Fill the arrays, also those that tell of whole segments."""
@@ -112,7 +112,7 @@ class Runs(TwoLayers):
         self.tight = _segments(self.blocks, np.maximum, np.minimum)
 
     def run(self, asked: Question) -> Any:
-        """Ranges ``[start, stop)`` of blocks that are all left, and the numbers of the others."""
+        """Return ranges ``[start, stop)`` of blocks that all remain, and the numbers of the other blocks."""
         every = self.tight.may(asked)
         edges = np.flatnonzero(np.diff(every, prepend=False, append=False))
         left = np.flatnonzero(self.loose.may(asked) & ~every)

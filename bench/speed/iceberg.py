@@ -64,7 +64,7 @@ class Iceberg:
         self._table = _catalog(self._root(count)).load_table("bench.t")
 
     def warm_up(self) -> None:
-        """Nothing: the first asking does it."""
+        """Do nothing: the first query warms up."""
 
     def run(self, asked: Question) -> Any:
         """Scan tasks."""

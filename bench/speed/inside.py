@@ -18,7 +18,7 @@ from speed import tables
 from speed.engine import NotOffered
 from speed.questions import Question, spark_time, sql, warm_up
 
-#: Memory for sidecars and what is made of them.
+#: Memory for sidecars and their decoded form.
 CACHE_BYTES: Final = 4 << 30
 
 
@@ -45,7 +45,7 @@ class Inside:
         self.warehouse = Warehouse(FsspecStore(), made.root, cache_bytes=CACHE_BYTES)
 
     def warm_up(self) -> None:
-        """Open every segment, for each column that is asked for."""
+        """Open every segment, for each requested column."""
         for text in warm_up(self.warehouse.head(self.pointer).summary.block_count):
             self.warehouse.prune(self.pointer, PruneRequest(filter=text, shape=self.shape))
 

@@ -1,4 +1,4 @@
-"""Clients of a service that cost little themselves: sockets in one thread, each asking again when it has its answer."""
+"""Cheap clients of a service: sockets in one thread, each sending its next request after the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHUNK = 1 << 20
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency of one request in milliseconds, and requests a second of all clients together."""
+    """Latency of one request in milliseconds, and requests per second of all clients together."""
 
     clients: int
     requests: int
@@ -75,7 +75,7 @@ def request(path: str, body: bytes | None = None) -> bytes:
 
 
 def run(port: int, requests: Sequence[bytes], clients: int) -> Load:
-    """Send all requests, each client the next one that is left; the answers are read and thrown away."""
+    """Send all requests, each client taking the next one; the answers are read and discarded."""
     taken: list[float] = []
     size = 0
     todo = iter(requests)

@@ -23,14 +23,15 @@ from speed.inside import CACHE_BYTES
 from speed.over_http import asking, settings
 from speed.tables import Made
 
-#: An int64 column that every segment may match and hardly a block does, so that blocks' statistics are what is read.
+#: A filter on an int64 column that every segment may match and hardly any block does, so that block statistics are
+#: read.
 _FILTER: Final = f"session_id < {2**40 // 200}"
-#: As well, over another column, so that code and segment summaries are in memory before.
+#: The same on another column, so that code and segment summaries are loaded before.
 _WARM_UP: Final = "event_time < TIMESTAMP '2020-01-02 00:00:00+00:00'"
 
 
 def of_one_column(made: Made, cache_dir: str | None) -> dict[str, Any]:
-    """What a prune over one int64 column leaves in memory; call it in a process that has done nothing else."""
+    """Return the memory kept by a prune over one int64 column; call it in a fresh process."""
     options: dict[str, Any] = {"cache_bytes": CACHE_BYTES}
     if cache_dir is not None:
         from lamella.snapshot.cache import DiskCache  # other states of Lamella that are measured may have none
@@ -68,7 +69,7 @@ def in_new_process(made: Made, cache_dir: Path | None) -> dict[str, Any]:
 
 
 def of_columns(made: Made) -> dict[str, Any]:
-    """One column's memory without a disk cache, and with one that an earlier process has filled, if there is such."""
+    """Return one column's memory without a disk cache, and with a filled one, if this version has one."""
     found = {"without disk cache": in_new_process(made, None)}
     if "cache_dir" in Settings.model_fields:
         with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
@@ -105,7 +106,7 @@ def of_large_answers(made: Made) -> dict[str, Any]:
 
 
 class _Peak:
-    """The greatest sizes of a process, looked at every few milliseconds; a context manager."""
+    """Records the peak sizes of a process, polled every few milliseconds; a context manager."""
 
     def __init__(self, pid: int) -> None:
         self.sizes = _status(pid)

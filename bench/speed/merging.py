@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-#: Parts whose results are tables by the number of blocks; every other part is one table.
+#: Parts with one table per number of blocks; every other part is one table.
 BY_SIZE: Final = ("prune", "http", "cold")
-#: What a result holds beside its parts.
+#: Members of a result besides its parts.
 _ABOUT: Final = ("machine", "runs", "figures")
 
 Table = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Lamella as a service: prunes beside an empty route of the same process, at one client and at sixteen."""
+"""Lamella as a service: prunes compared with an empty route of the same process, with one client and with sixteen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def settings(made: Made, **more: str) -> dict[str, str]:
 
 
 def asking(name: str, number: int, shape: str = "columns", **more: Any) -> bytes:
-    """A prune request as it travels; ``number`` picks the literals."""
+    """Return a prune request as sent; ``number`` selects the literals."""
     return _filtered(sql(question(name, number), spark_time), shape, **more)
 
 
@@ -45,7 +45,7 @@ def _filtered(text: str, shape: str = "columns", **more: Any) -> bytes:
 def measure(made: Made, budget_s: float) -> dict[str, Any]:
     """Latency, throughput and the service's processor time per request, warm; one process serves."""
     found: dict[str, Any] = {"blocks": made.count}
-    fresh = itertools.count()  # literals that were not asked before, in whatever shape: outcomes are kept by filter
+    fresh = itertools.count()  # literals not used before, in any shape: results are cached by filter
     shapes = [shape for shape in SHAPES if shape in get_args(Shape)]
     with serving(settings(made)) as service:
         load.run(service.port, [_filtered(text) for text in warm_up(made.count)], 1)
@@ -84,7 +84,7 @@ def _middle(found: Sequence[dict[str, float]], empty: Sequence[dict[str, float]]
 
 
 def _one(service: Service, name: str, shape: str, budget_s: float, fresh: Iterator[int]) -> dict[str, Any]:
-    """One predicate, one client: as many requests as the budget has room for, up to 200."""
+    """Measure one predicate with one client: as many requests as fit into the budget, up to 200."""
     first = load.run(service.port, [asking(name, next(fresh), shape)], 1)
     count = max(1, min(200, int(budget_s * 1e3 / max(first.p50_ms, 0.1))))
     before = cpu_s(service.pid)

@@ -1,4 +1,4 @@
-"""Every engine at every size, one after another, each in its own process; their answers held against each other."""
+"""Runs every engine at every size, one after another, each in its own process, and compares their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from speed.engine import ENGINES, FLOORS, OURS
 from speed.questions import NAMES, question, truth
 from speed.worker import Job, Outcome
 
-#: Beyond this size only the engines that work in memory are asked.
+#: Above this size only engines that work in memory run.
 LARGEST_FOR_PEERS: Final = 1_000_000
 _GROWTH: Final = 1.2  # expected: linear, and something for memory that no longer fits caches
 
@@ -103,7 +103,7 @@ class Bench:
         return msgspec.to_builtins(outcome), kept
 
     def _work(self, name: str, job: Job, temporary: Path) -> str:
-        """Do a job in a process of its own; why it failed, empty when it did not."""
+        """Run a job in a separate process; returns why it failed, empty on success."""
         file = temporary / "job.json"
         file.write_bytes(msgspec.json.encode(job))
         command = [sys.executable, "-m", "speed.worker", str(file)]

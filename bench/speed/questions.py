@@ -1,4 +1,4 @@
-"""The seven predicates, with literals that vary from one asking to the next, in the same way for every engine.
+"""The seven predicates, with literals that vary between queries in the same way for every engine.
 
 == ===========================================================
 P1 a range of 0.1 % of the sorted column
@@ -40,7 +40,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def question(name: str, number: int) -> Question:
-    """The predicate ``name`` as it is asked the ``number``-th time; P7 has no literal and is always the same."""
+    """Return predicate ``name`` with the literals of query ``number``; P7 has no literal and is constant."""
     random = np.random.default_rng((NAMES.index(name), number))
     share = float(random.random())
     if name == "P1":
@@ -59,7 +59,7 @@ def question(name: str, number: int) -> Question:
 
 
 def truth(model: Model, asked: Question) -> npt.NDArray[np.int64]:
-    """The blocks whose statistics allow a matching row, ascending: what a sound and sharp engine keeps."""
+    """Return the blocks whose statistics allow a matching row, ascending: what a sound and sharp engine keeps."""
     low, high = model.low["event_time"], model.high["event_time"]
     if asked.user is not None:
         may = (model.low["user_id"] <= asked.user) & (model.high["user_id"] >= asked.user)
@@ -84,7 +84,7 @@ def iso(ms: int, separator: str = "T") -> str:
 
 
 def prefix_end(prefix: str) -> str:
-    """The least text above all that starts with ``prefix``."""
+    """Return the smallest text above all texts with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 

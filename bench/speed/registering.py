@@ -1,4 +1,4 @@
-"""Registering Parquet files that are there already: Lamella beside delta-rs and pyiceberg, each in its own process.
+"""Registering existing Parquet files: Lamella, delta-rs and pyiceberg, each in its own process.
 
 ``python -m speed.registering WAY FOLDER`` registers the files below FOLDER once and prints what it took as JSON.
 Libraries are imported before the clock starts.
@@ -166,7 +166,7 @@ def _in_new_process(way: str, folder: Path) -> dict[str, Any]:
 
 
 def _middle(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run in the middle by the processor's time; one that failed, if any did."""
+    """Return the run with the median processor time; a failed one, if any failed."""
     failed = [each for each in found if "error" in each]
     return failed[0] if failed else sorted(found, key=lambda each: each["cpu_s"])[len(found) // 2]
 

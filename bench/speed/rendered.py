@@ -1,4 +1,4 @@
-"""Bounds of the model as text and as Arrow values, for formats that keep them so."""
+"""Bounds of the model as text and as Arrow values, for formats that store them so."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def write_docs(results: dict[str, Any], docs: Path) -> None:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Tables of everything that was measured; where there were several runs each table says of which it is."""
+    """Return tables of all measurements; with several runs each table names its run."""
     several = len(runs(results)) > 1
     parts = [_about(results)]
     versions: dict[str, str] = {}

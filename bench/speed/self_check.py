@@ -1,4 +1,4 @@
-"""The judge of the answers is tried on wrong ones before it is believed."""
+"""Tests the judge of the answers on wrong ones."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo
 
-#: Tables above this size have the columns of the predicates only.
+#: Larger tables have only the columns of the predicates.
 WHOLE_UP_TO: Final = 1_000_000
 SEGMENT: Final = 1_000
-#: What all of Lamella's tables together may take on disk; one that would not fit is not made.
+#: Maximum disk space of all of Lamella's tables together; a table that would exceed it is not made.
 LIMIT_BYTES: Final = 16 << 30
 _BYTES_A_BLOCK: Final = {len(TYPES): 3_600, len(ASKED): 700}
 _JOB_SEGMENTS = 10

@@ -19,12 +19,12 @@ from speed.clock import Timing, median, peak_mb, rss_mb, summary, timed
 from speed.engine import Engine, NotOffered, engine
 from speed.questions import question
 
-#: No predicate is asked for longer, however large the budget.
+#: Maximum seconds for one predicate, however large the budget.
 MAX_S: Final = 3.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do. ``budget_s`` is for the questions together; the most expensive engines ask each of them once."""
+    """A job. ``budget_s``: for all questions together; the most expensive engines run each of them once."""
 
     engine: str
     folder: str
@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def work(job: Job) -> Outcome:
-    """Build, open, ask."""
+    """Build, open, query."""
     try:
         made = engine(job.engine, Path(job.folder))
     except (NotOffered, ImportError) as error:
@@ -86,7 +86,7 @@ def work(job: Job) -> Outcome:
         kept[name] = np.asarray(found)
         outcome.left[name] = found if isinstance(found, int) else len(found)
         spent += clock
-        if clock > share:  # no room for more
+        if clock > share:  # no time for more
             outcome.timings[name] = summary([(clock, cpu)])
             continue
         again = partial(_ask, made, name)

@@ -1,4 +1,4 @@
-"""HTTP requests over as many connections as there are requests under way, on one event loop, at little cost each."""
+"""HTTP requests on one connection per concurrent request, on one event loop, at little cost each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, cast
 import httptools
 import msgspec
 
-#: More connections than this are not opened: a client has an end, too.
+#: Maximum number of connections: a client has limits, too.
 MAX_CONNECTIONS: Final = 6_000
-#: A service ends a connection that was idle for some seconds; a request that is sent at that moment is lost.
+#: A service closes connections that were idle for some seconds; a request sent at that moment is lost.
 _IDLE_S: Final = 2.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a request: an HTTP status, or 0 and in a word what came instead."""
+    """The outcome of a request: an HTTP status, or 0 and a word for the failure."""
 
     status: int
     failure: str = ""

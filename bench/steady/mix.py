@@ -1,4 +1,4 @@
-"""What is asked: tables with blocks, keys of several principals, and an endless mix of requests to them."""
+"""The load: tables with blocks, keys of several principals, and an endless mix of requests to them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lamella.snapshot.wire import Grant
 NAMESPACE: Final = "load"
 ROWS: Final = 1_000
 _COLUMNS: Final = (Column(name="id", type="bigint"), Column(name="name", type="string"))
-#: Of a hundred requests so many of each kind.
+#: Percentage of each kind of request.
 SHARES: Final = {"prune": 80, "get": 8, "list": 8, "commit": 4}
 
 
-#: Blocks that commits have added to a table before others take them away again, so that tables stay as they are.
+#: Blocks added to a table before they are removed again, so that tables keep their size.
 _ADDED: Final = 100
 
 
@@ -76,7 +76,7 @@ class Mix:
                 yield self._commit(name, f"{table}/commits", key)
 
     def settle(self, request: Request, status: int) -> None:
-        """Take note of what became of a commit."""
+        """Record the outcome of a commit."""
         if request.kind == "commit":
             here = request.added if status == 200 else request.removed
             if here:

@@ -1,4 +1,4 @@
-"""Phases of a load: requests at a fixed rate, each timed from when it was due, and what came of them."""
+"""Phases of a load: requests at a fixed rate, each timed from when it was due, and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 from steady.caller import Answer, Caller
 from steady.mix import Mix, Request
 
-#: What a busy service answers, and says when to come back.
+#: Status codes of an overloaded service, which says when to retry.
 SHED: Final = (429, 503)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request that was due at ``due_s`` of its phase and answered ``took_s`` later; ``status`` 0: it was not."""
+    """One request, due at ``due_s`` of its phase and answered ``took_s`` later; ``status`` 0: not answered."""
 
     kind: str
     due_s: float
@@ -34,7 +34,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def is_shed(self) -> bool:
-        """True when it was refused for now."""
+        """Whether it was refused temporarily."""
         return self.status in SHED
 
 
@@ -48,7 +48,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> dict[str, int]:
-        """What was neither done nor shed, by what it was."""
+        """Return the failures by kind: requests neither completed nor shed."""
         found = Counter(
             call.failure or f"{call.kind}: {call.status}" for call in self.calls if not (call.is_done or call.is_shed)
         )

@@ -151,7 +151,7 @@ class Member:
 
 
 def family(pid: int) -> Iterator[int]:
-    """Return a process and all its descendants, children first."""
+    """Yield a process and all its descendants, children first."""
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text("utf-8").split():

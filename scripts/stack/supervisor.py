@@ -135,7 +135,7 @@ class Stack:
         return Places(self.compose, service, self.addresses, self.folder, ROOT)
 
     def _ordered(self) -> Iterator[Service]:
-        """Return the services in dependency order."""
+        """Yield the services in dependency order."""
         left = {service.name: service for service in self._wanted()}
         done: set[str] = set()
         while left:

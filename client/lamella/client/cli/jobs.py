@@ -246,7 +246,7 @@ def _progress(found: JobInfo) -> str:
 
 
 def _members(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the arguments that a JSON schema describes, with their types."""
+    """Yield the arguments that a JSON schema describes, with their types."""
     definitions = schema.get("$defs", {})
     found = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
     required = set(found.get("required", ()))

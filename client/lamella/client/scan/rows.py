@@ -77,7 +77,7 @@ class Rows(ABC):
 
 
 def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, at most 65,536 at a time, in nonempty batches."""
+    """Return the rows of a table, at most 65,536 at a time, in nonempty batches."""
     return (batch for batch in table.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
 
 
