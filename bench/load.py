@@ -221,7 +221,7 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     made.add_argument("--stage-s", type=float, default=8.0, help="length of a stage in the search for the rate")
     made.add_argument("--overload-s", type=float, default=20.0)
     made.add_argument("--first-rate", type=float, default=100.0, help="where the search begins")
-    made.add_argument("--most-rate", type=float, default=20_000.0, help="where it ends at the latest")
+    made.add_argument("--max-rate", type=float, default=20_000.0, help="where it ends at the latest")
     made.add_argument("--tables", type=int, default=4)
     made.add_argument("--blocks", type=int, default=1_000, help="of each table")
     made.add_argument("--keys", type=int, default=4, help="principals")

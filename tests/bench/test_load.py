@@ -60,7 +60,7 @@ def check(results: dict[str, Any]) -> None:
 def test_a_service_under_load_fails_nobody(tmp_path: Path) -> None:
     """A short run, on a machine that does other things beside it."""
     short = ("--seconds", "5", "--stage-s", "1.5", "--overload-s", "4", "--tables", "2", "--blocks", "200")
-    check(run(tmp_path, *short, "--first-rate", "50", "--most-rate", "400"))
+    check(run(tmp_path, *short, "--first-rate", "50", "--max-rate", "400"))
 
 
 @pytest.mark.soak
