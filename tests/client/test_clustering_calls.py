@@ -265,7 +265,11 @@ def test_regroup_says_what_was_predicted_and_measured() -> None:
     """And what a dry run would do."""
     result, asked = run(NOTHING_LEFT, "regroup", "db.t", "--by", "a", "--max-segments", "8")
     assert asked == [("POST", "t/regroup", {"key": ["a"], "max_segments": 8})]
-    for piece in ("2 segments with 900 blocks were replaced by 1", "predicted: a look-up opens 5.0 segments before, 2.0 after", "before, 2.5 now"):
+    for piece in (
+        "2 segments with 900 blocks were replaced by 1",
+        "predicted: a look-up opens 5.0 segments before, 2.0 after",
+        "before, 2.5 now",
+    ):
         assert piece in result.output, piece
     result, asked = run(part(measured_before=None, measured_after=None), "regroup", "db.t", "--dry-run")
     assert asked == [("POST", "t/regroup", {"dry_run": True})]

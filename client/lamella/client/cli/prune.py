@@ -90,9 +90,9 @@ def prune(
         _show_prune(answer, show)
     if answer.unresolved is not None:
         raise click.ClickException(
-            f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with {_late(answer):,} blocks "
-            "were not checked, and all of them must be read; to prune them too, repeat with more time, or prune "
-            "only these segments over HTTP (unresolved)"
+            f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with "
+            f"{_late(answer):,} blocks were not checked, and all of them must be read; "
+            "to prune them too, repeat with more time, or prune only these segments over HTTP (unresolved)"
         )
 
 
