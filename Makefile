@@ -55,7 +55,7 @@ $(READY): scripts/setup_venv.py scripts/java_home.py
 
 .PHONY: demo
 demo: $(READY)  ## generate TPC-H, load it, compare pruned queries with full scans
-	$(WITH_JAVA) $(BIN)/lamella demo $(ARGS)
+	$(WITH_JAVA) $(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: serve
 serve: $(READY)  ## run the service (WAREHOUSE, CATALOG, HOST, PORT, WORKERS)
@@ -174,4 +174,4 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 clean:  ## remove what builds, tests and the demo made; .venv stays
 	rm -rf build dist .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf spark-warehouse metastore_db artifacts derby.log
-	find snapshot service client tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find snapshot service client tests scripts bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 from loopback import Service
+from tpch_files import generate
 
 from lamella.client import Lamella
-from lamella.client.demo.data import generate
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.rewrite import recluster
 from lamella.client.rewrite.engine import LocalEngine

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from index_build import session
 from loopback import Service
 from pyspark.sql import SparkSession
+from tpch_files import generate
 
 from lamella.client import Lamella
-from lamella.client.demo.data import generate
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.rewrite import compact, recluster
 from lamella.client.rewrite.engine import Engine, LocalEngine

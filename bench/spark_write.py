@@ -21,9 +21,9 @@ from index_build import session
 from loopback import Service
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tpch_files import generate
 
 from lamella.client import Lamella
-from lamella.client.demo.data import generate
 from lamella.client.spark import write
 
 KEY = "l_shipdate"

@@ -27,7 +27,7 @@ class Forbidden(NamedTuple):
 
 
 WEB_AND_SQL = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "sqlalchemy", "alembic", "psycopg")
-SPARK_PARTS = ("lamella.client.spark", "lamella.client.jobs", "lamella.client.demo")
+SPARK_PARTS = ("lamella.client.spark", "lamella.client.jobs")
 
 #: Folders of the service that can be removed. Whatever they have in common is in the core.
 OPTIONAL = ("advice", "backup", "dashboard", "iceberg", "sharing")

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-from lamella.client.demo.data import generate
+from tpch_files import generate
 
 #: The oracle's column with a row's block; no file contains it.
 BLOCK: Final = "__block"

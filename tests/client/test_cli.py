@@ -585,7 +585,7 @@ def test_the_shell_gets_candidates() -> None:
     [
         (("serve", "--warehouse", "w"), "fastapi", "lamella[service]"),
         (("serve", "--warehouse", "w"), "psycopg", "lamella[postgres]"),
-        (("demo",), "pyspark", "lamella[spark]"),
+        (("update", "n.t", "--set", "a=1", "--all"), "pyspark", "lamella[spark]"),
     ],
 )
 def test_a_missing_extra_is_named(args: tuple[str, ...], block: str, named: str, tmp_path: Path) -> None:

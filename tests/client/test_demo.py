@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 import pytest
 from pyspark.sql import Row
 
-from lamella.client.demo.comparison import NARROW, QUERIES, QueryResult, Results, have_equal_rows
-from lamella.client.demo.data import Folder, LoadState, generate
-from lamella.client.demo.run import ServiceProcess
 from lamella.snapshot.errors import LamellaError
 from support.worker_process import until
+from tpch_demo.comparison import NARROW, QUERIES, QueryResult, Results, have_equal_rows
+from tpch_demo.data import Folder, LoadState, generate
+from tpch_demo.run import ServiceProcess
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MEMBERS = {
     "name",
     "equal",
@@ -117,13 +118,15 @@ def test_the_service_ends_when_the_demo_is_killed(tmp_path: Path) -> None:
     program = """
 import sys, time
 from pathlib import Path
-from lamella.client.demo.data import Folder
-from lamella.client.demo.run import ServiceProcess
+from tpch_demo.data import Folder
+from tpch_demo.run import ServiceProcess
 with ServiceProcess(Folder(Path(sys.argv[1]))) as service:
     print(service.url, flush=True)
     time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         port = urlsplit(process.stdout.readline().strip()).port
         process.kill()
@@ -147,7 +150,7 @@ def test_a_service_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
 def demo(build: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """The command as a person runs it."""
     return subprocess.run(
-        [sys.executable, "-m", "lamella.client.cli", "demo", "--build-dir", str(build), "--scale", "0.01", *args],
+        [sys.executable, str(EXAMPLES / "demo.py"), "--build-dir", str(build), "--scale", "0.01", *args],
         check=False,
         capture_output=True,
         text=True,

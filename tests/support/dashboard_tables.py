@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client import Lamella
-from lamella.client.demo.data import generate
+from tpch_demo.data import generate
 
 NAMESPACE = "shop"
 LINEITEM = "shop.lineitem"

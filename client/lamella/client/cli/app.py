@@ -25,7 +25,6 @@ from lamella.client.cli.rewrite import compact, delete, recluster, update
 from lamella.client.cli.service import config, serve
 from lamella.client.cli.tables import schema
 from lamella.client.cli.usage import audit, feedback, prune_rates
-from lamella.client.demo.command import demo
 from lamella.client.iceberg.commands import export
 
 
@@ -94,7 +93,6 @@ def cli() -> None:
 
 for command in (
     serve,
-    demo,
     tables.namespaces,
     tables.tables,
     schema,

@@ -12,6 +12,7 @@ import msgspec
 
 from lamella.client.cli.arguments import pairs_of, store_options
 from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table, size_text
 
 if TYPE_CHECKING:
@@ -186,9 +187,10 @@ def update(
     rows are read."""
     if (condition is None) != every_row:
         raise click.UsageError("give exactly one of --where SQL and --all")
-    from lamella.client.spark import update as update_rows
-    from lamella.client.spark.engine import job_session
-    from lamella.client.spark.merge_job import Options
+    with needs_extra("spark"):
+        from lamella.client.spark import update as update_rows
+        from lamella.client.spark.engine import job_session
+        from lamella.client.spark.merge_job import Options
 
     options = Options(scratch=place.scratch, storage_options=place.storage_options)
     with job_session("update") as spark:

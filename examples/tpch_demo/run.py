@@ -19,12 +19,12 @@ import click
 import msgspec
 from pyspark.sql import SparkSession
 
-from lamella.client.demo.comparison import QUERIES, Comparison, Results
-from lamella.client.demo.data import LAYOUTS, NAMESPACE, Folder, Steps, generate, is_whole, load
 from lamella.client.http import Lamella
 from lamella.client.http.transport import HttpRequest, PooledTransport, TransportFailure
 from lamella.client.jobs import supervisor
 from lamella.snapshot.errors import LamellaError
+from tpch_demo.comparison import QUERIES, Comparison, Results
+from tpch_demo.data import LAYOUTS, NAMESPACE, Folder, Steps, generate, is_whole, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from lamella.client.cli.output import percent, print_table, size_text
-from lamella.client.demo.data import LAYOUTS, NAMESPACE
 from lamella.client.http import Lamella
 from lamella.client.spark import attach
 from lamella.snapshot.errors import LamellaError
+from tpch_demo.data import LAYOUTS, NAMESPACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
