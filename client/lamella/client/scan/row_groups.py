@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from lamella.client.scan.block_file import BlockFile, LeafData, decode, one_leaf
 from lamella.client.scan.columns import ReadColumn
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.footer import Chunk
@@ -76,7 +76,7 @@ class Fetcher:
 
     def __init__(self, store: Store, threads: int) -> None:
         self.store = store
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lamella-fetch")
+        self._pool = ContextThreadPool(max_workers=threads, thread_name_prefix="lamella-fetch")
 
     def fetch(self, location: str, ranges: Iterable[Range]) -> FetchResult:
         """Fetch ranges of a file.

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -18,6 +18,7 @@ from lamella.client.scan.block_file import BlockFile
 from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.schema import Schema
@@ -366,9 +367,9 @@ class Scan(Rows):
             self._report(planned.answer.snapshot_id, found)
 
     @contextmanager
-    def _working(self, blocks: int) -> Iterator[tuple[ThreadPoolExecutor, Fetcher, Progress]]:
+    def _working(self, blocks: int) -> Iterator[tuple[ContextThreadPool, Fetcher, Progress]]:
         fetcher = Fetcher(self._store, 2 * self._workers)
-        pool = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="lamella-scan")
+        pool = ContextThreadPool(max_workers=self._workers, thread_name_prefix="lamella-scan")
         try:
             with Progress(blocks, shown=self._progress) as progress:
                 yield pool, fetcher, progress

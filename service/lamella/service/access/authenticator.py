@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from structlog.typing import FilteringBoundLogger
 
-from lamella.service.access.credentials import CredentialCache, SingleFlight, TokenBuckets, limited
+from lamella.service.access.credentials import AsyncSingleFlight, CredentialCache, TokenBuckets, limited
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import OPEN, Principal, set_principal
 from lamella.service.catalog import Catalog
@@ -184,9 +184,9 @@ class Authenticator:
         self._hosts = AllowedHosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
         self._metrics = metrics
         self._log = log
-        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="key look-ups")
-        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="calls to the token issuer")
-        self._look_ups = SingleFlight()
+        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="look-ups of keys")
+        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="questions to the issuer of tokens")
+        self._look_ups = AsyncSingleFlight()
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s
         self._rates = TokenBuckets(settings.requests_burst_s, monotonic)

@@ -73,8 +73,11 @@ def limited(what: str, wait_s: float) -> RateLimited:
     return RateLimited(what, retry_after_s=max(1, math.ceil(min(wait_s, _LONGEST_S))), limit="rate")
 
 
-class SingleFlight:
-    """Runs one look-up for all requests that need it. Belongs to one event loop."""
+class AsyncSingleFlight:
+    """Look-ups in progress by key, each a task of its own: no caller does the work, so none can give it up.
+
+    Belongs to one event loop; threads have :class:`lamella.snapshot.concurrency.SingleFlight`.
+    """
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[Principal]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import IO, Any, Final
 
@@ -14,6 +13,7 @@ from lamella.service.backup.archive import ArchiveReader, TableStart
 from lamella.service.catalog import Catalog, StoredJson, TableRecord
 from lamella.service.catalog.schema import namespaces, snapshots, tables
 from lamella.service.maintenance.verification import recorded
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import CatalogDamaged, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.storage import Store
@@ -114,7 +114,7 @@ def snapshots_in(file: IO[bytes]) -> list[Pointed]:
 
 def look_for(pointed: Sequence[Pointed], store: Store, *, threads: int) -> Presence:
     """Look for the manifest of each snapshot. Raises StoreError when storage fails."""
-    with ThreadPoolExecutor(threads) as pool:
+    with ContextThreadPool(threads) as pool:
         there = list(pool.map(partial(_is_there, store), pointed))
     gone: dict[str, MissingObject] = {}
     for each, is_there in zip(pointed, there, strict=True):

@@ -291,12 +291,11 @@ class BackgroundFigures(Generic[_T]):
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = most
-        self._name = name
         self._fresh_s = fresh_s
         self._timer = timer
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, _Kept[_T]] = OrderedDict()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         when_closing(self.close)
 
     def peek(self, key: Hashable, make: Callable[[], _T], *, wait_s: float = 0.0) -> _T | None:
@@ -314,9 +313,8 @@ class BackgroundFigures(Generic[_T]):
         return future.result()
 
     def close(self) -> None:
-        """Start nothing more; work in progress ends by itself without waiting."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more; what is being made ends by itself, and nobody waits for it."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _future(self, key: Hashable, make: Callable[[], _T]) -> Future[_T]:
         with self._lock:
@@ -326,8 +324,6 @@ class BackgroundFigures(Generic[_T]):
                 return found.future
             if found is None and len(self._values) >= self._most:
                 self._drop_oldest()
-            if self._pool is None:  # created when needed, so that a fork before that does no harm
-                self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
             made = self._pool.submit(make)
             self._values[key] = _Kept(made, self._timer)
             return made

@@ -238,8 +238,8 @@ class TableHealths:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, TableHealth] = OrderedDict()
         self._waiting: dict[str, tuple[str, Future[TableHealth]]] = {}
-        self._thread: ThreadPoolExecutor | None = None
-        # By snapshot, which never changes: the key and the depth on it. Only the measuring thread uses it.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
+        # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
         self._depths: OrderedDict[str, tuple[int | None, float | None]] = OrderedDict()
 
     def peek(self, record: TableRecord) -> TableHealth | None:
@@ -261,9 +261,8 @@ class TableHealths:
         return self._ask(record, must=True).result()
 
     def close(self) -> None:
-        """Stop the thread after the current table."""
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
+        """End the thread, once it is done with the table that it is at."""
+        self._thread.shutdown(cancel_futures=True)
 
     def _known(self, table_id: str) -> TableHealth | None:
         with self._lock:
@@ -284,8 +283,6 @@ class TableHealths:
                 return waiting[1]
             if not must and len(self._waiting) >= _MAX_WAITING:
                 return Future()
-            if self._thread is None:  # created when needed, so that a fork before that does no harm
-                self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
             future = self._thread.submit(self._measure_and_keep, record)
             self._waiting[record.table_id] = (record.pointer.snapshot_id, future)
         future.add_done_callback(lambda done: self._is_done(record.table_id, done))

@@ -49,7 +49,7 @@ class Threads:
         self._max_waiting = max_waiting
         self._what = what
         self._limiter: CapacityLimiter | None = None
-        self._pool: ContextThreadPool | None = None
+        self._pool = ContextThreadPool(2 * at_once, thread_name_prefix="lamella-work")
         self._abandoned = 0
 
     @property
@@ -77,8 +77,6 @@ class Threads:
         return await self._run_within(within_s, work, self._limiter)
 
     async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
-        if self._pool is None:
-            self._pool = ContextThreadPool(2 * self._at_once, thread_name_prefix="lamella-work")
         begun: Future[_T] | None = None
         turn = object()
         patience = asyncio.timeout(within_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -49,9 +48,8 @@ class StoredObjects:
 
     def __init__(self, store: Store, disk: DiskCache | None = None, *, fetch_threads: int = 16) -> None:
         self._store = store
-        self._fetch_threads = fetch_threads
-        self._lock = threading.Lock()
-        self._pool: ContextThreadPool | None = None
+        # Not the pool that whole objects are read in: those would wait for threads that wait for them.
+        self._pool = ContextThreadPool(fetch_threads, thread_name_prefix="lamella-part")
         self._mappable = store if isinstance(store, MappableStore) else None
         self._disk = disk
         self._maps = FileMaps()
@@ -65,21 +63,12 @@ class StoredObjects:
     def _in_parts(self, ref: ObjectRef) -> bytes:
         read, place = self._store.read_range, ref.location
         starts = range(0, ref.size_bytes, PART_BYTES)
-        parts = [
-            self._executor().submit(read, place, start, min(PART_BYTES, ref.size_bytes - start)) for start in starts
-        ]
+        parts = [self._pool.submit(read, place, start, min(PART_BYTES, ref.size_bytes - start)) for start in starts]
         try:
             return b"".join([part.result() for part in parts])
         finally:
             for part in parts:
                 part.cancel()
-
-    def _executor(self) -> ContextThreadPool:
-        # A separate pool from that for whole objects: those threads would wait for threads that wait for them.
-        with self._lock:
-            if self._pool is None:  # created on demand, so that an earlier fork is safe
-                self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-part")
-            return self._pool
 
     def view(self, ref: ObjectRef, *, keep: bool = True) -> tuple[memoryview, int]:
         """Returns the bytes of an object, and how many of them are on the heap: none if it is mapped.
@@ -113,7 +102,7 @@ class StoredObjects:
                 return [mapped[start : start + length] for start, length in ranges]
             if len(ranges) == 1:
                 return [self._store.read_range(location, *ranges[0])]
-            reads = [self._executor().submit(self._store.read_range, location, *each) for each in ranges]
+            reads = [self._pool.submit(self._store.read_range, location, *each) for each in ranges]
             try:
                 return [read.result() for read in reads]
             finally:
@@ -173,9 +162,7 @@ class Manifests:
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
         self.disk = disk
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
-        self._fetch_threads = fetch_threads
-        self._lock = threading.Lock()
-        self._pool: ContextThreadPool | None = None
+        self._pool = ContextThreadPool(fetch_threads, thread_name_prefix="lamella-fetch")
         self._sidecars: CacheNamespace[Sidecar] = CacheNamespace(resident, "sidecar")
         self._joined: CacheNamespace[Sidecar] = CacheNamespace(resident, "joined")
         self._indexes: CacheNamespace[LocationIndex] = CacheNamespace(resident, "locations")
@@ -345,7 +332,7 @@ class Manifests:
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
         read = {}
         if len(far) > 1:
-            read = {ref.location: self._executor().submit(one, ref) for ref in far}
+            read = {ref.location: self._pool.submit(one, ref) for ref in far}
         try:
             found = []
             for ref in refs:
@@ -459,12 +446,6 @@ class Manifests:
             return hashes, hashes.nbytes + _VALUE_BYTES
 
         return self._hashes.load(ref.location, hashed)
-
-    def _executor(self) -> ContextThreadPool:
-        with self._lock:
-            if self._pool is None:  # created on demand, so that an earlier fork is safe
-                self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-fetch")
-            return self._pool
 
 
 def _seen(head: Snapshot, sidecar: Sidecar) -> Sidecar:
