@@ -21,7 +21,7 @@ from lamella.client import Lamella
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.telemetry.otel import OtelTraces
-from lamella.service.telemetry.tracing import NoTraces
+from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import UnknownColumn
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore, Store
@@ -44,7 +44,7 @@ def unmapped() -> Store:
 @contextmanager
 def serving(folder: Path, recorded: Recorded | None) -> Iterator[str]:
     """The address of a service whose spans are recorded; None: that has none."""
-    traces = NoTraces() if recorded is None else OtelTraces(recorded.provider)
+    traces = Traces() if recorded is None else OtelTraces(recorded.provider)
     options = Settings(warehouse=str(folder / "warehouse"))
     with on_loopback(create_app(options, store=unmapped(), traces=traces)) as url:
         yield url

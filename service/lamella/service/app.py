@@ -31,7 +31,8 @@ from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, refe
 from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
 from lamella.service.telemetry.logs import RequestLog, make_log
-from lamella.service.telemetry.tracing import NoTraces, Traces
+from lamella.service.telemetry.tracing import Traces
+from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore, Store
@@ -148,7 +149,7 @@ def from_environment() -> FastAPI:
 def open_traces(settings: Settings) -> Traces:
     """Raises InvalidRequest when they are on and cannot be sent."""
     if not settings.traces:
-        return NoTraces()
+        return Traces()
     provider = open_provider("lamella")
     from lamella.service.telemetry.otel import OtelTraces  # here, since its packages are an extra
 

@@ -58,7 +58,7 @@ from lamella.service.tables.routes import DroppedRoutes, NamespaceRoutes, Schema
 from lamella.service.tables.tables import Tables
 from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
-from lamella.service.telemetry.tracing import NoTraces, TracedCalls, Traces
+from lamella.service.telemetry.tracing import TracedCalls, Traces
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.feedback import Feedback, FeedbackCheck
 from lamella.service.usage.filters import PruneNotes, PruneRates, Recorder
@@ -104,8 +104,7 @@ class Core:
         #: Optional features that were registered, in their order.
         self.features: list[Feature] = []
         self.metrics = Metrics()
-        traces = NoTraces() if traces is None else traces
-        self.traces: Traces = traces
+        self.traces = traces = Traces() if traces is None else traces
         calls = TracedCalls(self.metrics.store, self.metrics.catalog, traces) if traces.is_on else None
         catalog.listen_to(calls or self.metrics.catalog)
         store = ObservedStore(store, calls or self.metrics.store)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lamella.service.http.problem import status_of
-from lamella.service.telemetry.tracing import Request, Span, SpanContext, Value
+from lamella.service.telemetry.tracing import Request, Span, SpanContext, Traces, Value
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.tracing import close_provider
 
@@ -66,7 +66,7 @@ class _Part:
         _fail(self._span, code)
 
 
-class OtelTraces:
+class OtelTraces(Traces):
     """Traces that go to a provider of OpenTelemetry's SDK, which is closed with them."""
 
     is_on = True

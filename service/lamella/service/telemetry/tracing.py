@@ -33,40 +33,6 @@ class Span(Protocol):
         """It did not succeed; ``code`` says why, in a word."""
 
 
-class Traces(Protocol):
-    """Safe to share between threads. What happens is a part of what the caller's context is in.
-
-    ``is_on``: whether there ever is a trace.
-    """
-
-    is_on: bool
-
-    def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> AbstractContextManager[Span | None]:
-        """A part that begins now and ends with the block; None: nobody wants to know."""
-        ...
-
-    def done(self, name: str, took_s: float, attributes: Mapping[str, Value], *, error: str | None = None) -> None:
-        """Tell of a part that has just ended, ``error``: and failed."""
-
-    def here(self) -> SpanContext | None:
-        """Where the caller is; None: in no trace that anybody wants to know of."""
-
-    def for_all(
-        self, places: Sequence[SpanContext | None], name: str, attributes: Mapping[str, Value]
-    ) -> AbstractContextManager[Span | None]:
-        """A part of several requests at once: of the first one that is traced, and linked to the others."""
-        ...
-
-    def waited(self, place: SpanContext | None, name: str, took_s: float) -> None:
-        """Tell of a wait elsewhere that has just ended."""
-
-    def request(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Request | None:
-        """Begin with a request, in the trace that its headers name if they do; None: traces are off."""
-
-    def close(self) -> None:
-        """Send what is left."""
-
-
 class Request(Protocol):
     """A request that is being served. ``trace_id``: in hex, None where nobody could find anything by it."""
 
@@ -86,20 +52,23 @@ class Request(Protocol):
 _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 
 
-class NoTraces:
-    """Traces that are off."""
+class Traces:
+    """Where spans go: nowhere, unless a class below sends them. Safe to share between threads.
+
+    A span belongs to what the caller's context is in. ``is_on``: whether there ever is a trace.
+    """
 
     is_on = False
 
     def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> AbstractContextManager[Span | None]:  # noqa: ARG002
-        """Nothing."""
+        """A part that begins now and ends with the block; None: nobody wants to know."""
         return _NOTHING
 
     def done(self, name: str, took_s: float, attributes: Mapping[str, Value], *, error: str | None = None) -> None:
-        """Nothing."""
+        """Tell of a part that has just ended, ``error``: and failed."""
 
     def here(self) -> SpanContext | None:
-        """Nowhere."""
+        """Where the caller is; None: in no trace that anybody wants to know of."""
         return None
 
     def for_all(
@@ -108,18 +77,18 @@ class NoTraces:
         name: str,  # noqa: ARG002
         attributes: Mapping[str, Value],  # noqa: ARG002
     ) -> AbstractContextManager[Span | None]:
-        """Nothing."""
+        """A part of several requests at once: of the first one that is traced, and linked to the others."""
         return _NOTHING
 
     def waited(self, place: SpanContext | None, name: str, took_s: float) -> None:
-        """Nothing."""
+        """Tell of a wait elsewhere that has just ended."""
 
     def request(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Request | None:  # noqa: ARG002
-        """Nothing."""
+        """Begin with a request, in the trace that its headers name if they do; None: traces are off."""
         return None
 
     def close(self) -> None:
-        """Nothing."""
+        """Send what is left."""
 
 
 class TracedCalls:
