@@ -191,17 +191,6 @@ def test_what_an_export_points_at_and_is_gone_is_told(run: Run, with_table: Path
     assert quiet.exit_code == 0
 
 
-def test_an_export_of_the_past_is_of_that_time(run: Run, with_table: Path) -> None:
-    """Before the table there was none; a time that is none is refused, and nothing is left of the file."""
-    result = run("catalog", "export", str(with_table / "b"), "--at", "2001-01-01T00:00:00Z", "--json")
-    assert json.loads(result.stdout)["rows"]["tables"] == 0
-    dry = run("catalog", "import", str(with_table / "b"), "--dry-run")
-    assert "as of 2001-01-01T00:00:00.000Z" in dry.stdout
-    assert run("catalog", "export", str(with_table / "c"), "--at", "yesterday").exit_code == 1
-    assert run("catalog", "export", str(with_table / "c"), "--leave-lost").exit_code == 2
-    assert not [path for path in with_table.iterdir() if path.name.startswith("c") and path.suffix != ".db"]
-
-
 def test_a_file_that_cannot_be_read_is_refused(run: Run, tmp_path: Path) -> None:
     """One that is not there, and one that is something else; no catalog is left behind in use."""
     assert "no file that can be read" in run("catalog", "import", str(tmp_path / "none")).stderr

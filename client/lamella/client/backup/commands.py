@@ -23,32 +23,23 @@ from lamella.snapshot.errors import InvalidRequest
 @click.command("export")
 @click.argument("file")
 @with_settings()
-@click.option(
-    "--at", metavar="TIME", help="Export the state at this time, as far as histories reach: ISO 8601 or Unix ms."
-)
-@click.option("--leave-lost", is_flag=True, help="With --at, leave out tables whose history no longer reaches TIME.")
 @AS_JSON
-def export_catalog(settings: ServiceSettings, file: str, at: str | None, leave_lost: bool, as_json: bool) -> None:
+def export_catalog(settings: ServiceSettings, file: str, as_json: bool) -> None:
     """Write the whole catalog to FILE, as of one moment; `-` is stdout.
 
     Services may keep running. The file contains the catalog's secrets; only its owner can read it. It does not contain
     the objects of the warehouse.
     """
-    if leave_lost and at is None:
-        raise click.UsageError("--leave-lost requires --at")
     found = settings.load().settings
     export = import_module("lamella.service.backup.export")
-    at_ms = None if at is None else _instant_ms(at)
     with (
         catalog_administration().administered(found.catalog_url, timeout_s=found.catalog_timeout_s) as engine,
         import_module("lamella.service.backup.archive").written(file) as out,
     ):
-        outcome = export.export_catalog(engine, out, warehouse=found.warehouse_url, at_ms=at_ms, leave_lost=leave_lost)
+        outcome = export.export_catalog(engine, out, warehouse=found.warehouse_url)
     if as_json:
         click.echo(json_text(outcome), err=file == "-")
         return
-    for lost in outcome.lost:
-        click.echo(f"left out: {lost.name}: {lost.why}", err=True)
     click.echo(
         f"{sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, schema revision {outcome.schema_revision}",
         err=True,
@@ -157,17 +148,11 @@ def _look(found: Any, pointed: Any) -> Any:
     return import_module("lamella.service.backup.check").look_for(pointed, _store(found), threads=found.ingest_threads)
 
 
-def _instant_ms(text: str) -> int:
-    history = import_module("lamella.service.history.history")
-    return int(history.instant_ms(history.instant_of(text), "UTC"))
-
-
 def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool) -> None:
     header = outcome.header
     click.echo(
         f"{'read' if dry_run else 'imported'} {sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, made "
         f"{time_text(header.made_ms)} by Lamella {header.release}"
-        + ("" if header.at_ms is None else f", as of {time_text(header.at_ms)}")
     )
     if header.warehouse != warehouse_url:
         click.echo(

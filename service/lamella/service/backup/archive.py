@@ -108,10 +108,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], Any]]] = {
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line. ``at_ms``: the instant that tables stand at, None: as they were. Times are Unix milliseconds.
-
-    ``left_out``: tables that are not in the file, with the reason.
-    """
+    """The first line. Times are Unix milliseconds."""
 
     lamella_catalog: int
     release: str
@@ -119,8 +116,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     made_ms: int
     backend: str
     warehouse: str
-    at_ms: int | None = None
-    left_out: dict[str, str] = {}
 
 
 class TableStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
