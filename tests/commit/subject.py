@@ -16,8 +16,8 @@ from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from support.faulty_catalog import CatalogFault, CatalogFaults
+from support.faulty_store import Fault, FaultyStore, Script
 from support.service_api import parquet_bytes
 
 NAMESPACE = "/v1/namespaces/db"

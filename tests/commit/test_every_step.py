@@ -9,8 +9,8 @@ import pytest
 
 from commit import actions
 from commit.subject import Subject
-from lamella.snapshot.storage.faulty import Fault, How
 from support.faulty_catalog import CatalogFault
+from support.faulty_store import Fault, How
 
 WAYS: tuple[How, ...] = ("before", "after", "partial", "full", "denied")
 CATALOG_WAYS: tuple[CatalogFault, ...] = ("statement", "before commit", "after commit")

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from commit import actions
 from commit.subject import TABLES, Subject
-from lamella.snapshot.storage.faulty import Fault
+from support.faulty_store import Fault
 from support.service_api import read_problem
 
 TABLE = f"{TABLES}/t"

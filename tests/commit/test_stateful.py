@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from commit import actions
 from commit.subject import TABLES, Subject, matching
-from lamella.snapshot.storage.faulty import Fault
 from support.faulty_catalog import CatalogFault
+from support.faulty_store import Fault
 
 NAMES = st.sampled_from(["t", "u"])
 #: What goes wrong with a request: nothing in half of the cases, else one or two calls of the store, or the catalog.

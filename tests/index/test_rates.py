@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.bloom.split_block import false_positives, keys_per_slot, rate_for, slots_for
+from lamella.snapshot.bloom.split_block import false_positives, keys_per_slot, slots_for
 from lamella.snapshot.expression.bound import Prefix
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Kind, kinds
@@ -90,6 +90,5 @@ def test_sizes_and_rates_fit_together(rate: float) -> None:
     """The size for a rate has that rate, and one slot less has not."""
     assert false_positives(keys_per_slot(rate)) == pytest.approx(rate, rel=1e-6)
     slots = slots_for(10_000, rate)
-    assert rate_for(10_000, slots * 32) <= rate * (1 + 1e-9)
-    assert rate_for(10_000, (slots - 1) * 32) > rate
-    assert rate_for(10_000, 31) == 1.0
+    assert false_positives(10_000 / slots) <= rate * (1 + 1e-9)
+    assert false_positives(10_000 / (slots - 1)) > rate

@@ -8,7 +8,7 @@ import pytest
 
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.storage.faulty import Chance, Fault, FaultyStore, How, Script
+from support.faulty_store import Chance, Fault, FaultyStore, How, Script
 
 ROOT = "memory://faulty"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound, StoreError
 from lamella.snapshot.storage import FsspecStore, MappableStore
-from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from lamella.snapshot.storage.observed import ObservedStore
+from support.faulty_store import Fault, FaultyStore, Script
 from support.told import Told
 
 

@@ -23,8 +23,8 @@ from lamella.service.process import health
 from lamella.service.process.health import HOLDS_S, PATHS, Probe
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.storage import FsspecStore, ObjectStat
-from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from support.faulty_catalog import CatalogFaults
+from support.faulty_store import Fault, FaultyStore, Script
 from support.operations import CountedStore
 from support.postgres_server import PostgresServer
 from support.service_api import read_problem

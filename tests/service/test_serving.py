@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.service.app import create_app, from_environment
+from lamella.service.app import create_app, served
 from lamella.service.config.settings import Settings
 from lamella.service.process import health
 from lamella.service.process.supervisor import listening
@@ -168,14 +168,12 @@ def test_logs_hold_no_literal_of_a_filter_and_no_body(server: ServerProcess, tmp
 
 
 def test_a_worker_keeps_what_it_starts_with_out_of_garbage_collections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Modules and routes are not gone through again and again while requests wait."""
-    monkeypatch.setenv("LAMELLA_WAREHOUSE", str(tmp_path / "w"))
-    monkeypatch.setenv("LAMELLA_CATALOG", str(tmp_path / "c.db"))
     before = gc.get_freeze_count()
     try:
-        app = from_environment()
+        app = served(Settings(warehouse=str(tmp_path / "w")), is_alone=False)
         assert gc.get_freeze_count() > before + len(app.routes)
     finally:
         gc.unfreeze()

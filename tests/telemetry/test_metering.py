@@ -35,9 +35,9 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cache import BoundedCache, Counts
 from lamella.snapshot.errors import AlreadyExists, Unavailable
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from lamella.snapshot.wire import NamespaceInfo
 from support.faulty_catalog import CatalogFaults
+from support.faulty_store import Fault, FaultyStore, Script
 from support.operations import CountedStore
 from support.service_api import World
 

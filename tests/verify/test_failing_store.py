@@ -6,8 +6,8 @@ import pytest
 
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.storage import Store
-from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from lamella.snapshot.verify import Deep, Options, Verification
+from support.faulty_store import Fault, FaultyStore, Script
 from support.lying_writer import TABLE, LyingWriter
 
 OPTIONS = Options(pages=True, history=(4, 100), deep=Deep(sample=0.4, filters=2), workers=1)

@@ -22,8 +22,9 @@ from lamella.service.catalog.quotas import Quotas
 from lamella.service.composition import Core, operations
 from lamella.service.config.check import unsafe_warnings
 from lamella.service.config.settings import Settings
-from lamella.service.config.sources import load_settings
-from lamella.service.extensions import register_all
+from lamella.service.dashboard import dashboard_routes
+from lamella.service.external.routes import ExternalRoutes
+from lamella.service.history.routes import ChangesRoutes, HistoryRoutes, RollbackRoutes, TagRoutes
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
@@ -139,11 +140,6 @@ def create_app(
         lifecycle=core.lifecycle,
     )
     return app
-
-
-def from_environment() -> FastAPI:
-    """The app by the settings of the environment and the files that it names, for another server to run."""
-    return served(load_settings().settings, is_alone=False)
 
 
 def open_traces(settings: Settings) -> Traces:

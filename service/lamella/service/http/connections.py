@@ -24,7 +24,6 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 from httptools import HttpParserError
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -258,7 +257,7 @@ class Connections:
                 self.unstarted -= 1
                 if self._timer() > scope[BEGIN_UNTIL]:
                     self.refused()
-                    await busy_response()(scope, receive, send)
+                    await problem_response(busy())(scope, receive, send)
                 else:
                     await app(scope, receive, send)
 
@@ -296,11 +295,6 @@ class Connections:
 def busy() -> Overloaded:
     """What a request is told that comes while too many wait to be begun, or waited too long itself."""
     return Overloaded("too many requests are under way", retry_after_s=1, limit="requests")
-
-
-def busy_response() -> Response:
-    """The same as a response."""
-    return problem_response(busy())
 
 
 _FULL: Final = "the service has as many connections as it takes"

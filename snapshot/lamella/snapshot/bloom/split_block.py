@@ -124,12 +124,6 @@ def slots_for(keys: int, rate: float) -> int:
     return max(1, math.ceil(keys / keys_per_slot(rate)))
 
 
-def rate_for(keys: int, size_bytes: int) -> float:
-    """Returns the false positive rate of a filter of this size with this many distinct keys; 1 if nothing fits."""
-    slots = size_bytes // SLOT_BYTES
-    return false_positives(keys / slots) if slots else 1.0
-
-
 _BLOCK_BYTES: Final = 32
 _SALT: Final = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], dtype=np.uint32

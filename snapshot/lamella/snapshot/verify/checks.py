@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -157,8 +156,6 @@ CHECKS: Final[dict[str, Check]] = {check.code: check for check in _ALL}
 
 #: At most this many findings of one code are listed per object; the rest is counted.
 LISTED: Final = 100
-
-Findings = Iterator[Finding]
 
 
 def found(

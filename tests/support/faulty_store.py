@@ -82,7 +82,7 @@ class Chance:
         operations: Sequence[Operation] | None = None,
         delay_s: float = 0.01,
     ) -> None:
-        self._random = random.Random(seed)  # noqa: S311  # repeatable on purpose
+        self._random = random.Random(seed)  # repeatable on purpose
         self._rates = dict(rates)
         self._operations = operations
         self._delay_s = delay_s
