@@ -23,14 +23,15 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from structlog.typing import FilteringBoundLogger
 
-from lamella.service.access.credentials import AsyncSingleFlight, CredentialCache, TokenBuckets, limited
+from lamella.service.access.credentials import CredentialCache, TokenBuckets, limited
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import OPEN, Principal, set_principal
 from lamella.service.catalog import Catalog
 from lamella.service.config.settings import Settings
+from lamella.service.process.single_flight import AsyncSingleFlight
 from lamella.service.process.threads import Threads
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import InvalidPageToken, PermissionDenied, Unauthenticated
+from lamella.snapshot.errors import InvalidPageToken, PermissionDenied, Unauthenticated, Unavailable
 from lamella.snapshot.tokens import PREFIX, SignedTokens
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -186,7 +187,7 @@ class Authenticator:
         self._log = log
         self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="look-ups of keys")
         self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="questions to the issuer of tokens")
-        self._look_ups = AsyncSingleFlight()
+        self._look_ups: AsyncSingleFlight[Principal] = AsyncSingleFlight(_late)
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s
         self._rates = TokenBuckets(settings.requests_burst_s, monotonic)
@@ -311,6 +312,10 @@ class Authenticator:
 
 #: A short list, so that metrics have few labels.
 _LABELS: Final = {"none": "none", "form": "key", "unknown": "key", "expired": "expired"}
+
+
+def _late() -> Unavailable:
+    return Unavailable("who asks could not be looked up in time", retry_after_s=1, limit="look_up")
 
 
 def _issuer(settings: Settings, monotonic: Callable[[], float]) -> Issuer | None:

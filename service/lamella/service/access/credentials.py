@@ -6,21 +6,20 @@ replica; on the replica that made the change it has none at once.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from cachetools import TTLCache
 
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import Principal, Rights, root
 from lamella.service.catalog import Catalog, KeyRecord
-from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated, Unavailable
+from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated
 from lamella.snapshot.tokens import PREFIX, is_key, key_sha256
 
 #: How many names the buckets remember, those used last. A forgotten name starts again with a full bucket.
@@ -71,43 +70,6 @@ class TokenBuckets:
 def limited(what: str, wait_s: float) -> RateLimited:
     """Return the error that tells the client when to retry."""
     return RateLimited(what, retry_after_s=max(1, math.ceil(min(wait_s, _LONGEST_S))), limit="rate")
-
-
-class AsyncSingleFlight:
-    """Look-ups in progress by key, each a task of its own: no caller does the work, so none can give it up.
-
-    Belongs to one event loop; threads have :class:`lamella.snapshot.concurrency.SingleFlight`.
-    """
-
-    def __init__(self) -> None:
-        self._running: dict[Hashable, asyncio.Task[Principal]] = {}
-
-    async def run(
-        self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, Principal]], within_s: float | None = None
-    ) -> Principal:
-        """Return or raise what the look-up of ``key`` does; ``begin`` starts one if none is running.
-
-        The look-up goes on when nobody waits for it any more, so that the next request finds its result.
-
-        Raises:
-            Unavailable: it takes longer than ``within_s`` seconds (None: no limit).
-        """
-        running = self._running.get(key)
-        if running is None:
-            running = self._running[key] = asyncio.create_task(begin())
-            running.add_done_callback(lambda done: self._end(key, done))
-        await asyncio.wait([running], timeout=within_s)
-        if not running.done():
-            raise Unavailable("the key or token could not be looked up in time", retry_after_s=1, limit="look_up")
-        error = running.exception()
-        if isinstance(error, LamellaError):
-            raise type(error)(error.message, **error.details) from error  # every caller raises its own copy
-        return running.result()
-
-    def _end(self, key: Hashable, done: asyncio.Task[Principal]) -> None:
-        del self._running[key]
-        if not done.cancelled():
-            done.exception()  # marks the error as handled: there may be no caller left
 
 
 _MAX_KEPT: Final = 10_000

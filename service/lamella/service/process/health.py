@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from lamella.service.catalog import Catalog
+from lamella.service.process.single_flight import AsyncSingleFlight
 from lamella.service.process.threads import ThreadUse
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Unavailable
@@ -50,9 +52,10 @@ class Probe:
         self._what = what
         self._timeout_s = timeout_s
         self._good_s = holds_s
-        self._asked: asyncio.Task[None] | None = None
+        self._flight: AsyncSingleFlight[None] = AsyncSingleFlight(self._no_answer)
+        self._error: BaseException | None = None
         self._begun_s = 0.0
-        self._until_s = 0.0
+        self._until_s = -math.inf
 
     async def check(self) -> None:
         """Return if the last check passed; otherwise raise its error.
@@ -60,28 +63,30 @@ class Probe:
         Raises:
             Unavailable: the check did not end within its time.
         """
-        asked = self._asked
-        if asked is None or (asked.done() and self._timer() >= self._until_s):
+        if not self._flight.is_running(self):
+            if self._timer() < self._until_s:
+                if self._error is not None:
+                    raise self._error.with_traceback(None)
+                return
             self._begun_s = self._timer()
-            asked = self._asked = asyncio.ensure_future(self._ask())
-            asked.add_done_callback(_seen)
-        if not asked.done():
-            left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
-            # Neither the timeout nor a disconnected prober cancels the check: others wait for it.
-            await asyncio.wait({asked}, timeout=None if left_s is None else max(0.0, left_s))
-            if not asked.done():
-                raise Unavailable(
-                    f"{self._what} did not answer within {self._timeout_s:g} s", retry_after_s=1, reason="no_answer"
-                )
-        asked.result()
+        left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
+        await self._flight.run(self, self._ask, None if left_s is None else max(0.0, left_s))
 
     async def _ask(self) -> None:
-        holds_s = HOLDS_S
+        self._error = None
+        holds_s = HOLDS_S if self._good_s is None else self._good_s
         try:
             await self._check()
-            holds_s = HOLDS_S if self._good_s is None else self._good_s
+        except BaseException as error:
+            self._error = error
+            holds_s = HOLDS_S
+            raise
         finally:
             self._until_s = self._timer() + holds_s
+
+    def _no_answer(self) -> Unavailable:
+        message = f"{self._what} did not answer within {self._timeout_s:g} s"
+        return Unavailable(message, retry_after_s=1, reason="no_answer")
 
 
 async def check_all(findings: tuple[Probe, ...]) -> None:
@@ -105,12 +110,6 @@ async def in_own_thread(work: Callable[[], None]) -> None:
 
     threading.Thread(target=run, name="lamella-probe", daemon=True).start()
     await asyncio.wrap_future(done)
-
-
-def _seen(asked: asyncio.Task[None]) -> None:
-    """Read the error of a check that nobody waited for, so that the loop does not report it as unhandled."""
-    if not asked.cancelled():
-        asked.exception()
 
 
 _LOG: Final = logging.getLogger("lamella.pulse")
