@@ -22,9 +22,7 @@ from lamella.service.catalog.quotas import Quotas
 from lamella.service.composition import Core, operations
 from lamella.service.config.check import unsafe_warnings
 from lamella.service.config.settings import Settings
-from lamella.service.dashboard import dashboard_routes
-from lamella.service.external.routes import ExternalRoutes
-from lamella.service.history.routes import ChangesRoutes, HistoryRoutes, RollbackRoutes, TagRoutes
+from lamella.service.extensions import register_all
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
@@ -33,7 +31,6 @@ from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
 from lamella.service.telemetry.logs import RequestLog, make_log
 from lamella.service.telemetry.tracing import Traces
-from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore, Store
@@ -56,7 +53,7 @@ class _App(FastAPI):
         await super().__call__(scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever went away is missed by nobody: no server need write its log full of it.
+        # The client disconnected; not an error worth logging.
         with suppress(ClientDisconnect):
             await self.outermost(scope, receive, send)
 

@@ -185,8 +185,8 @@ class Authenticator:
         self._hosts = AllowedHosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
         self._metrics = metrics
         self._log = log
-        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="look-ups of keys")
-        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="questions to the issuer of tokens")
+        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="key look-ups")
+        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="calls to the token issuer")
         self._look_ups: AsyncSingleFlight[Principal] = AsyncSingleFlight(_late)
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s

@@ -363,6 +363,25 @@ def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rn
     return Rows(tuple(leaf for leaf in chosen if leaf.id in columns), columns, count)
 
 
+def read_leaves(store: Store, footer: Footer, written: Schema, current: Schema, leaves: Sequence[Leaf]) -> Rows | None:
+    """Returns all rows of some columns; None if one of them cannot be read. Raises as :func:`read_rows`."""
+    planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+    if not all(_is_usable(footer, leaf, planned.get(leaf.id)) for leaf in leaves):
+        return None
+    count = sum(group.num_rows for group in footer.metadata.row_groups)
+    try:
+        file = DecodedFile(store, footer)
+    except Unreadable:
+        return None
+    try:
+        columns = {leaf.id: _column(file, current, leaf, planned.get(leaf.id), count) for leaf in leaves}
+    except (Unreadable, SchemaMismatch, InvalidRequest):
+        return None
+    finally:
+        file.close()
+    return Rows(tuple(leaves), columns, count)
+
+
 def _is_usable(footer: Footer, leaf: Leaf, column: PlannedColumn | None) -> bool:
     if leaf.repeated or leaf.dtype.order is None:
         return False
