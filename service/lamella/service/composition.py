@@ -332,6 +332,7 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             traces=core.traces,
             large_answers=core.large_answers,
             prune_rates=core.prune_rates,
+            segment_texts=core.segment_texts,
             answer_blocks_max=settings.answer_blocks_max,
         ).operations(),
         *AggregateRoutes(

@@ -37,8 +37,9 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.segment_text import SegmentTexts
+from lamella.snapshot.prune.writer import write_batch
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import AggregateRequest, BatchRequest, DiffRequest, PruneAnswer, PruneRequest
+from lamella.snapshot.wire import AggregateRequest, BatchRequest, DiffRequest, PruneRequest
 from lamella.snapshot.wire.operation import JSON
 from lamella.snapshot.wire.operations import prune as operations
 
@@ -209,6 +210,7 @@ class PruneManyRoutes:
         traces: Traces,
         large_answers: LargeAnswers,
         prune_rates: PruneRates,
+        segment_texts: SegmentTexts,
         answer_blocks_max: int,
     ) -> None:
         self._catalog = catalog
@@ -219,6 +221,7 @@ class PruneManyRoutes:
         self._traces = traces
         self._large_answers = large_answers
         self._prune_rates = prune_rates
+        self._segment_texts = segment_texts
         self._answer_blocks_max = answer_blocks_max
 
     async def prune_batch(self, request: Request) -> Response:
@@ -244,13 +247,13 @@ class PruneManyRoutes:
         )
         with trusted_manifests(), self._traces.span("prune batch"):
             max_blocks = self._answer_blocks_max
-            answer = self._warehouse.prune_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
-        for each in answer.answers:
-            self._metrics.pruned(each)
-            kept = _kept(each)
-            if kept is not None:
-                self._prune_rates.note(record, each.report, kept)
-        return _ENCODER.encode(answer)
+            results = self._warehouse.find_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
+            data = write_batch(self._warehouse.head(pointer), results, self._segment_texts)
+        for result in results:
+            self._metrics.pruned(result.answer)
+            if result.selection is not None:
+                self._prune_rates.note(record, result.answer.report, result.block_count)
+        return data
 
     def _diff(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_DIFF, body)
@@ -271,15 +274,6 @@ class PruneManyRoutes:
             ServedOperation(operations.PRUNE_BATCH, self.prune_batch, takes_own_place=True),
             ServedOperation(operations.DIFF, self.diff, takes_own_place=True),
         )
-
-
-def _kept(answer: PruneAnswer) -> int | None:
-    """How many blocks an answer has; None: it has segments."""
-    if answer.block_columns is not None:
-        return len(answer.block_columns.location)
-    if answer.block_ranges is not None:
-        return sum(answer.block_ranges.block_count)
-    return None if answer.blocks is None else len(answer.blocks)
 
 
 _AGGREGATE_REQUEST = msgspec.json.Decoder(AggregateRequest)

@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.result import VERDICTS, Indexes, PruneResult, Runs
 from lamella.snapshot.prune.segment_text import (
     BLOCKS_A_RUN,
@@ -101,6 +102,13 @@ def write(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> bytes
     if data is not None:
         return data
     return json_chunks(result) if encoding == "json" else msgpack_chunks(result)
+
+
+def write_batch(head: Snapshot, results: Sequence[PruneResult], texts: SegmentTexts) -> bytes:
+    """The answers of many prunes of one snapshot as JSON, as :class:`~lamella.snapshot.wire.BatchAnswer` is written."""
+    written = [write(result, "json", texts) for result in results]
+    answers = [msgspec.Raw(data if isinstance(data, bytes) else b"".join(data)) for data in written]
+    return _JSON({"snapshot_id": head.snapshot_id, "timestamp_ms": head.timestamp_ms, "answers": answers})
 
 
 def _of_values(answer: PruneAnswer, encoding: Encoding) -> bytes:

@@ -20,6 +20,7 @@ from lamella.snapshot.prune.difference import Side, difference
 from lamella.snapshot.prune.options import Allowance, single_requests
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
+from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.writer import answer_of, entry_count
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -85,7 +86,21 @@ class Questions:
         max_blocks: int | None = None,
         max_tests: int | None = None,
     ) -> BatchAnswer:
-        """Returns the answers to many filters; each segment is read once for all of them.
+        """Returns the answers to many filters; each segment is read once for all of them. Raises as :meth:`find_batch`."""
+        results = self.find_batch(pointer, request, max_blocks=max_blocks, max_tests=max_tests)
+        head = self._manifests.head(pointer)
+        answers = tuple(answer_of(result) for result in results)
+        return BatchAnswer(snapshot_id=head.snapshot_id, timestamp_ms=head.timestamp_ms, answers=answers)
+
+    def find_batch(
+        self,
+        pointer: SnapshotPointer,
+        request: BatchRequest,
+        *,
+        max_blocks: int | None = None,
+        max_tests: int | None = None,
+    ) -> list[PruneResult]:
+        """Returns the results of many filters, before they are written.
 
         Raises:
             LimitExceeded: too many filters, or more than ``max_blocks`` blocks, runs or segments in all answers; the
@@ -94,7 +109,7 @@ class Questions:
         """
         held: dict[str, Sidecar] = {}
         allowance = Allowance(max_blocks)
-        answers = []
+        results = []
         read: list[tuple[PruneRequest, Predicate]] = []
         tests = kept = 0
         for number, single in enumerate(single_requests(request)):
@@ -111,9 +126,8 @@ class Questions:
             with _of_filter(number):
                 found = self.finder.find_predicate(pointer, predicate, single, held=held)
                 allowance.take(entry_count(found))
-                answers.append(answer_of(found))
-        head = self._manifests.head(pointer)
-        return BatchAnswer(snapshot_id=head.snapshot_id, timestamp_ms=head.timestamp_ms, answers=tuple(answers))
+                results.append(found)
+        return results
 
     def diff(
         self,

@@ -171,6 +171,7 @@ class Warehouse:
         self.blocks_at = questions.blocks_at
         self.prune_predicate = questions.prune_predicate
         self.prune_batch = questions.prune_batch
+        self.find_batch = questions.find_batch
         self.diff = questions.diff
         self.aggregate = questions.aggregate
         self.aggregate_predicate = questions.aggregate_predicate
