@@ -86,7 +86,9 @@ class Questions:
         max_blocks: int | None = None,
         max_tests: int | None = None,
     ) -> BatchAnswer:
-        """Returns the answers to many filters; each segment is read once for all of them. Raises as :meth:`find_batch`."""
+        """Returns the answers to many filters; each segment is read once for all of them. Raises as
+        :meth:`find_batch`.
+        """
         results = self.find_batch(pointer, request, max_blocks=max_blocks, max_tests=max_tests)
         head = self._manifests.head(pointer)
         answers = tuple(answer_of(result) for result in results)
