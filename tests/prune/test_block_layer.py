@@ -141,10 +141,9 @@ def check(seed: int) -> int:
     for _ in range(15):
         predicate = generate.predicate(rng, schema, seen)
         bound = bind(predicate, schema)
-        assert both.described(both.plain, bound) == both.described(both.together, bound), (
-            f"seed {seed}: {text_of(predicate)}"
-        )
-        other = both.prune(both.together, bound)
+        for blocks in (False, True):  # the verdicts of the segments alone, and the blocks
+            one, other = (both.prune(layers, bound, blocks=blocks) for layers in (both.plain, both.together))
+            assert described(one) == described(other), f"seed {seed}: {text_of(predicate)}"
         selection = other.selection
         assert selection is not None
         whole += int((selection.whole == SOME).sum())
