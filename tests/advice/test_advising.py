@@ -108,8 +108,8 @@ def test_of_a_large_table_segments_all_over_it_are_looked_at(counted: RealTable)
     assert len(some) == 16
     assert some.blocks_total == 24
     leaf = some.head.schema.leaf("scattered")
-    whole = BlockSample(manifests, counted.pointer).blocks_outlook(leaf)
-    assert some.blocks_outlook(leaf).cover.present.mean() == pytest.approx(whole.cover.present.mean(), abs=0.02)
+    whole = BlockSample(manifests, counted.pointer).distribution_by_block(leaf)
+    assert some.distribution_by_block(leaf).cover.present.mean() == pytest.approx(whole.cover.present.mean(), abs=0.02)
 
 
 def test_advice_reads_no_block(folder: Path) -> None:

@@ -22,7 +22,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.read_costs import recalled
+from lamella.snapshot.warehouse.read_costs import replayed_filters
 from lamella.snapshot.wire.advice import IndexChange, WhatIfAnswer, WhatIfRequest
 from lamella.snapshot.workload.recorded_filters import PROPERTY, Recorded, check_recording, masked, mode_of
 from support import generate
@@ -152,7 +152,7 @@ def test_filters_over_columns_that_are_gone_are_left_out(table: RealTable) -> No
 def test_every_shape_can_be_asked_again(table: RealTable, text: str) -> None:
     """Whatever was masked can be read, drawn and bound; what is not drawn rules out nothing."""
     scene = BlockSample(Manifests(table.store, 64 << 20), table.pointer)
-    found = recalled(scene, [kept(text, part=0.5)], case_sensitive=False, seed=1)
+    found = replayed_filters(scene, [kept(text, part=0.5)], case_sensitive=False, seed=1)
     assert found.asked or found.left_out
     for each in found.asked:
         node = bind(each.predicate, scene.head.schema)

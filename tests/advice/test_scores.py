@@ -13,7 +13,7 @@ from lamella.snapshot.columnar.zones import nothing_known, zones_of
 from lamella.snapshot.index import kinds
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
-from lamella.snapshot.workload.distribution import outlook_of
+from lamella.snapshot.workload.distribution import value_distribution_of
 from support import layouts
 from support.layouts import Asked, Layout
 from support.ranks import spearman
@@ -39,11 +39,15 @@ class Compared(NamedTuple):
 
 def expected(layout: Layout, kind: str | None, **of: Any) -> Effectiveness:
     """What advice says of a layout."""
-    outlook = layouts.outlook(layout, **of)
+    value_distribution = layouts.value_distribution(layout, **of)
     if kind is None:
-        return effectiveness(outlook.profile, outlook.cover)
+        return effectiveness(value_distribution.profile, value_distribution.cover)
     options = kinds()[kind].options(layout.dtype, ASKED.get(kind, {}))
-    return effectiveness(outlook.profile, outlook.cover, kinds()[kind].expected(outlook.profile, options))
+    return effectiveness(
+        value_distribution.profile,
+        value_distribution.cover,
+        kinds()[kind].expected(value_distribution.profile, options),
+    )
 
 
 def compared(layout: Layout, kind: str | None, asked: int, **of: Any) -> Compared:
@@ -145,10 +149,12 @@ def test_bounds_again_as_an_index_add_nothing() -> None:
     """A minmax index over a column whose manifests have bounds is worth 0; where they lack them it is not known."""
     layout = next(iter(layouts.family(1)))
     assert expected(layout, "minmax").score == 0
-    outlook = outlook_of("block", nothing_known(5), layout.dtype, np.full(5, 10.0), np.full(5, 10.0), 50.0)
-    unknown = kinds()["minmax"].expected(outlook.profile, {})
-    assert effectiveness(outlook.profile, outlook.cover, unknown).score is None
-    assert effectiveness(outlook.profile, outlook.cover).skip_present == 0
+    value_distribution = value_distribution_of(
+        "block", nothing_known(5), layout.dtype, np.full(5, 10.0), np.full(5, 10.0), 50.0
+    )
+    unknown = kinds()["minmax"].expected(value_distribution.profile, {})
+    assert effectiveness(value_distribution.profile, value_distribution.cover, unknown).score is None
+    assert effectiveness(value_distribution.profile, value_distribution.cover).skip_present == 0
 
 
 def test_entries_without_values_hold_nothing() -> None:
@@ -156,18 +162,18 @@ def test_entries_without_values_hold_nothing() -> None:
     dtype = parse_type("int64")
     some = ColumnStats(min=to_bound(dtype, 1), max=to_bound(dtype, 10), null_count=0)
     entries = [(10, some), (10, ColumnStats(null_count=10)), (10, ColumnStats(null_count=0))]
-    outlook = outlook_of(
+    value_distribution = value_distribution_of(
         "block", zones_of(dtype, entries), dtype, np.array([10.0, 0.0, 10.0]), np.array([5.0, 0.0, 5.0]), 8.0
     )
-    assert outlook.cover.present.tolist() == [1.0, 0.0, 1.0]
-    assert outlook.cover.holds[1] == 0
+    assert value_distribution.cover.present.tolist() == [1.0, 0.0, 1.0]
+    assert value_distribution.cover.holds[1] == 0
 
 
 def test_expected_sizes_are_those_of_real_parts() -> None:
     """What an index is expected to take is what it takes."""
     for layout in list(layouts.family(3, blocks=(60,), rows=(2000,)))[::6]:
         for kind, given in (("bloom", {"false_positives": 0.01, "above_bytes": 0}), ("keys", {}), ("value_set", {})):
-            profile = layouts.outlook(layout).profile
+            profile = layouts.value_distribution(layout).profile
             size = kinds()[kind].expected(profile, kinds()[kind].options(layout.dtype, given)).size_bytes
             real = Asked(layout, kind, given).size_bytes
             assert size == pytest.approx(real, rel=0.02, abs=900), (layout.name, kind)
@@ -176,11 +182,13 @@ def test_expected_sizes_are_those_of_real_parts() -> None:
 def test_a_kind_that_works_for_few_values_only_is_not_scored_where_nobody_counted() -> None:
     """The most values that there can be are too many for a value set; that says nothing of how many there are."""
     layout = Layout("few", parse_type("int64"), [np.repeat([1, 500, 999], 200)] * 40)
-    outlook = layouts.outlook(layout, counted=False)
+    value_distribution = layouts.value_distribution(layout, counted=False)
     kind = kinds()["value_set"]
     options = kind.options(layout.dtype, {"values": 10})
-    expectations = [kind.expected(each, options) for each in (outlook.profile, outlook.profile.fewest)]
-    found = effectiveness(outlook.profile, outlook.cover, *expectations)
+    expectations = [
+        kind.expected(each, options) for each in (value_distribution.profile, value_distribution.profile.fewest)
+    ]
+    found = effectiveness(value_distribution.profile, value_distribution.cover, *expectations)
     assert found.score is None
     assert found.skip_absent is None
     assert found.least == pytest.approx(0, abs=1)

@@ -22,7 +22,7 @@ def layout() -> Layout:
 def sized(budget: float, kind: str = "bloom", given: dict[str, Any] | None = None, *, counted: bool = True) -> Sizing:
     """What fits into a budget."""
     of = layout()
-    profile = layouts.outlook(of, counted=counted).profile
+    profile = layouts.value_distribution(of, counted=counted).profile
     options = kinds()[kind].options(of.dtype, given or {})
     return for_budget(kinds()[kind], profile, options, budget, data_bytes=DATA_BYTES, parts=1)
 
@@ -43,7 +43,7 @@ def test_a_rate_gives_bytes() -> None:
     of = layout()
     kind = kinds()["bloom"]
     options = kind.options(of.dtype, {RATE: 0.001, "above_bytes": 0})
-    found = for_options(kind, layouts.outlook(of).profile, options, data_bytes=DATA_BYTES, parts=1)
+    found = for_options(kind, layouts.value_distribution(of).profile, options, data_bytes=DATA_BYTES, parts=1)
     assert found.size_bytes == pytest.approx(Asked(of, "bloom", options).size_bytes, rel=0.02)
     assert found.size_bytes is not None
     assert found.bytes_per_block == pytest.approx(found.size_bytes / 60)
@@ -71,7 +71,7 @@ def test_unknown_sizes_stay_unknown() -> None:
     """How many pieces of text there are is in no manifest."""
     of = next(each for each in layouts.family(1) if each.dtype.is_text)
     kind = kinds()["ngram"]
-    profile = layouts.outlook(of).profile
+    profile = layouts.value_distribution(of).profile
     found = for_budget(kind, profile, kind.options(of.dtype, {}), 1e6, data_bytes=DATA_BYTES, parts=1)
     assert (found.size_bytes, found.fits) == (None, None)
     assert found.reason

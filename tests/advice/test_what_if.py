@@ -21,7 +21,7 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.read_costs import Asked
+from lamella.snapshot.warehouse.read_costs import ReplayedFilter
 from lamella.snapshot.wire.advice import IndexChange, WhatIfAnswer, WhatIfRequest
 from lamella.snapshot.workload.recorded_filters import Recorded, masked
 from support.real_tables import RealTable
@@ -79,7 +79,9 @@ def asked(table: RealTable, filters: Sequence[str], **change: Any) -> WhatIfAnsw
     """The answer to a change."""
     manifests = Manifests(table.store, 64 << 20)
     what_if = WhatIf(manifests, IndexAccess(manifests), table.store)
-    return what_if.answer(table.pointer, WhatIfRequest(**change), [Asked(read_filter(text)) for text in filters])
+    return what_if.answer(
+        table.pointer, WhatIfRequest(**change), [ReplayedFilter(read_filter(text)) for text in filters]
+    )
 
 
 def skip_then(found: WhatIfAnswer) -> float:

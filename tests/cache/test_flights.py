@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lamella.snapshot.cache import BoundedCache
-from lamella.snapshot.concurrency import SingleFlight, check_patience, wait_until
+from lamella.snapshot.concurrency import SingleFlight, check_deadline, wait_until
 from lamella.snapshot.errors import StoreError, Unavailable
 
 
@@ -42,7 +42,7 @@ class Slow:
         self.is_at_work.set()
         try:
             self.may_go_on.wait(10)
-            check_patience()
+            check_deadline()
             return f"made by {self.begun}"
         finally:
             self.at_once -= 1

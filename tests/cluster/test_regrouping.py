@@ -84,9 +84,9 @@ def test_blocks_that_came_in_no_order_get_into_order() -> None:
     before = segments.kept()
     assert before > 90
     found = segments.run()
-    assert found.kept_before == pytest.approx(before, rel=0.02)
+    assert found.opened_before == pytest.approx(before, rel=0.02)
     assert segments.count == BLOCKS // SEGMENT
-    assert segments.kept() == pytest.approx(found.kept_after, rel=0.02)
+    assert segments.kept() == pytest.approx(found.opened_after, rel=0.02)
     assert segments.kept() == pytest.approx(Segments(narrow(), ordered).kept(), rel=0.02)
     assert segments.run().groups == ()
 
@@ -130,7 +130,7 @@ def test_blocks_that_are_all_wide_are_left_alone() -> None:
     segments = Segments(table, np.arange(1_000) // SEGMENT)
     found = segments.run()
     assert (found.groups, found.reason) == ((), "regrouping would gain too little")
-    assert found.kept_before == found.kept_after == 20
+    assert found.opened_before == found.opened_after == 20
 
 
 def test_a_table_in_order_is_left_alone() -> None:
@@ -171,7 +171,7 @@ def test_segments_of_a_table_along_a_curve() -> None:
     assert segments.kept() > 45
     found = segments.run()
     assert segments.kept() < 14
-    assert found.kept_after < 0.2 * found.kept_before
+    assert found.opened_after < 0.2 * found.opened_before
     assert segments.run().groups == ()
 
 
@@ -205,7 +205,7 @@ def test_it_always_stops(seed: int, blocks: int, width: int, noise: float, most:
     aims = RegroupAims(segment_blocks=10, max_segments=most, min_gain=0.0, target_depth=int(rng.integers(1, 4)))
     for _ in range(200):
         found = segments.run(aims)
-        assert found.kept_after <= found.kept_before + 1e-9
+        assert found.opened_after <= found.opened_before + 1e-9
         if not found.groups:
             break
     else:

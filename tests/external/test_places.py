@@ -18,7 +18,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from lamella.snapshot.errors import LocationRefused, ObjectNotFound
 from lamella.snapshot.source import Reader, SourceState
-from lamella.snapshot.storage import AllowedPlaces, Places
+from lamella.snapshot.storage import AllowedLocations, TableLocations
 from lamella.snapshot.wire import ExternalSource
 from support.delta_logs import actions, commit, protocol, with_deleted_rows
 from support.touched_store import TouchedStore
@@ -38,9 +38,9 @@ class Lake:
         self.inside.mkdir()
         self.outside.mkdir()
         self.store = TouchedStore()
-        self.places = AllowedPlaces(str(folder / "warehouse"), None, [str(self.inside)])
+        self.places = TableLocations(str(folder / "warehouse"), None, [str(self.inside)])
 
-    def read(self, source: ExternalSource, places: Places | None = None) -> SourceState:
+    def read(self, source: ExternalSource, places: AllowedLocations | None = None) -> SourceState:
         """What the source is, by the rules."""
         return Reader(self.store).read(source, {}, self.places if places is None else places)
 
@@ -259,14 +259,14 @@ def test_lists_and_manifests_elsewhere_are_not_opened(lake: Lake, iceberg: Icebe
     assert caught.value.details == {"location": f"file://{copied}"}
 
     folder = Path(iceberg.location().removeprefix("file://"))
-    only_list = AllowedPlaces(str(lake.outside / "w"), None, [str(folder / "data"), str(own.parent)])
+    only_list = TableLocations(str(lake.outside / "w"), None, [str(folder / "data"), str(own.parent)])
     assert len(lake.read(iceberg_source(iceberg.metadata_location), only_list).files) == 2
     moved = lake.inside / "moved"
     moved.mkdir()
     snapshots[-1]["manifest-list"] = f"file://{shutil.copy(own, moved / own.name)}"
     metadata = shutil.move(changed_metadata(iceberg, snapshots=snapshots), moved / "v1.metadata.json")
     with pytest.raises(LocationRefused) as caught:
-        lake.read(iceberg_source(metadata), AllowedPlaces(str(lake.outside / "w"), None, [str(moved)]))
+        lake.read(iceberg_source(metadata), TableLocations(str(lake.outside / "w"), None, [str(moved)]))
     assert str(folder) in caught.value.details["location"]
 
 

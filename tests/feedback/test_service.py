@@ -26,7 +26,7 @@ from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, LimitExceeded, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.reader_feedback import told_of
+from lamella.snapshot.reader_feedback import feedback_filter_of
 from lamella.snapshot.schema.evolution import RenameColumn
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import PruneRequest
@@ -212,7 +212,7 @@ def test_what_is_remembered_is_read_once_and_again_when_it_is_old(folder: Path, 
         def left() -> int:
             found = warehouse.find(record.pointer, request)
             refs = list(warehouse.segments(record.pointer))
-            told = told_of(
+            told = feedback_filter_of(
                 feedback,
                 head,
                 read_filter(request.filter),

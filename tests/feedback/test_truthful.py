@@ -18,7 +18,7 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
 from lamella.snapshot.parquet import ingest
-from lamella.snapshot.reader_feedback import Facts, Told, digest_of, questions
+from lamella.snapshot.reader_feedback import Facts, FeedbackFilter, digest_of, questions
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
 from lamella.snapshot.storage import FsspecStore
@@ -30,7 +30,7 @@ Cells = dict[str, list[int | None]]
 
 
 @dataclass
-class Held:
+class ConstantTerm:
     """A block: the cells of its file by the names in it, and the names that columns (by id) had when it came."""
 
     cells: Cells
@@ -43,7 +43,7 @@ class State:
 
     pointer: SnapshotPointer
     columns: tuple[Column, ...]
-    blocks: dict[str, Held]
+    blocks: dict[str, ConstantTerm]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Lake:
         done = self.warehouse.commit(self.now.pointer, added=segments, removed=removed, now_ms=1)
         names = {column.id: column.name for column in self.now.columns}
         kept = {place: held for place, held in self.now.blocks.items() if place not in removed}
-        kept |= {place: Held(self.files[place], names) for place in fitting}
+        kept |= {place: ConstantTerm(self.files[place], names) for place in fitting}
         self.past.append(self.now)
         self.now = State(done.pointer, self.now.columns, kept)
 
@@ -145,7 +145,7 @@ class Lake:
         self.past.append(self.now)
         self.now = State(done.pointer, done.snapshot.schema.columns, then.blocks)
 
-    def value(self, held: Held, column: Column, row: int) -> int | None:
+    def value(self, held: ConstantTerm, column: Column, row: int) -> int | None:
         """What a reader sees in a column of a row."""
         name = held.names.get(column.id)
         if name is None or name not in held.cells:
@@ -164,7 +164,7 @@ class Lake:
             return self.warehouse.block_keys(refs[row])
 
         asked = questions(predicate, schema)
-        told = Told(Facts(self.facts), asked, keys, lambda: 0.0)
+        told = FeedbackFilter(Facts(self.facts), asked, keys, lambda: 0.0)
         left = told.refine(tuple(found.parts()))
         kept = {place for part in left for place in part.sidecar.texts("location", part.rows)}
         full = {
@@ -225,7 +225,7 @@ def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one(
         found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
         refs = list(lake.warehouse.segments(lake.now.pointer))
         asked = questions(read_filter("a = 5"), schema)
-        told = Told(Facts(lake.facts), asked, lambda row: lake.warehouse.block_keys(refs[row]), lambda: 0.0)
+        told = FeedbackFilter(Facts(lake.facts), asked, lambda row: lake.warehouse.block_keys(refs[row]), lambda: 0.0)
         return sum(len(part.rows) for part in told.refine(tuple(found.parts())))
 
     digest = digest_of(read_filter("a = 5"), schema)
@@ -254,6 +254,6 @@ def test_what_statistics_prove_is_stronger_than_a_word() -> None:
     (ref,) = lake.warehouse.segments(lake.now.pointer)
     keys = lake.warehouse.block_keys(ref)
     found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
-    told = Told(Facts({digest: keys}), [digest], lambda _: keys, lambda: 0.0)
+    told = FeedbackFilter(Facts({digest: keys}), [digest], lambda _: keys, lambda: 0.0)
     assert sum(len(part.rows) for part in told.refine(tuple(found.parts()))) == 1
     assert (told.use.contradicted, told.use.ruled_out) == (1, 0)

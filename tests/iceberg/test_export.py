@@ -329,7 +329,7 @@ def test_metadata_is_what_the_specification_wants(make_table: MakeTable) -> None
 def test_old_metadata_files_go(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the log names stay."""
     for module in (export, metadata_files):
-        monkeypatch.setattr(module, "KEPT_VERSIONS", 2)
+        monkeypatch.setattr(module, "OLD_VERSIONS", 2)
     table = filled(make_table, 1)
     for number in range(4):
         exported(table)

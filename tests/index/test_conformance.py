@@ -15,7 +15,7 @@ from lamella.snapshot.columnar.keys import filled
 from lamella.snapshot.errors import HashMismatch, InvalidRequest
 from lamella.snapshot.expression.bound import Anything, BoundTest, leaves_of
 from lamella.snapshot.function.base import Vector
-from lamella.snapshot.index import Builder, Claim, Kind, Probe, kinds
+from lamella.snapshot.index import Builder, Kind, PossibleOutcomes, Probe, kinds
 from lamella.snapshot.index.part import PAGE_BYTES, PartHeader
 from lamella.snapshot.schema import DataType
 from support import generate, index_cases
@@ -94,7 +94,7 @@ def test_what_a_kind_does_not_answer_it_does_not_claim(name: str) -> None:
             assert reason
             seen += 1
             if isinstance(test, Anything):
-                assert probe(made.part).claim(test, np.arange(len(blocks))) is None
+                assert probe(made.part).possible_outcomes(test, np.arange(len(blocks))) is None
     assert seen or name in ("minmax", "value_set", "ranges")
 
 
@@ -104,8 +104,8 @@ def test_blocks_without_values_are_told_so(name: str) -> None:
     for dtype in index_cases.types_of(kinds()[name]):
         value = b"abcdef" if dtype.is_text else index_cases.spread_value(Random(1), dtype)
         of = probe(built(kinds()[name], dtype, [[], [None, None], [value], [None, value]]).part)
-        claim = claimed(of, index_cases.equal(dtype, value), [0, 1, 2, 3])
-        assert claim.true.tolist() == [False, False, True, True]
+        possible_outcomes = claimed(of, index_cases.equal(dtype, value), [0, 1, 2, 3])
+        assert possible_outcomes.true.tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -275,12 +275,12 @@ class Faulty:
         self._of = of
         self._fault = fault
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """What the probe claims, spoiled."""
-        claim = self._of.claim(test, rows)
-        if claim is None:
+        possible_outcomes = self._of.possible_outcomes(test, rows)
+        if possible_outcomes is None:
             return None
-        true, false = filled(claim.true, len(rows)), filled(claim.false, len(rows))
+        true, false = filled(possible_outcomes.true, len(rows)), filled(possible_outcomes.false, len(rows))
         if self._fault == "negated":
-            return Claim(~true, ~false, claim.null)
-        return Claim(np.roll(true, 1), np.roll(false, 1), claim.null)
+            return PossibleOutcomes(~true, ~false, possible_outcomes.null)
+        return PossibleOutcomes(np.roll(true, 1), np.roll(false, 1), possible_outcomes.null)

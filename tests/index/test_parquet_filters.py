@@ -99,8 +99,11 @@ def test_both_zeros_are_found_however_they_were_written(tmp_path: Path) -> None:
         for zero in (0.0, -0.0):
             assert claimed(of, equal(dtype, zero), [0, 1, 2]).true.tolist() == [True, True, False]
         rows = np.arange(3)
-        assert of.claim(equal(dtype, float("nan")), rows) is None
-        assert of.claim(Membership(index_cases.leaf_of(dtype), (5.0,), True, False, "c IN (5, NaN)"), rows) is None
+        assert of.possible_outcomes(equal(dtype, float("nan")), rows) is None
+        assert (
+            of.possible_outcomes(Membership(index_cases.leaf_of(dtype), (5.0,), True, False, "c IN (5, NaN)"), rows)
+            is None
+        )
 
 
 def test_values_that_a_narrower_file_cannot_hold_are_in_none_of_its_rows(tmp_path: Path) -> None:

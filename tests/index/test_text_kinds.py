@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.expression.bound import BoundTest, Prefix
 from lamella.snapshot.expression.nodes import like_parts
-from lamella.snapshot.function.text import Folded
+from lamella.snapshot.function.text import ChangedCase
 from lamella.snapshot.index import kinds, ngram
 from lamella.snapshot.index.ngram import folded_character, gram_keys, keys_in
 from lamella.snapshot.schema import parse_type
@@ -156,8 +156,10 @@ def test_letters_that_another_unicode_folds_otherwise_are_not_looked_up() -> Non
             ("%aus%", [False, True, False]),
             ("nothing%", [False, False, True]),
         ):
-            claim = probe(part).claim(like(pattern), np.arange(3))
-            assert (None if claim is None else np.asarray(claim.true).tolist()) == expected, pattern
+            possible_outcomes = probe(part).possible_outcomes(like(pattern), np.arange(3))
+            assert (None if possible_outcomes is None else np.asarray(possible_outcomes.true).tolist()) == expected, (
+                pattern
+            )
     assert claimed(probe(new), like("%x\ua7c7y%"), range(3)).true.tolist() == [True, False, False]
 
 
@@ -173,7 +175,7 @@ def test_a_part_of_an_older_release_answers_for_ascii() -> None:
     del facts["unicode"]
     of = probe(opened("ngram", TEXT, options, sections, facts, 2).part)
     assert claimed(of, like("%Grüße aus%"), range(2)).true.tolist() == [True, False]
-    assert of.claim(like("%Grüße%"), np.arange(2)) is None
+    assert of.possible_outcomes(like("%Grüße%"), np.arange(2)) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -194,10 +196,10 @@ def test_no_row_is_lost_whichever_unicode_folded_its_grams(seed: int) -> None:
             text = cell.decode()
             start = rng.randint(0, len(text))
             test = Prefix(index_cases.leaf_of(TEXT), b"", False, "LIKE", (0, text[start : start + 9], 0))
-            claim = probe(merged).claim(test, np.arange(4))
-            assert claim is None or np.asarray(claim.true)[row], text
-            claim = probe(parts[row // 2]).claim(test, np.arange(2))
-            assert claim is None or np.asarray(claim.true)[row % 2], text
+            possible_outcomes = probe(merged).possible_outcomes(test, np.arange(4))
+            assert possible_outcomes is None or np.asarray(possible_outcomes.true)[row], text
+            possible_outcomes = probe(parts[row // 2]).possible_outcomes(test, np.arange(2))
+            assert possible_outcomes is None or np.asarray(possible_outcomes.true)[row % 2], text
 
 
 def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> None:
@@ -207,7 +209,7 @@ def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> No
         blocks: list[Cells] = [[index_cases.text(rng) for _ in range(6)] for _ in range(5)]
         of = probe(built(kinds()["ngram"], TEXT, blocks, {"ignore_case": True}).part)
         for row, block in enumerate(blocks):
-            for function in (Folded("lower"), Folded("upper")):
+            for function in (ChangedCase("lower"), ChangedCase("upper")):
                 found = function.rows(vector(TEXT, block))
                 for cell in found.values.to_pylist():
                     text = cell.decode()
@@ -233,9 +235,9 @@ def test_beginnings_and_endings_are_both_looked_at() -> None:
 def test_a_prefix_that_all_texts_have_is_known_to_be_true_for_all() -> None:
     """NOT LIKE 'al%' is false for a block of which every text begins so: no row of it is needed."""
     of = probe(built(kinds()["affix"], TEXT, [cells("alpha", "alba"), cells("al", "beta"), [b"ali", None]]).part)
-    claim = claimed(of, like("al%"), range(3))
-    assert claim.false.tolist() == [False, True, False]
-    assert claim.null.tolist() == [False, False, True]
+    possible_outcomes = claimed(of, like("al%"), range(3))
+    assert possible_outcomes.false.tolist() == [False, True, False]
+    assert possible_outcomes.null.tolist() == [False, False, True]
     assert claimed(of, like("alphabet%"), range(3)).false.tolist() == [True, True, True]
 
 

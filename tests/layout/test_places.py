@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidRequest, LocationRefused, ObjectNotFound
-from lamella.snapshot.storage import AllowedPlaces, Anywhere, FsspecStore, check_prefix
+from lamella.snapshot.storage import AllLocations, FsspecStore, TableLocations, check_prefix
 from lamella.snapshot.storage.location import parse
 
 OWN, OTHER = "01920000-0000-7000-8000-000000000001", "01920000-0000-7000-8000-000000000002"
@@ -32,9 +32,9 @@ SPELLINGS = st.sampled_from(
 )
 
 
-def places(root: str, *prefixes: str) -> AllowedPlaces:
+def places(root: str, *prefixes: str) -> TableLocations:
     """A table of a warehouse ``lake`` below a root, which may also use ``sales``."""
-    return AllowedPlaces(f"{root}/lake", f"{root}/lake/{OWN}", prefixes or (f"{root}/sales",))
+    return TableLocations(f"{root}/lake", f"{root}/lake/{OWN}", prefixes or (f"{root}/sales",))
 
 
 def readings(location: str) -> Iterator[str]:
@@ -176,7 +176,7 @@ def test_a_prefix_is_a_folder_with_or_without_its_slash() -> None:
 
 def test_a_table_without_a_folder_yet_has_only_its_prefixes() -> None:
     """Before a table is made nothing in the warehouse is its own."""
-    rules = AllowedPlaces("s3://b/lake", None, ["s3://b/sales"])
+    rules = TableLocations("s3://b/lake", None, ["s3://b/sales"])
     assert rules.allows("s3://b/sales/x")
     assert not rules.allows(f"s3://b/lake/{OWN}/x")
 
@@ -193,7 +193,7 @@ def test_a_prefix_that_makes_no_place_is_refused(prefix: str) -> None:
 
 def test_without_rules_every_place_is_allowed() -> None:
     """That is how a service works that asks nobody who they are."""
-    anywhere = Anywhere()
+    anywhere = AllLocations()
     anywhere.require("s3://b/x")
     anywhere.require_all_below("s3://*")
     assert anywhere.allows("file:///etc/passwd")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lamella.service.process.deadline import time_is_up
-from lamella.snapshot.concurrency import left_s, wait_until
+from lamella.snapshot.concurrency import time_left_s, wait_until
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.wire import PruneRequest
 from support import stages
@@ -187,4 +187,4 @@ def test_work_on_a_table_ends_once_nobody_waits() -> None:
     with pytest.raises(Unavailable) as late:
         lake.warehouse.prune(lake.pointer, PruneRequest())
     assert late.value.details["reason"] == "deadline"
-    assert left_s() == 0.0
+    assert time_left_s() == 0.0

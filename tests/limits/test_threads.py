@@ -11,7 +11,7 @@ import pytest
 
 from lamella.service.process.deadline import begin_change, end
 from lamella.service.process.threads import Threads
-from lamella.snapshot.concurrency import check_patience, left_s, wait_until
+from lamella.snapshot.concurrency import check_deadline, time_left_s, wait_until
 from lamella.snapshot.errors import Unavailable
 
 LONG_S = 60.0
@@ -95,10 +95,10 @@ def test_work_knows_how_long_somebody_waits() -> None:
         ended = threading.Event()
 
         def work() -> None:
-            assert left_s() is not None
+            assert time_left_s() is not None
             try:
                 while True:
-                    check_patience()
+                    check_deadline()
                     time.sleep(0.001)
             finally:
                 ended.set()

@@ -20,7 +20,7 @@ from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
 from lamella.snapshot.parquet.footer import decode_footer, read_footer_bytes
-from lamella.snapshot.parquet.footer_batch import FEWEST, alike_blocks
+from lamella.snapshot.parquet.footer_batch import FEWEST, decode_footer_batch
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.storage.store import ObjectStat
@@ -93,7 +93,7 @@ def stat_of(footer: bytes, number: int = 0, *, body_bytes: int = _BODY_BYTES) ->
 def compare(footers: list[bytes], schema: Schema, *, body_bytes: int = _BODY_BYTES) -> int:
     """Assert that what is decoded together is what it is alone; returns how many were decoded together."""
     stats = [stat_of(footer, number, body_bytes=body_bytes) for number, footer in enumerate(footers)]
-    found = alike_blocks(stats, footers, schema, fewest=1)
+    found = decode_footer_batch(stats, footers, schema, fewest=1)
     for stat, footer, block in zip(stats, footers, found, strict=True):
         assert block is None or block == alone(stat, footer, schema)
     return sum(block is not None for block in found)
@@ -224,7 +224,7 @@ def test_what_a_writer_writes_is_decoded_together(tmp_path: Path) -> None:
         schema = schema_of(read_footer(store, paths[0]))
         expected = [block_of(read_footer(store, path), schema) for path in paths]
         stats = [store.stat(path) for path in paths]
-        found = alike_blocks(stats, [read_footer_bytes(store, stat) for stat in stats], schema)
+        found = decode_footer_batch(stats, [read_footer_bytes(store, stat) for stat in stats], schema)
         assert found == [None, *expected[1:]]
         assert ingest(store, paths, schema) == (expected, [])
 
@@ -240,7 +240,7 @@ def test_files_of_several_shapes_are_each_decoded_with_their_like(tmp_path: Path
     schema = schema_of(read_footer(store, paths[0]))
     expected = [block_of(read_footer(store, path), schema) for path in paths]
     stats = [store.stat(path) for path in paths]
-    found = alike_blocks(stats, [read_footer_bytes(store, stat) for stat in stats], schema, fewest=10)
+    found = decode_footer_batch(stats, [read_footer_bytes(store, stat) for stat in stats], schema, fewest=10)
     assert sum(block is not None for block in found) >= 50
     assert [block or alone for block, alone in zip(found, expected, strict=True)] == expected
     assert ingest(store, paths, schema) == (expected, [])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, DiskCache, MemoryCache
 from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.columnar.chunk import Columns
-from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
+from lamella.snapshot.columnar.resident import BatchSizes, SnapshotBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
@@ -38,7 +38,7 @@ from support import generate, generate_terms
 from support.oracle import Oracle
 
 SEEDS = st.integers(0, 2**48)
-FINE = Grain(chunk_segments=4, worth_segments=2, batch_blocks=4)
+FINE = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=4)
 
 
 class Table:
@@ -48,7 +48,7 @@ class Table:
         self,
         store: FsspecStore,
         pointer: SnapshotPointer,
-        grain: Grain,
+        batch_sizes: BatchSizes,
         room_bytes: int = 1 << 24,
         disk: DerivedCache | None = None,
         of: Table | None = None,
@@ -58,8 +58,8 @@ class Table:
         self.segments = self.manifests.layer(pointer)
         self.opened: list[int] = []
         self.resident: BoundedCache = BoundedCache(room_bytes) if of is None else of.resident
-        self.blocks = ResidentBlocks(
-            self.segments, Columns(CacheNamespace(self.resident, "column"), disk), "view", grain
+        self.blocks = SnapshotBlocks(
+            self.segments, Columns(CacheNamespace(self.resident, "column"), disk), "view", batch_sizes
         )
         self.plain = Layers(self.head, self.segments)
         self.together = Layers(self.head, self.segments, self.blocks, CacheNamespace(self.resident, "verdicts"))
@@ -133,9 +133,9 @@ def check(seed: int) -> int:
     store = FsspecStore()
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
     room = rng.choice([0, 4_096, 1 << 24])
-    grain = rng.choice([FINE, Grain(chunk_segments=2, worth_segments=1, batch_blocks=1, kept_blocks=1)])
+    batch_sizes = rng.choice([FINE, BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, kept_blocks=1)])
     # Kept as buffers or not: it makes no difference.
-    both = Table(store, pointer, grain, room, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
+    both = Table(store, pointer, batch_sizes, room, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
     seen = generate.seen_values(schema, table)
     whole = 0
     for _ in range(15):
@@ -210,7 +210,7 @@ def test_a_filter_that_all_blocks_survive_opens_no_sidecar_again() -> None:
     """Once the column is in memory, an unsorted equality is answered by whole segments, from the layers alone."""
     store = FsspecStore()
     _, pointer, schema, _ = events(200, store)
-    table = Table(store, pointer, Grain(chunk_segments=16))
+    table = Table(store, pointer, BatchSizes(chunk_segments=16))
     bound = bind(read_sql("u = 500"), schema)
     table.prune(table.together, bound)
     table.opened.clear()
@@ -225,7 +225,7 @@ def test_a_narrow_filter_opens_only_what_it_is_left_with() -> None:
     """Nothing is put together for a question that one segment answers."""
     store = FsspecStore()
     _, pointer, schema, _ = events(200, store)
-    table = Table(store, pointer, Grain(chunk_segments=16))
+    table = Table(store, pointer, BatchSizes(chunk_segments=16))
     table.prune(table.together, bind(read_sql("k BETWEEN 1203 AND 1207"), schema))
     assert table.opened == [120]
     assert len(table.resident) == 0
@@ -235,12 +235,12 @@ def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
     """After an append the columns of almost all segments are those of the snapshot before."""
     store = FsspecStore()
     warehouse, pointer, schema, table_id = events(400, store)
-    table = Table(store, pointer, Grain(chunk_segments=8))
+    table = Table(store, pointer, BatchSizes(chunk_segments=8))
     bound = bind(read_sql("s LIKE '/data/%'"), schema)
     table.prune(table.together, bound)
     added = warehouse.prepare(table_id, schema, [event(schema, 400)])
     newest = warehouse.commit(pointer, added=added, now_ms=3).pointer
-    after = Table(store, newest, Grain(chunk_segments=8), of=table)
+    after = Table(store, newest, BatchSizes(chunk_segments=8), of=table)
     found = after.prune(after.together, bind(read_sql("s LIKE '/data/%'"), schema))
     assert sum(len(part.rows) for part in found.parts()) == 401
     assert len(set(after.opened)) < 140, "of 401"
@@ -253,7 +253,7 @@ def test_another_process_finds_the_columns_on_disk(tmp_path: Path) -> None:
     bounds = [bind(read_sql(text), schema) for text in ("s LIKE '/data/00%'", "u < 500 OR k > 7", "u = 500")]
     answers = []
     for _ in range(2):  # the second one begins with nothing but the folder
-        table = Table(store, pointer, Grain(chunk_segments=8), disk=DiskCache(tmp_path / "cache", 1 << 24))
+        table = Table(store, pointer, BatchSizes(chunk_segments=8), disk=DiskCache(tmp_path / "cache", 1 << 24))
         answers.append([table.described(table.together, bound) for bound in bounds])
     assert answers[0] == answers[1]
     assert table.opened == []
@@ -315,13 +315,13 @@ def test_verdicts_of_unchanged_chunks_are_kept_for_the_next_snapshot() -> None:
     """The same filter on a new snapshot tests only the chunks that the commit changed, and says how many it did not."""
     store = FsspecStore()
     warehouse, first, schema, table_id = events(400, store)
-    grain = Grain(chunk_segments=4, batch_blocks=1, kept_blocks=1)
+    batch_sizes = BatchSizes(chunk_segments=4, batch_blocks=1, kept_blocks=1)
     bound = bind(read_sql("s LIKE '/data/_1%' OR k < 7"), schema)
-    table = Table(store, first, grain)
+    table = Table(store, first, batch_sizes)
     before = table.prune(table.together, bound)
     assert before.answer.report.reused_blocks == 0
     more = warehouse.prepare(table_id, schema, [event(schema, 400)])
-    after = Table(store, warehouse.commit(first, added=more, now_ms=3).pointer, grain, of=table)
+    after = Table(store, warehouse.commit(first, added=more, now_ms=3).pointer, batch_sizes, of=table)
     found = after.prune(after.together, bound)
     assert found.answer.report.reused_blocks > 200
     assert described(found) == described(after.prune(after.plain, bound))
@@ -361,7 +361,7 @@ def test_a_filtered_number_takes_few_bytes_a_block() -> None:
     """Bounds, flags, row count and file size of a million blocks fit where they must."""
     store = FsspecStore()
     _, pointer, schema, _ = events(10_000, store, segment_blocks=250)
-    table = Table(store, pointer, Grain(chunk_segments=1_000))
+    table = Table(store, pointer, BatchSizes(chunk_segments=1_000))
     table.prune(table.together, bind(read_sql("u = 5"), schema))
     assert 10_000 * 17 < table.resident.size_bytes <= 10_000 * 32
 
@@ -381,7 +381,7 @@ def test_sizes_are_exact_however_large(sizes: list[int], is_on_disk: bool, tmp_p
     pointer = warehouse.commit(pointer, added=added, now_ms=2).pointer
     disk = DiskCache(tmp_path / "cache", 1 << 24) if is_on_disk else None
     for _ in range(2):  # the second time from the disk, if there is one
-        table = Table(store, pointer, Grain(chunk_segments=1 << 20), disk=disk)
+        table = Table(store, pointer, BatchSizes(chunk_segments=1 << 20), disk=disk)
         (chunk,) = table.blocks.chunks
         assert chunk.numbers("file_size", table.load_all).tolist() == sizes
         assert chunk.numbers("row_count", table.load_all).tolist() == [10] * len(sizes)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar.resident import Batch, Grain
+from lamella.snapshot.columnar.resident import Batch, BatchSizes
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import bind, read_sql, text_of
@@ -30,8 +30,8 @@ from support import generate
 
 SEEDS = st.integers(0, 2**48)
 #: Small chunks, all of whose verdicts are kept; mostly tested one by one, or several together.
-KEEPING = Grain(chunk_segments=4, worth_segments=2, batch_blocks=6, kept_blocks=1)
-JOINING = Grain(chunk_segments=4, worth_segments=2, batch_blocks=64, kept_blocks=1)
+KEEPING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=6, kept_blocks=1)
+JOINING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=64, kept_blocks=1)
 TYPES = ("int32", "int64", "uint8", "float32", "decimal(5,2)", "date", "timestamp(ms)", "string")
 WIDER = {"int32": "int64", "uint8": "int32", "float32": "float64", "decimal(5,2)": "decimal(20,4)"}
 
@@ -54,8 +54,8 @@ class Life:
         self.store = FsspecStore()
         self.root = f"memory://kept-{uuid.uuid4()}"
         self.shape = Shape(segment_blocks=self.rng.choice([2, 3, 4, 6]), fan_in=self.rng.choice([2, 4, 8]))
-        self.grain = self.rng.choice([KEEPING, JOINING, JOINING])
-        self.warm = Warehouse(self.store, self.root, shape=self.shape, grain=self.grain)
+        self.batch_sizes = self.rng.choice([KEEPING, JOINING, JOINING])
+        self.warm = Warehouse(self.store, self.root, shape=self.shape, batch_sizes=self.batch_sizes)
         self.table_id = self.rng.randbytes(16).hex()
         columns = [Column(name=f"c{index}", type=self.rng.choice(TYPES)) for index in range(2)]
         schema = Schema.assign([Column(name="tag", type="string"), Column(name="half", type="int64"), *columns])
@@ -99,7 +99,7 @@ class Life:
         seen = {leaf.name: self._values(leaf) for leaf in schema.leaves()}
         tags = {location: tag for tag, location in live.items()}
         self.behind = []
-        table = Table(self.store, pointer, self.grain)
+        table = Table(self.store, pointer, self.batch_sizes)
         count = len(table.blocks.counts)
         for chunk in rng.sample(table.blocks.chunks, min(6, len(table.blocks.chunks))):
             rows, behind = list(range(chunk.first, chunk.stop)), range(chunk.stop, count)
@@ -218,7 +218,7 @@ def pair(index: int, *, swapped: bool = False) -> list[Block]:
 def test_as_many_segments_as_a_chunk_has_are_not_that_chunk() -> None:
     """Of a filter that leaves segments of two chunks, nothing is kept in the name of the first when others change."""
     store, root, count = FsspecStore(), f"memory://kept-{uuid.uuid4()}", 40
-    warm = Warehouse(store, root, segment_blocks=2, grain=JOINING)
+    warm = Warehouse(store, root, segment_blocks=2, batch_sizes=JOINING)
     table_id = str(uuid.uuid4())
     pointer = warm.create(table_id, SCHEMA, now_ms=1)
     refs = warm.prepare(table_id, SCHEMA, [block for index in range(count) for block in pair(index)])

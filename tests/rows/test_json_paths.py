@@ -13,7 +13,7 @@ from lamella.snapshot.errors import EvaluationFailed
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.function.json_path import JsonPath, path_of, steps_of
-from lamella.snapshot.function.text import Folded
+from lamella.snapshot.function.text import ChangedCase
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.stats import unknown
@@ -68,7 +68,7 @@ def test_what_fails_in_the_document_fails_in_the_result() -> None:
     """A row whose document could not be computed has failed, also where nothing is found in it."""
     texts = pa.array([b'{"A":1}', "{\u019b}".encode(), None], pa.large_binary())
     documents = Vector(texts.fill_null(b""), np.array([True, True, False]))
-    found = JsonPath(("A",)).rows(Folded("upper").rows(documents))
+    found = JsonPath(("A",)).rows(ChangedCase("upper").rows(documents))
     assert found.failed is not None
     assert found.failed.tolist() == [False, True, False]
     assert found.valid.tolist() == [True, True, False]

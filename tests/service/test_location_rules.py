@@ -21,7 +21,7 @@ from lamella.service.config.sources import load_settings
 from lamella.service.tables.names import LocationRules
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.storage import Anywhere, Places, normal
+from lamella.snapshot.storage import AllLocations, AllowedLocations, normal
 from lamella.snapshot.warehouse import Warehouse
 from support.listed import put_lists
 from support.service_api import fresh_name, parquet_bytes
@@ -278,7 +278,7 @@ def test_what_was_condemned_before_there_were_rules_is_not_deleted(own_world: Wo
     assert Path(path).exists()
 
 
-def rules_of(tmp_path: Path, **options: Any) -> Places:
+def rules_of(tmp_path: Path, **options: Any) -> AllowedLocations:
     """The places of a table of ``db``, by settings."""
     made = Settings(warehouse=str(tmp_path), **options)
     warehouse = Warehouse(TouchedStore(), made.warehouse_url)
@@ -287,7 +287,7 @@ def rules_of(tmp_path: Path, **options: Any) -> Places:
 
 def test_without_the_setting_rules_come_with_authentication(tmp_path: Path) -> None:
     """A service that asks nobody who they are allows all places; one that does allows the table's own folder."""
-    assert isinstance(rules_of(tmp_path), Anywhere)
+    assert isinstance(rules_of(tmp_path), AllLocations)
     elsewhere: dict[str, Any] = {"x": ["/data"]}
     cases: list[dict[str, Any]] = [{"auth": True}, {"allowed_locations": {}}]
     for options in (*cases, {"auth": True, "allowed_locations": elsewhere}):

@@ -31,7 +31,7 @@ from lamella.snapshot.expression.bound import (
 )
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Part, kind_named, pack
-from lamella.snapshot.index.kind import Claim, Kind, Probe
+from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe
 from lamella.snapshot.index.part import ref_of
 from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, settled
 from lamella.snapshot.schema import Column, DataType, Leaf, Schema
@@ -119,8 +119,10 @@ class Claimed(NamedTuple):
 
 def claimed(of: Probe, test: BoundTest, rows: Sequence[int]) -> Claimed:
     """A claim as arrays; everything where the kind cannot tell."""
-    claim = of.claim(test, np.array(rows, dtype=np.int64)) or Claim(True)
-    return Claimed(*(filled(mask, len(rows)) for mask in (claim.true, claim.false, claim.null)))
+    possible_outcomes = of.possible_outcomes(test, np.array(rows, dtype=np.int64)) or PossibleOutcomes(True)
+    return Claimed(
+        *(filled(mask, len(rows)) for mask in (possible_outcomes.true, possible_outcomes.false, possible_outcomes.null))
+    )
 
 
 def outcome(node: BoundPredicate, of: Probe, rows: Sequence[int]) -> Outcome:
@@ -143,8 +145,8 @@ def outcome(node: BoundPredicate, of: Probe, rows: Sequence[int]) -> Outcome:
         case Pair():
             return EVERYTHING
         case _:
-            claim = claimed(of, node, rows)
-            return Outcome(claim.true, claim.false, claim.null, False)
+            possible_outcomes = claimed(of, node, rows)
+            return Outcome(possible_outcomes.true, possible_outcomes.false, possible_outcomes.null, False)
 
 
 def types_of(kind: Kind) -> list[DataType]:

@@ -18,7 +18,7 @@ from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.sketch import Sketcher, estimate, united
 from lamella.snapshot.stats import ColumnStats, to_bound
-from lamella.snapshot.workload.distribution import Outlook, outlook_of
+from lamella.snapshot.workload.distribution import ValueDistribution, value_distribution_of
 from support import index_cases
 from support.index_cases import opened, probe
 
@@ -108,7 +108,7 @@ def zones(layout: Layout) -> Zones:
     return zones_of(layout.dtype, entries)
 
 
-def outlook(layout: Layout, *, counted: bool = True, sketched: bool = False) -> Outlook:
+def value_distribution(layout: Layout, *, counted: bool = True, sketched: bool = False) -> ValueDistribution:
     """What is expected of it, from what manifests have."""
     distinct = [float(len(np.unique(block))) for block in layout.blocks]
     total: float | None = float(len(np.unique(np.concatenate(layout.blocks))))
@@ -128,7 +128,7 @@ def outlook(layout: Layout, *, counted: bool = True, sketched: bool = False) -> 
     rows = np.array([float(len(block)) for block in layout.blocks])
     if not counted:
         distinct, total = [float("nan")] * len(rows), None
-    return outlook_of("block", zones(layout), layout.dtype, rows, np.array(distinct), total)
+    return value_distribution_of("block", zones(layout), layout.dtype, rows, np.array(distinct), total)
 
 
 class Measured(NamedTuple):
@@ -145,10 +145,10 @@ def present_and_absent(rng: Random, layout: Layout, count: int) -> tuple[Values,
     values = np.unique(np.concatenate(layout.blocks))
     present = np.array(rng.choices(values.tolist(), k=count), dtype=values.dtype)
     if values.dtype == np.float64:
-        drawn = np.array([rng.uniform(values[0], values[-1]) for _ in range(count)])
+        sample_values = np.array([rng.uniform(values[0], values[-1]) for _ in range(count)])
     else:
-        drawn = np.array([rng.randint(int(values[0]), int(values[-1])) for _ in range(3 * count)])
-    return present, drawn[~np.isin(drawn, values)][:count]
+        sample_values = np.array([rng.randint(int(values[0]), int(values[-1])) for _ in range(3 * count)])
+    return present, sample_values[~np.isin(sample_values, values)][:count]
 
 
 class Asked:
@@ -180,8 +180,8 @@ class Asked:
             kept = filled(evaluate(test, lambda _leaf: self._zones, count).true, count)
             bounds += int(kept.sum())
             if self._part is not None:
-                claim = probe(self._part).claim(test, np.arange(count))
-                kept = kept if claim is None else kept & filled(claim.true, count)
+                possible_outcomes = probe(self._part).possible_outcomes(test, np.arange(count))
+                kept = kept if possible_outcomes is None else kept & filled(possible_outcomes.true, count)
             both += int(kept.sum())
             must += sum(value in held for held in self._held)
         return Measured(count * len(values), must, bounds, both)

@@ -9,7 +9,7 @@ import msgspec
 
 from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.manifest import ObjectRef, TableIndex
-from lamella.snapshot.warehouse.index_refresh import Place
+from lamella.snapshot.warehouse.index_refresh import RefreshPosition
 from support.lying_writer import LyingWriter
 
 
@@ -21,7 +21,7 @@ def indexed(table: LyingWriter) -> TableIndex:
     ).pointer
     table.record()
     (index,) = table.snapshot.skip_indexes
-    built = warehouse.index_refresh.run(table.pointer, index, "incremental", Place(), max_blocks=100)
+    built = warehouse.index_refresh.run(table.pointer, index, "incremental", RefreshPosition(), max_blocks=100)
     table.pointer = warehouse.indexing.add_parts(table.pointer, index.index_id, built.parts, now_ms=4_000).pointer
     table.record()
     return table.snapshot.skip_indexes[0]

@@ -14,7 +14,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.warehouse import ChangeSet, Landed, Warehouse
+from lamella.snapshot.warehouse import Applied, ChangeSet, Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import golden
 
@@ -49,7 +49,7 @@ def prepared(warehouse: Warehouse, *numbers: int) -> tuple[SegmentRef, ...]:
     return warehouse.prepare(TABLE, SCHEMA, [block(number) for number in numbers])
 
 
-def codes(outcomes: tuple[Landed | LamellaError, ...]) -> list[str | None]:
+def codes(outcomes: tuple[Applied | LamellaError, ...]) -> list[str | None]:
     return [each.code if isinstance(each, LamellaError) else None for each in outcomes]
 
 
@@ -64,13 +64,13 @@ def test_several_callers_share_one_snapshot(warehouse: Warehouse, table: Snapsho
     ]
     done = warehouse.commit_many(table, changes, now_ms=3)
     assert codes(done.outcomes) == [None, None, CommitConflict.code, DuplicateBlock.code, None]
-    assert done.outcomes[0] == Landed(added=1, removed=0)
-    assert (done.landed.added, done.landed.removed) == (2, 2)
-    assert done.landed.snapshot.operation == "several"
-    assert done.landed.snapshot.properties == {"by": "last", "one": "1"}
-    assert done.landed.snapshot.prev_snapshot_id == table.snapshot_id
+    assert done.outcomes[0] == Applied(added=1, removed=0)
+    assert (done.applied.added, done.applied.removed) == (2, 2)
+    assert done.applied.snapshot.operation == "several"
+    assert done.applied.snapshot.properties == {"by": "last", "one": "1"}
+    assert done.applied.snapshot.prev_snapshot_id == table.snapshot_id
     expected = sorted({*map(place, range(20)), place(100), place(103)} - {place(3), place(4)})
-    assert sorted(warehouse.block_locations(done.landed.pointer)) == expected
+    assert sorted(warehouse.block_locations(done.applied.pointer)) == expected
 
 
 def test_nothing_is_written_when_nothing_lands(warehouse: Warehouse, table: SnapshotPointer) -> None:
@@ -82,7 +82,7 @@ def test_nothing_is_written_when_nothing_lands(warehouse: Warehouse, table: Snap
     assert codes(done.outcomes) == [CommitConflict.code, DuplicateBlock.code]
     assert {stat.location for stat in FsspecStore().list("memory://commit-many")} == before
     with pytest.raises(CommitConflict):
-        _ = done.landed
+        _ = done.applied
 
 
 def test_a_segment_of_an_unknown_schema_fails_alone(warehouse: Warehouse, table: SnapshotPointer) -> None:

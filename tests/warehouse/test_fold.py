@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lamella.snapshot.commit import Landed, Request, fold
+from lamella.snapshot.commit import Applied, Request, apply_changes
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, SchemaConflict
 
 
@@ -27,7 +27,7 @@ def one_after_another(base: dict[str, str], requests: list[Request]) -> tuple[di
                 del table[place]
             table.update(request.added)
             fresh.update(places)
-            kinds.append(Landed)
+            kinds.append(Applied)
     return table, kinds
 
 
@@ -44,20 +44,20 @@ def test_many_change_sets_are_as_good_as_one_after_another(seed: int) -> None:
         added = [(rng.choice(names), f"new{number}") for _ in range(rng.randint(0, 2))]
         requests.append(Request(added=added, removed=removed, stale=stale))
     table, kinds = one_after_another(base, requests)
-    folded = fold(base, requests, known_schemas=[0], snapshot_id="base")
-    assert [type(outcome) for outcome in folded.outcomes] == kinds
+    applied_changes = apply_changes(base, requests, known_schemas=[0], snapshot_id="base")
+    assert [type(outcome) for outcome in applied_changes.outcomes] == kinds
     left = set(base.items())
-    for request, outcome in zip(requests, folded.outcomes, strict=True):
-        if isinstance(outcome, Landed):
+    for request, outcome in zip(requests, applied_changes.outcomes, strict=True):
+        if isinstance(outcome, Applied):
             left.update(request.added)
             assert (outcome.added, outcome.removed) == (len(request.added), len(request.removed))
-    left -= {(place, segment) for segment, places in folded.removals.items() for place in places}
+    left -= {(place, segment) for segment, places in applied_changes.removals.items() for place in places}
     assert left == set(table.items())
 
 
 def test_each_refused_change_set_says_why() -> None:
     """The error names the blocks, and leaves the others alone."""
-    folded = fold(
+    applied_changes = apply_changes(
         {"a": "s", "b": "s"},
         [
             Request(added=[("c", "n1")], removed=["a"]),
@@ -71,9 +71,9 @@ def test_each_refused_change_set_says_why() -> None:
         known_schemas=[0],
         snapshot_id="base",
     )
-    codes = [each.code if isinstance(each, LamellaError) else None for each in folded.outcomes]
+    codes = [each.code if isinstance(each, LamellaError) else None for each in applied_changes.outcomes]
     conflict, doubled = CommitConflict.code, DuplicateBlock.code
     assert codes == [None, conflict, doubled, conflict, conflict, SchemaConflict.code, None]
-    details = [each.details for each in folded.outcomes if isinstance(each, LamellaError)]
+    details = [each.details for each in applied_changes.outcomes if isinstance(each, LamellaError)]
     assert [each.get("blocks") for each in details] == [["a"], ["b", "c"], ["b"], ["c"], None]
-    assert folded.removals == {"s": {"a", "b"}}
+    assert applied_changes.removals == {"s": {"a", "b"}}

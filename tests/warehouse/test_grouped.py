@@ -15,7 +15,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, WidenColumn
 from lamella.snapshot.stats import ColumnStats, all_null, to_bound
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.warehouse import ChangeSet, Landed, Warehouse
+from lamella.snapshot.warehouse import Applied, ChangeSet, Warehouse
 from lamella.snapshot.wire import PruneRequest
 
 ROOT = "memory://grouped"
@@ -174,11 +174,11 @@ class Model:
             now_ms=5,
         )
         landed, lost, appended = done.outcomes
-        assert landed == Landed(added=1, removed=len(some))
-        assert appended == Landed(added=1, removed=0)
+        assert landed == Applied(added=1, removed=len(some))
+        assert appended == Applied(added=1, removed=0)
         assert isinstance(lost, CommitConflict)
         assert lost.details["blocks"] == [some[-1]]
-        self.pointer = done.landed.pointer
+        self.pointer = done.applied.pointer
         self.alive = self.alive.difference(some).union((first.location, second.location))
 
 

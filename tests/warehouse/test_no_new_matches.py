@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lamella.snapshot.commit import ChangeSet, Landed, Request, fold
+from lamella.snapshot.commit import Applied, ChangeSet, Request, apply_changes
 from lamella.snapshot.errors import NewMatches, SchemaConflict
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema, parse_type
@@ -115,18 +115,18 @@ def test_such_a_change_is_not_made_behind_one_that_adds_blocks() -> None:
     serial = Request(added=[], removed=["a"], is_serial=True)
     plain = Request(added=[("c", "n1")], removed=[])
     held = {"a": "s", "b": "s"}
-    folded = fold(held, [plain, serial], known_schemas=[0], snapshot_id="base")
-    assert isinstance(folded.outcomes[0], Landed)
-    assert isinstance(folded.outcomes[1], NewMatches)
-    assert folded.removals == {}
+    applied_changes = apply_changes(held, [plain, serial], known_schemas=[0], snapshot_id="base")
+    assert isinstance(applied_changes.outcomes[0], Applied)
+    assert isinstance(applied_changes.outcomes[1], NewMatches)
+    assert applied_changes.removals == {}
     removing = Request(added=[], removed=["b"])
     assert all(
-        isinstance(outcome, Landed)
-        for outcome in fold(held, [removing, serial], known_schemas=[0], snapshot_id="base").outcomes
+        isinstance(outcome, Applied)
+        for outcome in apply_changes(held, [removing, serial], known_schemas=[0], snapshot_id="base").outcomes
     )
     assert all(
-        isinstance(outcome, Landed)
-        for outcome in fold(held, [serial, plain], known_schemas=[0], snapshot_id="base").outcomes
+        isinstance(outcome, Applied)
+        for outcome in apply_changes(held, [serial, plain], known_schemas=[0], snapshot_id="base").outcomes
     )
 
 
@@ -148,5 +148,5 @@ def test_a_call_with_several_change_sets_refuses_only_the_one_that_it_speaks_aga
         ],
         now_ms=3,
     )
-    assert [type(outcome) for outcome in done.outcomes] == [NewMatches, Landed, Landed]
-    assert done.landed.snapshot.properties == {"l": "w"}
+    assert [type(outcome) for outcome in done.outcomes] == [NewMatches, Applied, Applied]
+    assert done.applied.snapshot.properties == {"l": "w"}

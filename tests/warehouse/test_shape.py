@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lamella.snapshot.commit import Shape, to_fold, to_merge, to_move
+from lamella.snapshot.commit import Shape, segments_to_merge, to_merge, to_move
 
 SHAPE = Shape()
 
@@ -23,7 +23,7 @@ class Counts:
 
     def append(self, *block_counts: int) -> None:
         self.segments += block_counts
-        if chosen := to_fold(self.segments, self.shape):
+        if chosen := segments_to_merge(self.segments, self.shape):
             total = sum(self.segments[index] for index in chosen)
             self.rewritten_blocks += total
             size = self.shape.segment_blocks
@@ -94,13 +94,13 @@ def test_one_commit_does_a_bounded_part_of_the_work() -> None:
     """A table that comes with many segments is put into groups by several commits."""
     moved = to_move([1_000] * 5_000, SHAPE)
     assert [index for chosen in moved for index in chosen] == list(range(SHAPE.max_moved))
-    chosen = to_fold([1] * 5_000, SHAPE)
-    assert len(chosen) == SHAPE.max_folded
+    chosen = segments_to_merge([1] * 5_000, SHAPE)
+    assert len(chosen) == SHAPE.max_merged
 
 
 def test_what_is_full_is_left_alone() -> None:
     """Segments that are not small are never folded, wherever they stand."""
-    assert to_fold([1_000, 501, 1, 1_000, 900], SHAPE) == []
-    assert to_fold([1, 1_000] * 8, SHAPE) == list(range(0, 16, 2))
-    assert to_fold([], SHAPE) == []
+    assert segments_to_merge([1_000, 501, 1, 1_000, 900], SHAPE) == []
+    assert segments_to_merge([1, 1_000] * 8, SHAPE) == list(range(0, 16, 2))
+    assert segments_to_merge([], SHAPE) == []
     assert to_move([1] * 100, SHAPE) == []

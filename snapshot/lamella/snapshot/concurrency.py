@@ -26,25 +26,25 @@ def wait_until(until_s: float | None) -> None:
     _UNTIL.set(until_s)
 
 
-def left_s() -> float | None:
+def time_left_s() -> float | None:
     """Returns the time until the deadline, in seconds, not below 0; None without a deadline."""
     until_s = _UNTIL.get()
     return None if until_s is None else max(0.0, until_s - time.monotonic())
 
 
-def check_patience() -> None:
+def check_deadline() -> None:
     """Raise Unavailable if the deadline is exceeded; to be called where work can stop without harm."""
     until_s = _UNTIL.get()
     if until_s is not None and time.monotonic() >= until_s:
-        raise too_late()
+        raise deadline_exceeded()
 
 
-def too_late() -> Unavailable:
+def deadline_exceeded() -> Unavailable:
     """Returns the error of a request whose deadline is exceeded."""
     return Unavailable("the request took longer than it may", retry_after_s=1, reason=_REASON)
 
 
-def is_too_late(error: BaseException | None) -> bool:
+def is_deadline_exceeded(error: BaseException | None) -> bool:
     """Returns whether an error means that the deadline was exceeded, and not that the work failed."""
     return isinstance(error, Unavailable) and error.details.get("reason") == _REASON
 
@@ -98,13 +98,13 @@ class SingleFlight:
                 if not mine.done():
                     mine.set_exception(error)
                 raise
-            wait([running], left_s())
+            wait([running], time_left_s())
             if not running.done():
-                raise too_late()
+                raise deadline_exceeded()
             failure = running.exception()
-            if failure is None or (isinstance(failure, Exception) and not is_too_late(failure)):
+            if failure is None or (isinstance(failure, Exception) and not is_deadline_exceeded(failure)):
                 return _outcome(running)
-            check_patience()
+            check_deadline()
 
     def _end(self, key: Hashable, mine: Future[_T]) -> None:
         """Remove the entry before the outcome is set, so that no other thread finds a finished call."""

@@ -16,7 +16,7 @@ import numpy as np
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import InvalidRequest, UnknownColumn
 from lamella.snapshot.expression import Predicate
-from lamella.snapshot.expression.nodes import And, Constant, Or, Place, Ref, Unknown
+from lamella.snapshot.expression.nodes import And, Constant, Or, Ref, SourcePosition, Unknown
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
 from lamella.snapshot.prune.outcome import ALL
@@ -81,7 +81,7 @@ def _form(node: object, schema: Schema, case_sensitive: bool) -> tuple[object, .
         return ordered[0] if len(ordered) == 1 else (kind.__name__, *ordered)
     if not isinstance(node, msgspec.Struct):
         raise _NotExact
-    members = (value for value in msgspec.structs.astuple(node) if not isinstance(value, Place))
+    members = (value for value in msgspec.structs.astuple(node) if not isinstance(value, SourcePosition))
     return (type(node).__name__, *(_member(value, schema, case_sensitive) for value in members))
 
 
@@ -141,7 +141,7 @@ class Facts:
         return np.concatenate([no_keys(), *(self._blocks[digest] for digest in self.known(digests))])
 
 
-class Told:
+class FeedbackFilter:
     """The reader feedback on one filter, applied to the kept blocks of one prune; counts its effect.
 
     ``digests``: :func:`questions` of the filter over the snapshot's schema. ``keys`` returns the block keys of a
@@ -224,14 +224,14 @@ class FeedbackSource(Protocol):
         ...
 
 
-def told_of(
+def feedback_filter_of(
     source: FeedbackSource | None,
     head: Snapshot,
     predicate: Predicate,
     request: PruneRequest | DiffRequest | AggregateRequest,
     keys: Callable[[int], BlockKeys],
     timer: Callable[[], float],
-) -> Told | None:
+) -> FeedbackFilter | None:
     """Returns the reader feedback on a filter, ready to be applied to the blocks that a prune keeps; None if there is
     none."""
     if source is None or not is_enabled(head.properties):
@@ -240,7 +240,7 @@ def told_of(
     if facts is None or not len(facts):
         return None
     asked = questions(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
-    told = Told(facts, asked, keys, timer)
+    told = FeedbackFilter(facts, asked, keys, timer)
     if not told.used:
         return None
     source.used(head, told.used)

@@ -33,9 +33,9 @@ from lamella.snapshot.expression.bound import (
     BoundTerm,
     BoundTest,
     Comparison,
+    ConstantTerm,
     Derived,
     Fixed,
-    Held,
     Membership,
     NanTest,
     NonNull,
@@ -210,7 +210,7 @@ class RowTerms:
         match term:
             case Leaf():
                 return vector_of(self._columns[term.id], term.dtype)
-            case Held(value, dtype, _):
+            case ConstantTerm(value, dtype, _):
                 return constant_vector(dtype, value, self.count)
             case Derived(function, arguments, _, _):
                 return function.rows(*(self.vector(argument) for argument in arguments))
@@ -452,7 +452,7 @@ class RowFilter:
     def _text_match(self, node: Like) -> TextMatch | None:
         term = TermBinder(self._schema, self._time_zone, self._case_sensitive).bind(node.term)
         pattern = like_pattern(node.pattern, node.escape)
-        if pattern is None or isinstance(term, Unusable | Held) or not term.dtype.is_text:
+        if pattern is None or isinstance(term, Unusable | ConstantTerm) or not term.dtype.is_text:
             return None
         return TextMatch(term, pattern)
 

@@ -17,7 +17,7 @@ from lamella.client.sharing import profile_text, share_profile_option
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import ROLES, Grant, GrantList, KeyInfo, KeyList, NewKey, Role
-from lamella.snapshot.wire.access import place_text, read_place
+from lamella.snapshot.wire.access import read_place, scope_text
 
 #: Timeout in seconds for completing names in a shell.
 _COMPLETION_S = 2.0
@@ -214,7 +214,7 @@ def whoami(session: Session) -> None:
         ],
         headings=False,
     )
-    print_table(["role", "on"], [(grant.role, place_text(grant)) for grant in found.grants], title="you may")
+    print_table(["role", "on"], [(grant.role, scope_text(grant)) for grant in found.grants], title="you may")
 
 
 _PRINCIPAL_KINDS = {
@@ -239,7 +239,7 @@ def _tell(session: Session, made: NewKey, about: str, service_url: str | None) -
 
 
 def _may(key: KeyInfo) -> str:
-    return ", ".join(f"{grant.role}:{place_text(grant)}" for grant in key.grants)
+    return ", ".join(f"{grant.role}:{scope_text(grant)}" for grant in key.grants)
 
 
 def _time(at_ms: int | None) -> str:
@@ -277,7 +277,7 @@ def list_grants(session: Session, principal: str | None) -> None:
         return
     print_table(
         ["who", "role", "on", "given", "by"],
-        [(each.principal, each.role, place_text(each), time_text(each.created_ms), each.created_by) for each in found],
+        [(each.principal, each.role, scope_text(each), time_text(each.created_ms), each.created_by) for each in found],
     )
 
 
@@ -293,7 +293,7 @@ def give_grant(session: Session, principal: str, role: str, place: str) -> None:
     if session.as_json:
         session.emit(given)
     else:
-        click.echo(f"{given.principal} has the role {given.role} on {place_text(given)}")
+        click.echo(f"{given.principal} has the role {given.role} on {scope_text(given)}")
 
 
 @grants.command("take")

@@ -14,7 +14,7 @@ from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.finder import IndexAccess
-from lamella.snapshot.warehouse.read_costs import Asked
+from lamella.snapshot.warehouse.read_costs import ReplayedFilter
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
@@ -57,7 +57,7 @@ class Advice:
         pointer = self._pointer(table, request)
         check_together(request.filters)
         asked = [
-            Asked(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
+            ReplayedFilter(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
             for each in request.filters
         ]
         recorded = []

@@ -156,7 +156,7 @@ def _regrouped(snapshot_id: str, made: Regrouped, done: Sequence[Written], *, is
         chosen = list(range(len(groups)))
     replaced = sum(len(groups[number].segments) for number in chosen)
     planned = made.plan.remaining + sum(len(group.segments) for group in groups)
-    saved = sum(groups[number].kept_before - groups[number].kept_after for number in chosen)
+    saved = sum(groups[number].opened_before - groups[number].opened_after for number in chosen)
     measured = None if not done else made.before
     gained = sum(made.gains[number] for number in chosen) if done else 0.0
     return RegroupAnswer(
@@ -165,8 +165,8 @@ def _regrouped(snapshot_id: str, made: Regrouped, done: Sequence[Written], *, is
         replaced=replaced,
         made=sum(len(groups[number].blocks) for number in chosen),
         blocks=sum(made.blocks[number] for number in chosen),
-        predicted_before=made.plan.kept_before,
-        predicted_after=made.plan.kept_before - saved,
+        predicted_before=made.plan.opened_before,
+        predicted_after=made.plan.opened_before - saved,
         reason=made.plan.reason,
         remaining=planned - replaced,
         given_up=0 if is_dry else len(made.written) - len(done),

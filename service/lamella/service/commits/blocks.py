@@ -51,7 +51,7 @@ from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.ranges import problem as range_problem
-from lamella.snapshot.storage import Places, Store
+from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.storage.location import normal
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
@@ -371,7 +371,7 @@ class AddedBlocks:
     def taken(
         self,
         table_id: str,
-        places: Places,
+        places: AllowedLocations,
         request: CommitRequest,
         lists: Sequence[BlockListSent],
         parts: Sequence[str],

@@ -20,7 +20,7 @@ from lamella.service.usage.audit import about
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
-from lamella.snapshot.wire.access import place_text, read_place
+from lamella.snapshot.wire.access import read_place, scope_text
 from lamella.snapshot.wire.operation import AUTHENTICATED
 
 _ACCESS: Final = ROOT + "/access"
@@ -102,12 +102,12 @@ class AccessPages:
         found = await self._readers.run(lambda: self._administration.grants(by, None))
         wanted = (asked["principal"], grant.role, grant.namespace, grant.table)
         if wanted not in {(each.principal, each.role, each.namespace, each.table) for each in found.grants}:
-            raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {place_text(grant)}")
+            raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {scope_text(grant)}")
         own = ("This is a role of your own: you may lose the right to grant it again.",)
         return self._pages.question(
             request,
             Question(
-                asks=f"Remove the role {grant.role} on {place_text(grant)} from {asked['principal']}?",
+                asks=f"Remove the role {grant.role} on {scope_text(grant)} from {asked['principal']}?",
                 says="What only this role allowed is refused from then on, by other replicas within a few seconds.",
                 act="Remove the role",
                 back=link("access"),
@@ -124,8 +124,8 @@ class AccessPages:
 
         def made() -> NewKey:
             key, now_ms = administration.key(by, name), self._clock()
-            left_s = None if key.expires_ms is None else max(1, (key.expires_ms - now_ms) // 1000)
-            return administration.rotate_key(by, name, RotateKey(expires_s=left_s))
+            time_left_s = None if key.expires_ms is None else max(1, (key.expires_ms - now_ms) // 1000)
+            return administration.rotate_key(by, name, RotateKey(expires_s=time_left_s))
 
         return await self._drawn(request, made=await self._readers.run(made))
 
@@ -177,7 +177,7 @@ class AccessPages:
             "me": by.described(),
             "keys": keys.keys,
             "grants": grants.grants,
-            "place_text": place_text,
+            "place_text": scope_text,
             "roles": ROLES,
             "made": made,
             "problems": {} if problem is None else {of: problem.message},
@@ -193,7 +193,7 @@ class AccessPages:
 
     def _request(self, request: Request, form: Form) -> GrantRequest:
         grant, principal = self._grant(form), form.text("principal")
-        about(request, f"{unspelt(principal)}={grant.role}@{place_text(grant)}")
+        about(request, f"{unspelt(principal)}={grant.role}@{scope_text(grant)}")
         return GrantRequest(principal=principal, role=grant.role, namespace=grant.namespace, table=grant.table)
 
     def _grant(self, form: Form) -> Grant:
@@ -206,7 +206,7 @@ class AccessPages:
 
 def _facts_of_key(key: KeyInfo, now_ms: int) -> tuple[Fact, ...]:
     """Return the facts that identify a key."""
-    grants = ", ".join(f"{grant.role} {place_text(grant)}" for grant in key.grants)
+    grants = ", ".join(f"{grant.role} {scope_text(grant)}" for grant in key.grants)
     return (
         fact("May", grants or "nothing"),
         fact("Made", f"{words.ago(key.created_ms, now_ms)} by {key.created_by}"),

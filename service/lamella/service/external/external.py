@@ -39,15 +39,15 @@ from lamella.snapshot.source import (
     Difference,
     Evolution,
     Reader,
+    SourceBlocks,
     SourceFile,
     SourceState,
-    Taken,
     difference,
     evolution,
     source_of,
     take,
 )
-from lamella.snapshot.storage import Places, Store, normal
+from lamella.snapshot.storage import AllowedLocations, Store, normal
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import (
     ExternalSource,
@@ -139,7 +139,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def plan_refresh(
     warehouse: Warehouse,
     reader: Reader,
-    places: Places,
+    places: AllowedLocations,
     pointer: SnapshotPointer,
     head: Snapshot,
     request: RefreshTable,
@@ -182,7 +182,7 @@ def plan_refresh(
 
 
 def outcome_of(
-    warehouse: Warehouse, pointer: SnapshotPointer, plan: RefreshPlan, taken: Taken, *, is_full: bool
+    warehouse: Warehouse, pointer: SnapshotPointer, plan: RefreshPlan, taken: SourceBlocks, *, is_full: bool
 ) -> Outcome:
     """Return what to commit after the files were read.
 
@@ -326,7 +326,7 @@ class External:
             pending = self._committer.alone(record, step, answer, claim, guard=guard)
         return Pending(pending.answered, again)
 
-    def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> Taken:
+    def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> SourceBlocks:
         """Return the files as blocks, and the refused files."""
         watch.total = len(plan.to_read)
         watch.phase = "reading"
@@ -346,7 +346,7 @@ class External:
 
         blocks, foreign = self._intake.each_at_once(taken.blocks, owned)
         blocks, changed = self._intake.unchanged(blocks)
-        return Taken(blocks, [*taken.refused, *foreign, *changed])
+        return SourceBlocks(blocks, [*taken.refused, *foreign, *changed])
 
     def _step(
         self, record: TableRecord, plan: RefreshPlan, outcome: Outcome

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.concurrency import left_s, too_late
+from lamella.snapshot.concurrency import deadline_exceeded, time_left_s
 from lamella.snapshot.errors import Overloaded
 
 #: What is counted: read requests, or large answers.
@@ -126,7 +126,7 @@ class ConcurrencyLimit:
         self._lines.setdefault(whose, deque()).append(turn)
         self._waiting += 1
         self._shown.set(self._waiting)
-        left, wait_s = left_s(), self._wait_s
+        left, wait_s = time_left_s(), self._wait_s
         is_last = left is not None and (wait_s is None or left <= wait_s)
         try:
             async with asyncio.timeout(left if is_last else wait_s):
@@ -137,7 +137,7 @@ class ConcurrencyLimit:
             else:
                 self._leave(whose, turn)
             if isinstance(error, TimeoutError):
-                raise (too_late() if is_last else self._overloaded(self._what)) from error
+                raise (deadline_exceeded() if is_last else self._overloaded(self._what)) from error
             raise
 
     def give_back(self, whose: str) -> None:

@@ -284,8 +284,8 @@ class IcebergTokenRoutes:
         expires_ms = None
         if self._gate.is_on:
             expires_ms = (await self._gate.log_in(request, shown)).expires_ms
-        left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
-        answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=left_s)
+        time_left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
+        answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=time_left_s)
         response = json_response(answer)
         response.headers.update(_NO_STORE)
         return response

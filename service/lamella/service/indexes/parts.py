@@ -28,7 +28,7 @@ from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import no_keys
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import CommitResult, Warehouse
-from lamella.snapshot.warehouse.index_refresh import Place
+from lamella.snapshot.warehouse.index_refresh import RefreshPosition
 from lamella.snapshot.warehouse.indexing import index_named, index_with_id
 from lamella.snapshot.wire import (
     LeftOutBlock,
@@ -51,7 +51,7 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     snapshot_id: str
     index_id: str
     mode: RefreshMode
-    place: Place
+    place: RefreshPosition
 
 
 _TOKEN: Final = msgspec.json.Decoder(_Token)
@@ -240,7 +240,7 @@ class IndexParts:
 
     def _token(self, record: TableRecord, index: TableIndex, request: RefreshRequest) -> _Token:
         if request.page_token is None:
-            return _Token(record.pointer.snapshot_id, index.index_id, request.mode, Place())
+            return _Token(record.pointer.snapshot_id, index.index_id, request.mode, RefreshPosition())
         token = self._tokens.read_place(_TOKEN, request.page_token, _OF, record.table_id)
         if min(token.place.group, token.place.row, token.place.remaining or 0) < 0:
             raise no_token(_OF)

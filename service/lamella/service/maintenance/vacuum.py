@@ -17,11 +17,11 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.source import KIND
-from lamella.snapshot.storage import Anywhere, ListedObject, Places, Store
+from lamella.snapshot.storage import AllLocations, AllowedLocations, ListedObject, Store
 from lamella.snapshot.vacuum import (
     BlockSet,
+    ClassifiedObject,
     Decision,
-    Found,
     LiveSet,
     Retention,
     Tally,
@@ -53,7 +53,7 @@ class VacuumReport:
         self.fates: tuple[SnapshotFate, ...] = ()
         self.tables: list[str] = []
 
-    def stays(self, found: Found) -> None:
+    def stays(self, found: ClassifiedObject) -> None:
         """Count an object that is in use."""
         self._others[found.verdict] = self._others[found.verdict].plus(found.size_bytes)
         if found.verdict == "unknown" and len(self._unknowns) < NAMED:
@@ -145,10 +145,10 @@ class ExternalBlocks:
         """
         tables = self._catalog.tables_with_files()
 
-        def is_gone(pointer: SnapshotPointer) -> bool:
+        def is_expired(pointer: SnapshotPointer) -> bool:
             return all(entry.pointer != pointer for table_id in tables for entry in self._catalog.kept(table_id))
 
-        found = BlockSet(self._warehouse, is_gone)
+        found = BlockSet(self._warehouse, is_expired)
         for table_id in tables:
             pointers = (entry.pointer for entry in self._catalog.kept(table_id))
             found.add(pointer for pointer in pointers if pointer.snapshot_id not in without)
@@ -158,7 +158,7 @@ class ExternalBlocks:
         self,
         table_id: str,
         gone: Sequence[HistoryEntry],
-        places: Places,
+        places: AllowedLocations,
         report: VacuumReport,
         *,
         without: AbstractSet[str],
@@ -244,7 +244,7 @@ class Sweep:
         store: Store,
         metrics: Metrics,
         external: ExternalBlocks,
-        places: Places,
+        places: AllowedLocations,
         table_id: str,
         report: VacuumReport,
         *,
@@ -341,7 +341,7 @@ class Vacuum:
         min_age_ms: int,
         drop_grace_ms: int,
         max_objects: int,
-        places_of: Callable[[TableRecord], Places] = lambda _: Anywhere(),
+        places_of: Callable[[TableRecord], AllowedLocations] = lambda _: AllLocations(),
         tokens: PageTokens | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -454,10 +454,10 @@ class Vacuum:
         return report.answer(next_page_token=write_token(self._tokens, "", "dropped") if left_over else None)
 
     def _live(self, table_id: str) -> LiveSet:
-        def is_gone(pointer: SnapshotPointer) -> bool:
+        def is_expired(pointer: SnapshotPointer) -> bool:
             return all(entry.pointer != pointer for entry in self._catalog.kept(table_id))
 
-        return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_gone)
+        return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_expired)
 
     def _sweep(self, record: TableRecord, report: VacuumReport, request: VacuumRequest, *, doomed: bool) -> Sweep:
         return Sweep(

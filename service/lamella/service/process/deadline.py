@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from lamella.snapshot.concurrency import left_s, wait_until
+from lamella.snapshot.concurrency import time_left_s, wait_until
 from lamella.snapshot.errors import InvalidRequest
 
 _HEADER: Final = b"lamella-timeout-ms"
@@ -76,7 +76,7 @@ def time_is_up(max_ms: float | None, timer: Callable[[], float]) -> Callable[[],
     if max_ms is not None and not 0 < max_ms <= MAX_WORK_MS:
         raise InvalidRequest(f"max_ms must be above 0 and up to {MAX_WORK_MS:.0f}, not {max_ms}", parameter="max_ms")
     budget_s = (DEFAULT_MS if max_ms is None else max_ms) / 1_000
-    waited_for_s = left_s()
+    waited_for_s = time_left_s()
     if waited_for_s is not None:
         budget_s = min(budget_s, _WORKED * waited_for_s)
     deadline_s = timer() + budget_s

@@ -69,8 +69,8 @@ class Probe:
                     raise self._error.with_traceback(None)
                 return
             self._begun_s = self._timer()
-        left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
-        await self._flight.run(self, self._ask, None if left_s is None else max(0.0, left_s))
+        time_left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
+        await self._flight.run(self, self._ask, None if time_left_s is None else max(0.0, time_left_s))
 
     async def _ask(self) -> None:
         self._error = None

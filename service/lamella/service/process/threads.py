@@ -16,7 +16,7 @@ import msgspec
 from anyio import CapacityLimiter
 
 from lamella.service.process.deadline import begin_left_s
-from lamella.snapshot.concurrency import ContextThreadPool, left_s, too_late
+from lamella.snapshot.concurrency import ContextThreadPool, deadline_exceeded, time_left_s
 from lamella.snapshot.errors import Overloaded
 
 _T = TypeVar("_T")
@@ -71,7 +71,7 @@ class Threads:
             self._limiter = CapacityLimiter(self._at_once)
         if self._max_waiting is not None and self._limiter.statistics().tasks_waiting >= self._max_waiting:
             raise Overloaded(f"too many {self._what} are under way", retry_after_s=1, limit="threads")
-        within_s = left_s()
+        within_s = time_left_s()
         if within_s is None:
             return await _run_begun(None if is_begun else begin_left_s(), work, self._limiter)
         return await self._run_within(within_s, work, self._limiter)
@@ -88,7 +88,7 @@ class Threads:
         except TimeoutError as error:
             if not patience.expired():
                 raise
-            raise too_late() from error
+            raise deadline_exceeded() from error
         finally:
             if begun is not None and not (begun.done() or begun.cancel()):
                 self._abandon(begun, turn, limiter)
@@ -120,7 +120,7 @@ async def _run_begun(within_s: float | None, work: Callable[[], _T], limiter: Ca
     """Work that has its turn within that time; from then on it is waited for, however long it takes."""
     with anyio.move_on_after(within_s):  # what is at work in a thread is shielded from it
         return await anyio.to_thread.run_sync(work, limiter=limiter)
-    raise too_late()
+    raise deadline_exceeded()
 
 
 _LOG: Final = logging.getLogger("lamella.later")

@@ -20,7 +20,7 @@ from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.job_kinds import JobKind
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.storage import AllowedPlaces, Anywhere, Places, check_prefix
+from lamella.snapshot.storage import AllLocations, AllowedLocations, TableLocations, check_prefix
 from lamella.snapshot.vacuum import foreign_table
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import RefusedFile
@@ -91,13 +91,13 @@ class LocationRules:
         self._prefixes = given or {}
         check_rules(settings)
 
-    def of(self, namespace: str, table_id: str | None) -> Places:
+    def of(self, namespace: str, table_id: str | None) -> AllowedLocations:
         """Return the allowed locations of a table; ``table_id`` None: a table that does not exist yet."""
         if not self._on:
-            return Anywhere()
+            return AllLocations()
         own = None if table_id is None else self._warehouse.table_location(table_id)
         prefixes = (*self._prefixes.get(_EVERY, ()), *self._prefixes.get(namespace, ()))
-        return AllowedPlaces(self._root, own, prefixes)
+        return TableLocations(self._root, own, prefixes)
 
 
 def check_rules(settings: Settings) -> None:
@@ -110,7 +110,7 @@ def check_rules(settings: Settings) -> None:
                 raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
 
 
-def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
+def refused_places(places: AllowedLocations, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
     """Return the allowed locations, and refusals of the others."""
     allowed, refused = [], []
     for location in locations:
@@ -123,14 +123,14 @@ def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str],
     return allowed, refused
 
 
-def require_job_places(places: Places, kind: JobKind, arguments: Mapping[str, Any]) -> None:
+def require_job_places(places: AllowedLocations, kind: JobKind, arguments: Mapping[str, Any]) -> None:
     """Raise LocationRefused if a job of a table would write to a location that the table may not use."""
     for name in kind.location_arguments:
         if name in arguments:
             places.require_all_below(str(arguments[name]))
 
 
-def require_places(places: Places, blocks: Iterable[Block]) -> None:
+def require_places(places: AllowedLocations, blocks: Iterable[Block]) -> None:
     """Raise LocationRefused for the first block at a location that is not allowed; other checks report other errors."""
     for block in blocks:
         try:

@@ -30,7 +30,7 @@ from lamella.snapshot.source import (
     source_of,
     source_properties,
 )
-from lamella.snapshot.storage import Places, Store
+from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
@@ -263,7 +263,7 @@ class Tables:
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 
-    def _columns(self, request: CreateTable, places: Places) -> tuple[Schema, dict[str, str]]:
+    def _columns(self, request: CreateTable, places: AllowedLocations) -> tuple[Schema, dict[str, str]]:
         """Return the first schema of a table, and the properties of its source."""
         source = request.source
         if source is msgspec.UNSET:
@@ -290,7 +290,7 @@ class Tables:
             schema = Schema.assign(nullable_columns(schema.columns))
         return schema, properties
 
-    def _schema(self, request: CreateTable, places: Places) -> Schema:
+    def _schema(self, request: CreateTable, places: AllowedLocations) -> Schema:
         if (request.schema is None) == (request.schema_from is None):
             raise InvalidRequest("give exactly one of schema and schema_from")
         if request.schema is not None:

@@ -28,7 +28,7 @@ from lamella.snapshot.index import Kind
 from lamella.snapshot.index.kind import Expected, Profile
 from lamella.snapshot.prune.evaluate import Lookup, evaluate
 from lamella.snapshot.stats.bound import Value
-from lamella.snapshot.workload.distribution import Cover, Numbers, Outlook
+from lamella.snapshot.workload.distribution import Cover, Numbers, ValueDistribution
 
 # Scores from 0 to 100: how much of what a look-up need not read is skipped by an index, or by the bounds alone.
 #
@@ -37,7 +37,7 @@ from lamella.snapshot.workload.distribution import Cover, Numbers, Outlook
 # values that are absent have equal weight.
 
 #: If even less than this fraction of all entries can be skipped, skipping all of them is not a full score.
-_LEAST: Final = 0.02
+_MIN_SKIPPABLE: Final = 0.02
 #: Limits that are further apart say too little for a score.
 _WIDE: Final = 10.0
 
@@ -102,7 +102,7 @@ def effectiveness(
 def _chances(expected: Expected) -> tuple[Numbers, Numbers]:
     """Returns the probability that an entry without a value is read: for a value in the table, and for one that is
     not."""
-    return expected.kept, expected.kept if expected.kept_absent is None else expected.kept_absent
+    return expected.kept, expected.kept if expected.read_if_absent is None else expected.read_if_absent
 
 
 def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
@@ -135,7 +135,7 @@ def _scored(cover: Cover, holds: Numbers, kept: Numbers, lacking: Numbers, *, is
 
 def _share(before: Numbers, after: Numbers, needless: Numbers) -> float:
     """Returns what is skipped as a fraction of what could be."""
-    could = max(float(needless.mean()), _LEAST)
+    could = max(float(needless.mean()), _MIN_SKIPPABLE)
     return float(np.clip((before.mean() - after.mean()) / could, 0.0, 1.0))
 
 
@@ -158,7 +158,7 @@ class LookUp(msgspec.Struct, frozen=True, eq=False):
     may_match: Any
 
 
-def asked_values(test: BoundTest) -> Sequence[Value] | None:
+def look_up_values(test: BoundTest) -> Sequence[Value] | None:
     """Returns the values that a look-up searches for; None if the test is not a look-up."""
     match test:
         case Comparison(_, "eq", value, _) if value == value:
@@ -169,14 +169,14 @@ def asked_values(test: BoundTest) -> Sequence[Value] | None:
             return None
 
 
-def scale_of(tests: Sequence[LookUp], outlook: Outlook, zones: Zones) -> float:
+def scale_of(tests: Sequence[LookUp], value_distribution: ValueDistribution, zones: Zones) -> float:
     """Returns the factor by which blocks are less likely to have a value than estimated, judging by the positions of
     the values.
 
     All look-ups together should find as many blocks as values have on average.
     """
-    cover = outlook.cover
-    holds = _holds(outlook)
+    cover = value_distribution.cover
+    holds = _holds(value_distribution)
     wanted = found = 0.0
     for test in tests:
         counts = _listed(test.values, zones, len(holds)) * test.may_match
@@ -187,7 +187,7 @@ def scale_of(tests: Sequence[LookUp], outlook: Outlook, zones: Zones) -> float:
 
 def chances_of(
     test: LookUp,
-    outlook: Outlook,
+    value_distribution: ValueDistribution,
     zones: Zones,
     expected: Expected,
     scale: float,
@@ -201,24 +201,24 @@ def chances_of(
     """
     if expected.kept is None:
         return None
-    if not outlook.profile.is_counted:
+    if not value_distribution.profile.is_counted:
         if not expected.keeps_all or of_fewest is None or not of_fewest.keeps_all:
             return None
-        every = np.ones(len(outlook.cover.holds))
+        every = np.ones(len(value_distribution.cover.holds))
         return Chances(every, every)
-    holds = np.minimum(_holds(outlook) * scale, 1.0)
+    holds = np.minimum(_holds(value_distribution) * scale, 1.0)
     counts = _listed(test.values, zones, len(holds))
     # A value that is present is in at least one of the blocks.
     found = float((holds * test.may_match).sum())
     if 0 < found < 1:
         holds = np.minimum(holds / found, 1.0)
-    lacking = expected.kept if expected.kept_absent is None else expected.kept_absent
+    lacking = expected.kept if expected.read_if_absent is None else expected.read_if_absent
     return Chances(1.0 - ((1.0 - holds) * (1.0 - expected.kept)) ** counts, 1.0 - (1.0 - lacking) ** counts)
 
 
-def _holds(outlook: Outlook) -> Numbers:
+def _holds(value_distribution: ValueDistribution) -> Numbers:
     """Returns the probability that each block has a value that is present and within its bounds."""
-    cover = outlook.cover
+    cover = value_distribution.cover
     return np.asarray(np.divide(cover.holds, cover.present, out=np.ones(len(cover.holds)), where=cover.present > 0))
 
 

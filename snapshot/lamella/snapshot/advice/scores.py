@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.advice.index_gain import Effectiveness, Sizing, effectiveness, for_budget, for_options
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.index import Kind, kind_named, kinds
 from lamella.snapshot.index.building import PART_BLOCKS
@@ -18,7 +18,7 @@ from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire.advice import AdviceAnswer, AdviceLayer, AdviceRequest, IndexSize, Score
-from lamella.snapshot.workload.distribution import Outlook
+from lamella.snapshot.workload.distribution import ValueDistribution
 
 #: Maximum number of columns that are evaluated if the request names none.
 MAX_COLUMNS: Final = 32
@@ -46,12 +46,12 @@ class Advising:
         rests_on: dict[str, str] = {}
         left_out: dict[str, str] = {}
         for leaf in _columns(scene.head.schema, request):
-            check_patience()
+            check_deadline()
             reason = unfit(leaf)
             if reason is not None:
                 left_out[leaf.name] = reason
                 continue
-            blocks, segments = scene.blocks_outlook(leaf), scene.segments_outlook(leaf)
+            blocks, segments = scene.distribution_by_block(leaf), scene.distribution_by_segment(leaf)
             rests_on[leaf.name] = blocks.rests_on
             found = [_score(leaf, "block", blocks), _score(leaf, "segment", segments)]
             for kind in wanted:
@@ -94,7 +94,11 @@ def index_size(sizing: Sizing) -> IndexSize:
 
 
 def sized(
-    kind: Kind, outlook: Outlook, options: Mapping[str, Any], scene: BlockSample, budget: float | None = None
+    kind: Kind,
+    value_distribution: ValueDistribution,
+    options: Mapping[str, Any],
+    scene: BlockSample,
+    budget: float | None = None,
 ) -> Sizing:
     """Returns the size of an index over the whole table, of which the sample may have only a part."""
     seen = max(len(scene), 1)
@@ -102,9 +106,11 @@ def sized(
     data_bytes = int(scene.file_size.sum())
     parts = math.ceil(scene.blocks_total / PART_BLOCKS)
     if budget is None:
-        found = for_options(kind, outlook.profile, options, data_bytes=data_bytes, parts=parts)
+        found = for_options(kind, value_distribution.profile, options, data_bytes=data_bytes, parts=parts)
     else:
-        found = for_budget(kind, outlook.profile, options, budget / share, data_bytes=data_bytes, parts=parts)
+        found = for_budget(
+            kind, value_distribution.profile, options, budget / share, data_bytes=data_bytes, parts=parts
+        )
     if found.size_bytes is None:
         return found
     return msgspec.structs.replace(found, size_bytes=found.size_bytes * share)
@@ -114,8 +120,8 @@ def _of_kind(
     kind: Kind,
     given: Mapping[str, Any],
     leaf: Leaf,
-    blocks: Outlook,
-    segments: Outlook,
+    blocks: ValueDistribution,
+    segments: ValueDistribution,
     budget: float | None,
     scene: BlockSample,
     *,
@@ -135,13 +141,21 @@ def _of_kind(
 
 
 def _score(
-    leaf: Leaf, layer: AdviceLayer, outlook: Outlook, kind: Kind | None = None, sizing: Sizing | None = None
+    leaf: Leaf,
+    layer: AdviceLayer,
+    value_distribution: ValueDistribution,
+    kind: Kind | None = None,
+    sizing: Sizing | None = None,
 ) -> Score:
     expected = of_fewest = None
     if kind is not None and sizing is not None:
-        expected = kind.expected(outlook.profile, sizing.options)
-        of_fewest = None if outlook.profile.is_counted else kind.expected(outlook.profile.fewest, sizing.options)
-    found: Effectiveness = effectiveness(outlook.profile, outlook.cover, expected, of_fewest)
+        expected = kind.expected(value_distribution.profile, sizing.options)
+        of_fewest = (
+            None
+            if value_distribution.profile.is_counted
+            else kind.expected(value_distribution.profile.fewest, sizing.options)
+        )
+    found: Effectiveness = effectiveness(value_distribution.profile, value_distribution.cover, expected, of_fewest)
     return Score(
         column=leaf.name,
         kind=None if kind is None else kind.name,

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.advice.index_gain import LookUp, asked_values, chance_of, chances_of, may_match, scale_of
+from lamella.snapshot.advice.index_gain import LookUp, chance_of, chances_of, look_up_values, may_match, scale_of
 from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
 from lamella.snapshot.advice.scores import index_size, sized
 from lamella.snapshot.cluster.extent import extents
@@ -30,9 +30,9 @@ from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.block_sample import BlockSample, MeasuredIndex, read_columns, refined
 from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.read_costs import Asked, recalled
+from lamella.snapshot.warehouse.read_costs import ReplayedFilter, replayed_filters
 from lamella.snapshot.wire.advice import Cost, Forecast, IndexSize, WhatIfAnswer, WhatIfRequest
-from lamella.snapshot.workload.distribution import Numbers, SampledColumn, drawn, stacked
+from lamella.snapshot.workload.distribution import Numbers, SampledColumn, sample_values, stacked
 from lamella.snapshot.workload.recorded_filters import Recorded
 
 Rows = npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ class Trial:
             rests_on=tuple(self._rests_on),
         )
 
-    def _drawn_from(self, candidates: Rows) -> Rows:
+    def _sample_of(self, candidates: Rows) -> Rows:
         """Samples blocks to read, ascending."""
         most = min(self._request.sample_blocks, len(candidates))
         return np.sort(self._rng.choice(candidates, most, replace=False)) if most else candidates[:0]
@@ -155,15 +155,15 @@ class IndexTrial(Trial):
     def answer(self) -> WhatIfAnswer:
         """Returns the answer from a sample if the request has one, else from manifests."""
         candidates = union([each.kept for each in self._filters if self._reason(each.node) is None])
-        chosen = self._drawn_from(candidates)
+        chosen = self._sample_of(candidates)
         if len(chosen):
             return self._measured(chosen)
-        outlook = self._scene.blocks_outlook(self._term) if isinstance(self._term, Leaf) else None
+        value_distribution = self._scene.distribution_by_block(self._term) if isinstance(self._term, Leaf) else None
         size = None
-        if outlook is not None:
-            size = index_size(sized(self._kind, outlook, self._index.options, self._scene))
-            self._rests_on.append(outlook.rests_on)
-        return self._answer(self._foretold(), size)
+        if value_distribution is not None:
+            size = index_size(sized(self._kind, value_distribution, self._index.options, self._scene))
+            self._rests_on.append(value_distribution.rests_on)
+        return self._answer(self._predicted(), size)
 
     def _reason(self, node: BoundPredicate) -> str | None:
         """Returns why the index would not be probed."""
@@ -183,18 +183,18 @@ class IndexTrial(Trial):
         """Returns the predicates that look for values."""
         found = {}
         for test in self._mine(node):
-            values = asked_values(test)
+            values = look_up_values(test)
             if values is not None and self._kind.answers(test, self._index.options) is None:
                 found[test] = LookUp(values, may_match(test, self._scene.zones, len(self._scene)))
         return found
 
-    def _foretold(self) -> list[Forecast]:
+    def _predicted(self) -> list[Forecast]:
         """Returns forecasts from manifests."""
         look_ups = [self._look_ups(each.node) for each in self._filters]
         scale = 1.0
         if isinstance(self._term, Leaf):
             tests = [test for tests in look_ups for test in tests.values()]
-            scale = scale_of(tests, self._scene.blocks_outlook(self._term), self._scene.zones(self._term))
+            scale = scale_of(tests, self._scene.distribution_by_block(self._term), self._scene.zones(self._term))
         return [self._expected(each, mine, scale) for each, mine in zip(self._filters, look_ups, strict=True)]
 
     def _expected(self, filter: TrialFilter, look_ups: Mapping[BoundTest, LookUp], scale: float) -> Forecast:
@@ -203,12 +203,15 @@ class IndexTrial(Trial):
             return self._unasked(filter, reason or "")
         if not isinstance(self._term, Leaf):
             return self._untold(filter, f"what an expression gives is not in manifests; {_ASK}")
-        outlook, options = self._scene.blocks_outlook(self._term), self._index.options
-        expected, of_fewest = (self._kind.expected(each, options) for each in (outlook.profile, outlook.profile.fewest))
+        value_distribution, options = self._scene.distribution_by_block(self._term), self._index.options
+        expected, of_fewest = (
+            self._kind.expected(each, options)
+            for each in (value_distribution.profile, value_distribution.profile.fewest)
+        )
         there: dict[BoundLeaf, Numbers] = {}
         absent: dict[BoundLeaf, Numbers] = {}
         for test, look_up in look_ups.items():
-            found = chances_of(look_up, outlook, self._scene.zones(self._term), expected, scale, of_fewest)
+            found = chances_of(look_up, value_distribution, self._scene.zones(self._term), expected, scale, of_fewest)
             if found is not None:
                 there[test], absent[test] = found.there, found.absent
         answered = [test for test in self._mine(filter.node) if self._kind.answers(test, options) is None]
@@ -322,7 +325,7 @@ class LayoutTrial(Trial):
         if unbounded and not self._request.sample_blocks:
             reason = f"the manifests have no bounds of {unbounded[0]}{self._ask}"
             return self._answer([self._untold(each, reason) for each in self._filters])
-        sample = self._read_sample(leaves) if self._request.sample_blocks else self._drawn_sample(leaves)
+        sample = self._read_sample(leaves) if self._request.sample_blocks else self._sampled_values(leaves)
         if not count or not len(sample[keys[0]].valid):
             return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
         zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
@@ -369,7 +372,7 @@ class LayoutTrial(Trial):
     def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
         """Returns the answer for smaller blocks, using the rows of some existing ones."""
         candidates = union([each.kept for each in self._filters if each.is_whole])
-        chosen = self._drawn_from(candidates)
+        chosen = self._sample_of(candidates)
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
         self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
@@ -454,7 +457,7 @@ class LayoutTrial(Trial):
         key = self._scene.head.cluster_key
         return None if key is None else self._scene.head.schema.leaf(key.columns[0], case_sensitive=True).id
 
-    def _drawn_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
+    def _sampled_values(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
         rows = self._scene.row_count.astype(np.float64)
         count = min(_ROWS, int(rows.sum()))
         self._rests_on.append(f"{count:,} rows drawn from the statistics of blocks")
@@ -463,13 +466,13 @@ class LayoutTrial(Trial):
             return {leaf: SampledColumn(np.zeros(0), nothing, nothing) for leaf in leaves}
         blocks = np.sort(self._rng.choice(len(rows), count, p=rows / rows.sum()))
         return {
-            leaf: drawn(self._scene.blocks_outlook(leaf), blocks, rows, self._rng)
+            leaf: sample_values(self._scene.distribution_by_block(leaf), blocks, rows, self._rng)
             for leaf in leaves
             if self._has_bounds(leaf)
         }
 
     def _read_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
-        chosen = self._drawn_from(np.arange(len(self._scene)))
+        chosen = self._sample_of(np.arange(len(self._scene)))
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
         if not len(found.blocks):
@@ -512,7 +515,7 @@ class WhatIf:
         self,
         pointer: SnapshotPointer,
         request: WhatIfRequest,
-        asked: Sequence[Asked],
+        asked: Sequence[ReplayedFilter],
         recorded: Sequence[Recorded] = (),
     ) -> WhatIfAnswer:
         """Returns what the given and the recorded filters would read.
@@ -531,7 +534,7 @@ class WhatIf:
         if not asked and not recorded:
             raise InvalidRequest("there are no filters: give some, or record those that are asked")
         scene = BlockSample(self._manifests, pointer)
-        again = recalled(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
+        again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
         asked = [*asked, *again.asked]
         bounds = [
             bind(
@@ -560,8 +563,11 @@ class WhatIf:
             found = trial.reclustered() if request.cluster_key is not None else trial.resized()
         rests_on = found.rests_on
         if recorded:
-            drawn = sum(not each.is_full for each in recorded)
-            rests_on = (*rests_on, f"{len(recorded):,} recorded filters, {drawn:,} of them with drawn constants")
+            sample_values = sum(not each.is_full for each in recorded)
+            rests_on = (
+                *rests_on,
+                f"{len(recorded):,} recorded filters, {sample_values:,} of them with drawn constants",
+            )
         return msgspec.structs.replace(found, rests_on=rests_on, left_out=again.left_out)
 
     def _kept(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:

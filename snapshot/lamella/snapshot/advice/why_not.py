@@ -60,7 +60,7 @@ class WhyNot:
         left = np.flatnonzero(codes != NONE)
         answers: list[Why] = []
         for index in indexes:
-            answers += _Case(scene, index, opened.get(index.name), node, codes, left).whys()
+            answers += _Case(scene, index, opened.get(index.name), node, codes, left).explanations()
         usable = [opened[index.name] for index in indexes if index.name in opened]
         kept, _ = refined(usable, scene, node, scene.parts(left, codes))
         return WhyNotAnswer(
@@ -93,7 +93,7 @@ class _Case:
         self._codes = codes
         self._left = left
 
-    def whys(self) -> list[Why]:
+    def explanations(self) -> list[Why]:
         """Returns the explanations."""
         state = self._state()
         if state is not None:
@@ -107,9 +107,9 @@ class _Case:
                 found.append(self._why(*reason, predicate=leaf.text))
             elif not isinstance(leaf, Pair):
                 asked.append(leaf)
-                found.append(self._asked(leaf, leaf.text))
+                found.append(self._probed(leaf, leaf.text))
         if asked and (len(leaves) > 1 or self._node not in asked):
-            found.append(self._asked(self._node, None))
+            found.append(self._probed(self._node, None))
         return found
 
     def _state(self) -> tuple[WhyCode, str] | None:
@@ -146,7 +146,7 @@ class _Case:
             return "other_term", over
         return "not_answered", self._opened.kind.answers(leaf, self._opened.options) or over
 
-    def _asked(self, node: BoundPredicate, predicate: str | None) -> Why:
+    def _probed(self, node: BoundPredicate, predicate: str | None) -> Why:
         """Returns the result of probing the index."""
         undecided = self._left[self._codes[self._left] != ALL]
         if not len(undecided):

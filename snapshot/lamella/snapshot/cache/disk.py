@@ -71,7 +71,7 @@ class FileMaps:
 
 _PAGE_BYTES: Final = 4096
 #: Fraction of the limit that remains after a sweep, so that not every write starts another one.
-_LEFT: Final = 0.9
+_SWEEP_TO: Final = 0.9
 _LOCK_STEP_S: Final = 0.005
 
 
@@ -114,7 +114,7 @@ class DiskQuota:
         with self._locked() as lock:
             if lock is None:
                 return None
-            total_bytes, swept = self._made_room(lock, size_bytes)
+            total_bytes, swept = self._with_space(lock, size_bytes)
             _record(lock, total_bytes + size_bytes)
             self.size_bytes = total_bytes + size_bytes
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -137,7 +137,7 @@ class DiskQuota:
         except OSError:
             return 0
 
-    def _made_room(self, lock: int, size_bytes: int) -> tuple[int, Sweep]:
+    def _with_space(self, lock: int, size_bytes: int) -> tuple[int, Sweep]:
         """Frees space for so many more bytes; returns the bytes in use and what was deleted."""
         recorded = os.pread(lock, 8, 0)
         total_bytes = int.from_bytes(recorded, "little")
@@ -149,7 +149,7 @@ class DiskQuota:
         total_bytes = sum(size for _, size, _ in files)
         if total_bytes + size_bytes <= self._limit_bytes:
             return total_bytes, Sweep()
-        wanted_bytes = min(int(self._limit_bytes * _LEFT), self._limit_bytes - size_bytes)
+        wanted_bytes = min(int(self._limit_bytes * _SWEEP_TO), self._limit_bytes - size_bytes)
         count = freed_bytes = 0
         for _, size, path in files:
             if total_bytes <= wanted_bytes:
@@ -263,13 +263,13 @@ class DiskCache:
         _claim(self._folder)
         self._listener = listener
         self._maps = maps if maps is not None else FileMaps()
-        self._room = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
+        self._locked_sum = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
         self._flights = SingleFlight()
 
     @property
     def size_bytes(self) -> int:
         """Returns the bytes of the files of all processes at the last write."""
-        return self._room.recorded_bytes()
+        return self._locked_sum.recorded_bytes()
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key, mapped; on the heap if the disk fails or other files leave no space."""
@@ -309,12 +309,12 @@ class DiskCache:
         views = tuple(memory.read_only(buffer) for buffer in make())
         self._tell("miss", size_bytes=sum(view.nbytes for view in views))
         try:
-            swept = self._room.put(path, memory.pack(digest, views))
+            swept = self._locked_sum.put(path, memory.pack(digest, views))
             if swept is not None:
                 if swept.files:
                     self._tell("evicted", swept.files, swept.size_bytes)
                 if self._listener is not None:
-                    self._listener.cache_size(self._room.size_bytes)
+                    self._listener.cache_size(self._locked_sum.size_bytes)
                 mapped = self._maps.open(path)
                 if mapped is not None:
                     # Another process may have replaced it, and this check detects a disk that returns wrong data.

@@ -46,7 +46,7 @@ class Ordered(Protocol):
     def starts(self) -> Mask:
         """For sorted values: returns where a value differs from the one before it."""
 
-    def found_in(self, cuts: Any) -> tuple[Ranks, Mask]:
+    def rank_in(self, cuts: Any) -> tuple[Ranks, Mask]:
         """Returns for each value the number of ``cuts`` below it, and whether the value equals a cut.
 
         ``cuts`` has the same form and is ascending without duplicates.
@@ -80,7 +80,7 @@ class Numbers(msgspec.Struct, frozen=True, eq=False):
             differs &= ~(np.isnan(before) & np.isnan(after))
         return _first(differs, len(self))
 
-    def found_in(self, cuts: Numbers) -> tuple[Ranks, Mask]:
+    def rank_in(self, cuts: Numbers) -> tuple[Ranks, Mask]:
         """Returns the number of cuts below each value, and whether the value equals a cut."""
         left = np.searchsorted(cuts.array, self.array, side="left")
         return left, np.searchsorted(cuts.array, self.array, side="right") > left
@@ -112,7 +112,7 @@ class Wide(msgspec.Struct, frozen=True, eq=False):
         differs = (self.high[:-1] != self.high[1:]) | (self.low[:-1] != self.low[1:])
         return _first(differs, len(self))
 
-    def found_in(self, cuts: Wide) -> tuple[Ranks, Mask]:
+    def rank_in(self, cuts: Wide) -> tuple[Ranks, Mask]:
         """Returns the number of cuts below each value, and whether the value equals a cut."""
         low = np.searchsorted(cuts.high, self.high, side="left")
         high = np.searchsorted(cuts.high, self.high, side="right")
@@ -150,7 +150,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         differs = pc.not_equal(self.array.slice(0, len(self) - 1), self.array.slice(1))
         return _first(differs.to_numpy(zero_copy_only=False), len(self))
 
-    def found_in(self, cuts: Texts) -> tuple[Ranks, Mask]:
+    def rank_in(self, cuts: Texts) -> tuple[Ranks, Mask]:
         """Returns the number of cuts below each value, and whether the value equals a cut."""
         count = len(cuts)
         if not count:
@@ -277,7 +277,7 @@ class Quantiles(msgspec.Struct, frozen=True, eq=False):
             parts = [self.places(chunk) for chunk in values.chunks]
             return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
         given, valid = ordered(values, self.dtype)
-        left, is_cut = given.found_in(self.cuts)
+        left, is_cut = given.rank_in(self.cuts)
         found = self.between[left]
         found[is_cut] = self.at[left[is_cut]]
         found[~valid] = self.of_null

@@ -144,7 +144,7 @@ def interval_depths(intervals: Intervals) -> Depths:
     values, owner, piled = np.unique(low[constant], return_inverse=True, return_counts=True)
     if len(values):
         overlaps[constant] -= piled[owner] - 1
-    return Depths(np.arange(len(low)), _greatest(at_places, first, last), overlaps)
+    return Depths(np.arange(len(low)), _range_max(at_places, first, last), overlaps)
 
 
 def depth_profile(intervals: Intervals) -> tuple[Rows, Rows]:
@@ -180,7 +180,7 @@ def _profile(low: Rows, high: Rows, constant: npt.NDArray[np.bool_]) -> tuple[Ro
     return places, depth
 
 
-def _greatest(values: Rows, first: Rows, last: Rows) -> Rows:
+def _range_max(values: Rows, first: Rows, last: Rows) -> Rows:
     """Returns the maximum of each range, ends included, from a sparse table: runs of 1, 2, 4, ... values, two of which
     cover a range."""
     found = np.zeros(len(first), dtype=np.int64)

@@ -242,7 +242,7 @@ _TRIED_PIECES: Final = 128
 _ROWS_OF_PIECE: Final = 32
 _LAYOUT_BITS: Final = 12
 #: Margin: the estimate from the trial may be slightly too good.
-_ROOM: Final = 1.15
+_MARGIN: Final = 1.15
 
 
 def usual_depth(kind: str, columns: int) -> float:
@@ -277,7 +277,7 @@ class BoxLayout:
         """
         every = np.arange(len(self.density))
         tried = self.read_sorted(every, len(every), 0.0)[-1].blocks
-        return float(np.clip(_ROOM * tried, 1.0, usual_depth(self._boxes.kind, len(self._boxes.sides))))
+        return float(np.clip(_MARGIN * tried, 1.0, usual_depth(self._boxes.kind, len(self._boxes.sides))))
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
         """Returns the least dense boxes wherever the depth is too great."""
@@ -346,7 +346,7 @@ class BoxLayout:
         """Returns what look-ups would read if the boxes were sorted together and cut into ``pieces``, estimated with
         sampled rows."""
         tried = min(pieces, _TRIED_PIECES)
-        columns = self._drawn(blocks, tried * _ROWS_OF_PIECE)
+        columns = self._sampled_rows(blocks, tried * _ROWS_OF_PIECE)
         order = curve.order(curve.positions(self._boxes.kind, _ranked(columns), _LAYOUT_BITS))
         sides = []
         for column, mass in zip(columns.T, self._masses, strict=True):
@@ -362,7 +362,7 @@ class BoxLayout:
         likely = [float(each.mean()) for each in _read_by(sides, share)]
         return [Read(pieces * each, size_bytes * each) for each in likely]
 
-    def _drawn(self, blocks: Rows, count: int) -> Any:
+    def _sampled_rows(self, blocks: Rows, count: int) -> Any:
         """Samples rows of some boxes, each as a fraction of all rows in every column; rows of one point are in its
         middle."""
         rng = np.random.default_rng(self._seed)
@@ -380,7 +380,7 @@ class BoxLayout:
         return blocks[np.lexsort((blocks, self._sizes.level[blocks], self.density[blocks]))]
 
 
-def room_of(boxes: Boxes, blocks: Rows) -> float:
+def volume_of(boxes: Boxes, blocks: Rows) -> float:
     """Returns the volume of some boxes: the expected number of them that a look-up meets, with all points of a column
     equally likely."""
     sides = [(side.last - side.first + 1)[blocks] / max(side.count, 1) for side in boxes.sides]

@@ -46,27 +46,27 @@ class Regroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Segments that are replaced by others with the same blocks.
 
     ``segments``: their numbers. ``blocks``: for each new segment the indexes of its blocks among all blocks (int64), in
-    order. ``kept_before`` and ``kept_after``: the expected number of old and of new segments that a look-up opens (for
-    boxes an average over ranges of each column and of all columns at once).
+    order. ``opened_before`` and ``opened_after``: the expected number of old and of new segments that a look-up opens
+    (for boxes an average over ranges of each column and of all columns at once).
     """
 
     segments: Any
     blocks: tuple[Any, ...]
-    kept_before: float
-    kept_after: float
+    opened_before: float
+    opened_after: float
 
 
 class Regrouping(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The work of one run. No two groups share a segment, and each can succeed or fail independently.
 
-    ``kept_before``: the expected number of segments of the whole table that a look-up opens; ``kept_after``: the same
-    after all groups are done. ``reason``: why there are no groups, or no more than these. ``remaining``: the number of
-    segments that later runs would replace, as far as is known now.
+    ``opened_before``: the expected number of segments of the whole table that a look-up opens; ``opened_after``: the
+    same after all groups are done. ``reason``: why there are no groups, or no more than these. ``remaining``: the
+    number of segments that later runs would replace, as far as is known now.
     """
 
     groups: tuple[Regroup, ...]
-    kept_before: float
-    kept_after: float
+    opened_before: float
+    opened_after: float
     reason: str
     remaining: int = 0
 
@@ -92,7 +92,7 @@ def regroup(
     if not len(extents) == len(rows) == len(segment_of) or (allowed is not None and len(allowed) != count):
         raise ValueError("extents, rows and segment_of are of the same blocks, allowed of their segments")
     if not rows.sum():
-        return Regrouping(groups=(), kept_before=0.0, kept_after=0.0, reason="the table has no rows")
+        return Regrouping(groups=(), opened_before=0.0, opened_after=0.0, reason="the table has no rows")
     members = _members(segment_of, count)
     segments = _hulls(extents, members)
     blocks_in = np.array([len(each) for each in members], dtype=np.int64)
@@ -115,13 +115,13 @@ def regroup(
     done = tuple(view.regroup(each) for each in found.groups)
     before = float(np.mean([each.blocks for each in everything]))
     if done:
-        reason = "max_segments is used up" if found.is_too_dear else "no others are worth it"
-    elif found.is_too_dear:
+        reason = "max_segments is used up" if found.exceeds_limit else "no others are worth it"
+    elif found.exceeds_limit:
         reason = "what lies too deep is more than max_segments"
     else:
         reason = "regrouping would gain too little" if groups else "no segments lie too deep"
-    after = before - sum(each.kept_before - each.kept_after for each in done)
-    return Regrouping(groups=done, kept_before=before, kept_after=after, reason=reason, remaining=found.remaining)
+    after = before - sum(each.opened_before - each.opened_after for each in done)
+    return Regrouping(groups=done, opened_before=before, opened_after=after, reason=reason, remaining=found.remaining)
 
 
 def _members(segment_of: Rows, count: int) -> list[Rows]:
@@ -195,6 +195,6 @@ class _View:
         return Regroup(
             segments=chosen.members,
             blocks=tuple(new),
-            kept_before=float(np.mean([each.blocks for each in before])),
-            kept_after=float(np.mean([each.blocks for each in self.kept(new)])),
+            opened_before=float(np.mean([each.blocks for each in before])),
+            opened_after=float(np.mean([each.blocks for each in self.kept(new)])),
         )

@@ -10,12 +10,12 @@ import numpy as np
 
 from lamella.snapshot.cluster.depth import interval_depths
 from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Extents, Intervals, Read, Rows, Sizes
-from lamella.snapshot.cluster.layout import BoxLayout, Layout, LineLayout, room_of
+from lamella.snapshot.cluster.layout import BoxLayout, Layout, LineLayout, volume_of
 from lamella.snapshot.columnar.keys import Mask
 
 #: Maximum number of groups that one run evaluates, and so of its tasks.
 MAX_GROUPS: Final = 2_000
-_LEAST: Final = 1e-9
+_MIN_GAIN: Final = 1e-9
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -35,12 +35,12 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 class Choice(msgspec.Struct, frozen=True, eq=False):
     """The groups of one run, those that gain most for their cost first. ``remaining``: the cost of later runs.
 
-    ``is_too_dear``: there are more groups, but they exceed the limit of a run.
+    ``exceeds_limit``: there are more groups, but they exceed the limit of a run.
     """
 
     groups: tuple[Chosen, ...]
     remaining: int
-    is_too_dear: bool
+    exceeds_limit: bool
 
 
 #: Returns what look-ups read of some members now and after rewriting, for each kind of look-up; None: no improvement.
@@ -62,13 +62,13 @@ class Chooser:
 
     def best(self, groups: Sequence[Rows], most: int, min_gain: float) -> Choice:
         """Returns the best groups whose total cost is at most ``most``; a group that costs too much is cut."""
-        min_gain = max(min_gain, _LEAST)
+        min_gain = max(min_gain, _MIN_GAIN)
         costs = [int(self._cost[group].sum()) for group in groups]
         promise = [self._promise(group) / max(cost, 1) for group, cost in zip(groups, costs, strict=True)]
         order = sorted(range(len(groups)), key=lambda at: -promise[at])
         looked_at, beyond = order[:MAX_GROUPS], order[MAX_GROUPS:]
         remaining = sum(costs[at] for at in beyond)
-        is_too_dear = bool(beyond)
+        exceeds_limit = bool(beyond)
         worth: list[tuple[int, Chosen]] = []
         for at in looked_at:
             mine = self._within(groups[at], most)
@@ -76,7 +76,7 @@ class Chooser:
             if found is not None:
                 worth.append((at, found))
             elif len(mine) < min(len(groups[at]), 2):
-                is_too_dear = True
+                exceeds_limit = True
         worth.sort(key=lambda pair: (-pair[1].gain.ratio, int(groups[pair[0]][0])))
         taken: list[Chosen] = []
         for at, each in worth:
@@ -88,7 +88,7 @@ class Chooser:
                 taken.append(one)
                 most -= spent
                 remaining -= spent
-        return Choice(tuple(taken), remaining, is_too_dear or remaining > 0)
+        return Choice(tuple(taken), remaining, exceeds_limit or remaining > 0)
 
     def _chosen(self, members: Rows, min_gain: float) -> Chosen | None:
         """Returns some members with their gain, or None if the gain is too small."""
@@ -211,8 +211,8 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
 
     found = Chooser(layout, sizes.size_bytes, whole, everything, evaluate).best(groups, aims.max_bytes, aims.min_gain)
     if found.groups:
-        reason = "max_bytes is used up" if found.is_too_dear else "no others are worth it"
-    elif found.is_too_dear or ((free & ~fits).any() and layout.chosen(aims.target_depth, free).any()):
+        reason = "max_bytes is used up" if found.exceeds_limit else "no others are worth it"
+    elif found.exceeds_limit or ((free & ~fits).any() and layout.chosen(aims.target_depth, free).any()):
         reason = "what lies too deep is more than max_bytes"
     elif groups:
         reason = "sorting would gain too little"
@@ -238,7 +238,7 @@ def settled(extents: Extents, is_new: Mask) -> Mask:
         new = extents.take(np.flatnonzero(is_new))
         found[is_new] = (interval_depths(new).depth > 1) & ~new.is_constant
         return found
-    old, new_volume = (room_of(extents, rows) for rows in (np.flatnonzero(~is_new), np.flatnonzero(is_new)))
+    old, new_volume = (volume_of(extents, rows) for rows in (np.flatnonzero(~is_new), np.flatnonzero(is_new)))
     return is_new & ~extents.is_constant & (new_volume > _NO_LESS * old)
 
 

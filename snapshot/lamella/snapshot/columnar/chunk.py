@@ -107,7 +107,7 @@ class _Zones:
 
     def __init__(self, dtype: DataType, room: int) -> None:
         self._dtype = dtype
-        self._room = room
+        self._capacity = room
         self._count = 0
         #: The lows, the highs and the flags.
         self._in_place: tuple[npt.NDArray[Any], ...] | None = None
@@ -119,7 +119,7 @@ class _Zones:
         if not self._parts and part.spans is None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
             arrays = low.array, high.array, part.flags
             if self._in_place is None:
-                self._in_place = tuple(np.empty(self._room, dtype=array.dtype) for array in arrays)
+                self._in_place = tuple(np.empty(self._capacity, dtype=array.dtype) for array in arrays)
             if [whole.dtype for whole in self._in_place] == [array.dtype for array in arrays]:
                 stop = self._count + len(part)
                 for whole, array in zip(self._in_place, arrays, strict=True):
@@ -167,7 +167,7 @@ class Column(msgspec.Struct, frozen=True):
     inner: Zones | None
 
 
-class Held(msgspec.Struct, frozen=True):
+class CachedColumns(msgspec.Struct, frozen=True):
     """Columns of a chunk or sidecar in memory: ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
 
     ``have_rows``: whether each of the blocks has rows.
@@ -179,7 +179,7 @@ class Held(msgspec.Struct, frozen=True):
     have_rows: bool
 
     @classmethod
-    def of(cls, sidecar: Sidecar, leaves: Sequence[Leaf]) -> Held:
+    def of(cls, sidecar: Sidecar, leaves: Sequence[Leaf]) -> CachedColumns:
         """Reads the columns of a sidecar."""
         zones = [sidecar.zones(leaf.id, leaf.dtype) for leaf in leaves]
         return cls(leaves, zones, {name: sidecar.numbers(name) for name in NEEDED}, sidecar.have_rows)
@@ -196,14 +196,14 @@ class Held(msgspec.Struct, frozen=True):
 
 
 #: The cache of columns, by the key of their chunk and their name.
-ColumnShelf = CacheNamespace[Column | Numbers]
+ColumnCache = CacheNamespace[Column | Numbers]
 
 
 class Columns(msgspec.Struct, frozen=True):
     """Where columns of chunks are cached: ``shelf`` in memory, ``disk`` for all processes of the host (None: no disk
     cache)."""
 
-    shelf: ColumnShelf
+    shelf: ColumnCache
     disk: DerivedCache | None = None
 
 
@@ -240,7 +240,7 @@ class Chunk:
         for leaf in new:
             shelf.load(self._name(leaf), partial(self._column, leaf, assembly))
 
-    def is_made(self, leaves: Sequence[Leaf]) -> bool:
+    def is_assembled(self, leaves: Sequence[Leaf]) -> bool:
         """Returns whether :meth:`prepare` will most likely open no sidecar."""
         disk = self._columns.disk
         names = [*(self._name(leaf) for leaf in leaves), *(f"{self.key}/{name}" for name in NEEDED)]
@@ -250,7 +250,7 @@ class Chunk:
             for kind, name in zip(kinds, names, strict=True)
         )
 
-    def held(self, leaves: Sequence[Leaf]) -> Held | None:
+    def held(self, leaves: Sequence[Leaf]) -> CachedColumns | None:
         """Returns the columns from memory, or None if one of them is missing there."""
         # The names tell columns and numbers apart.
         found: list[Any] | None = self._columns.shelf.get_all([*map(self._name, leaves), *self._needed])
@@ -260,7 +260,7 @@ class Chunk:
         zones = [each.zones for each in found[:count]]
         return self._held(leaves, zones, {name: each.array for name, each in zip(NEEDED, found[count:], strict=True)})
 
-    def made(self, leaves: Sequence[Leaf], load: Load) -> Held:
+    def made(self, leaves: Sequence[Leaf], load: Load) -> CachedColumns:
         """Returns the columns, assembled if they are not in memory."""
         found = self.held(leaves)
         if found is not None:
@@ -268,11 +268,13 @@ class Chunk:
         zones = [self.column(leaf, load).zones for leaf in leaves]
         return self._held(leaves, zones, {name: self.numbers(name, load) for name in NEEDED})
 
-    def _held(self, leaves: Sequence[Leaf], zones: Sequence[Zones], numbers: dict[str, npt.NDArray[Any]]) -> Held:
+    def _held(
+        self, leaves: Sequence[Leaf], zones: Sequence[Zones], numbers: dict[str, npt.NDArray[Any]]
+    ) -> CachedColumns:
         have_rows = self._have_rows
         if have_rows is None:
             have_rows = self._have_rows = bool((numbers["row_count"] > 0).all())
-        return Held(leaves, zones, numbers, have_rows)
+        return CachedColumns(leaves, zones, numbers, have_rows)
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
         """Returns a numeric column of the sidecars, in the smallest sufficient width."""

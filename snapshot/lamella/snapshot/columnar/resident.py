@@ -17,14 +17,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.chunk import Chunk, Columns, Held, Load, Rows
+from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Columns, Load, Rows
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import Zones
 from lamella.snapshot.schema import Leaf
 
 
-class Grain(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSizes(msgspec.Struct, frozen=True, kw_only=True):
     """Batch sizes.
 
     A chunk ends after a segment with a probability of one in ``chunk_segments``, and has at most eight times as many
@@ -41,7 +41,7 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
     kept_blocks: int = 1 << 12
 
 
-_GRAIN: Final = Grain()
+_BATCH_SIZES: Final = BatchSizes()
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Piece(msgspec.Struct, frozen=True):
     """
 
     chunk: Chunk | None
-    held: Held
+    held: CachedColumns
     first: int
     stop: int
     start: int
@@ -108,7 +108,7 @@ class Batch:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-class ResidentBlocks:
+class SnapshotBlocks:
     """The blocks of one snapshot. ``segments``: its layer.
 
     ``view``: names everything that sidecars depend on besides their content, which is the schema of the reader.
@@ -122,11 +122,11 @@ class ResidentBlocks:
         segments: Sidecar,
         columns: Columns,
         view: str,
-        grain: Grain = _GRAIN,
+        batch_sizes: BatchSizes = _BATCH_SIZES,
         *,
         is_near: Callable[[int], bool] = lambda _row: True,
     ) -> None:
-        self.grain = grain
+        self.batch_sizes = batch_sizes
         self._is_near = is_near
         self._segments = segments
         self._columns = columns
@@ -151,7 +151,7 @@ class ResidentBlocks:
         Leaves out chunks whose columns are not yet assembled and would require fetching a segment that is not among
         ``rows``.
         """
-        enough = min(self.grain.worth_segments, max(2, len(self.counts) // 2))
+        enough = min(self.batch_sizes.worth_segments, max(2, len(self.counts) // 2))
         if len(rows) < enough:
             return []
         return [
@@ -161,7 +161,7 @@ class ResidentBlocks:
         ]
 
     def _is_free(self, chunk: Chunk, mine: Rows, columns: Sequence[Leaf]) -> bool:
-        if len(mine) == chunk.stop - chunk.first or chunk.is_made(columns):
+        if len(mine) == chunk.stop - chunk.first or chunk.is_assembled(columns):
             return True
         asked = set(mine.tolist())
         return all(row in asked or self._is_near(row) for row in range(chunk.first, chunk.stop))
@@ -190,7 +190,7 @@ class ResidentBlocks:
 
     def batches(self, pieces: Iterable[Piece | None]) -> Iterator[Batch]:
         """Yields the blocks of ascending pieces in batches; None in ``pieces`` ends a batch."""
-        most = self.grain.batch_blocks
+        most = self.batch_sizes.batch_blocks
         joined: list[Piece] = []
         blocks = 0
         for piece in pieces:
@@ -226,7 +226,7 @@ class ResidentBlocks:
             if held is None:
                 single = mine.tolist()
                 for row, sidecar in zip(single, load(single), strict=True):
-                    yield Piece(None, Held.of(sidecar, columns), row, row + 1, 0, len(sidecar))
+                    yield Piece(None, CachedColumns.of(sidecar, columns), row, row + 1, 0, len(sidecar))
                 continue
             bounds, before = chunk.bounds, chunk.first
             for first, stop in _runs(mine):
@@ -259,7 +259,7 @@ class ResidentBlocks:
 
     def _cut(self) -> Iterator[Chunk]:
         digests = self._segments.texts("companion.sha256")
-        usual = self.grain.chunk_segments
+        usual = self.batch_sizes.chunk_segments
         first = 0
         for row, digest in enumerate(digests):
             length = row + 1 - first

@@ -81,7 +81,7 @@ _WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
 _COUNT: Final = pa.int64()
 _COUNTS: Final = frozenset({"row_count", "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
 _SCHEMA_ID: Final = b"lamella.schema_id"
-_VIEWS_KEPT: Final = 4
+_MAX_VIEWS: Final = 4
 #: Arrow's names of float types and NumPy's.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
 #: Up to this many texts are read faster one by one than by Arrow.
@@ -183,7 +183,7 @@ class Sidecar:
         if view is None or (view.wanted is not wanted and view.wanted != wanted):
             view = EvolvedSidecar(self, written, wanted)
             # The dict is replaced as a whole, so threads need no lock.
-            kept = dict(list(self._views.items())[-(_VIEWS_KEPT - 1) :])
+            kept = dict(list(self._views.items())[-(_MAX_VIEWS - 1) :])
             self._views = {**kept, wanted.schema_id: view}
         return view
 

@@ -5,8 +5,16 @@ Conflicts are per block: appends always merge, and a removal conflicts only when
 replaced.
 """
 
-from lamella.snapshot.commit.changes import NAMED_BLOCKS, ChangeSet, Folded, Landed, Request, conflict, fold
-from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, to_fold, to_merge, to_move
+from lamella.snapshot.commit.changes import (
+    NAMED_BLOCKS,
+    Applied,
+    AppliedChanges,
+    ChangeSet,
+    Request,
+    apply_changes,
+    conflict,
+)
+from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, segments_to_merge, to_merge, to_move
 from lamella.snapshot.commit.snapshots import (
     clustered_snapshot,
     empty_snapshot,
@@ -26,16 +34,16 @@ from lamella.snapshot.commit.snapshots import (
 __all__ = [
     "NAMED_BLOCKS",
     "SEGMENT_BLOCKS",
+    "Applied",
+    "AppliedChanges",
     "ChangeSet",
-    "Folded",
-    "Landed",
     "Request",
     "Shape",
+    "apply_changes",
     "clustered_snapshot",
     "conflict",
     "empty_snapshot",
     "evolved_snapshot",
-    "fold",
     "indexed_snapshot",
     "is_perfect",
     "iso",
@@ -44,9 +52,9 @@ __all__ = [
     "seen_blocks",
     "seen_refs",
     "seen_summary",
+    "segments_to_merge",
     "summarize",
     "summarize_blocks",
-    "to_fold",
     "to_merge",
     "to_move",
 ]

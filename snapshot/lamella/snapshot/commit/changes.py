@@ -43,7 +43,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     only_new: bool = False
 
 
-class Landed(msgspec.Struct, frozen=True, kw_only=True):
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """A change set that was applied to the new snapshot: how many blocks it added and removed."""
 
     added: int
@@ -51,7 +51,7 @@ class Landed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A change set as :func:`fold` needs it.
+    """A change set as :func:`apply_changes` needs it.
 
     ``added``: the segment id of each added block, by location. ``removed``: each location once. ``stale``: removed
     locations where the base has another block than the snapshot that they were read in (None: they were not read).
@@ -70,17 +70,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     refused: LamellaError | None = None
 
 
-class Folded(msgspec.Struct, frozen=True):
+class AppliedChanges(msgspec.Struct, frozen=True):
     """The outcomes of the requests, in order; ``removals``: by segment id, of the base and of requests, the blocks that
     leave it."""
 
-    outcomes: tuple[Landed | LamellaError, ...]
+    outcomes: tuple[Applied | LamellaError, ...]
     removals: dict[str, set[str]]
 
 
-def fold(
+def apply_changes(
     held: Mapping[str, str], requests: Sequence[Request], *, known_schemas: Collection[int], snapshot_id: str
-) -> Folded:
+) -> AppliedChanges:
     """Applies several change sets one after another to a base.
 
     ``held``: for each block that a request adds or removes, the segment of the base that has it; a location that is
@@ -93,7 +93,7 @@ def fold(
     now = dict(held)
     fresh: set[str] = set()
     removals: dict[str, set[str]] = {}
-    outcomes: list[Landed | LamellaError] = []
+    outcomes: list[Applied | LamellaError] = []
     for request in requests:
         error = _refusal(now, fresh, removals, request, known_schemas, snapshot_id)
         if error is not None:
@@ -103,8 +103,8 @@ def fold(
             removals.setdefault(now.pop(place), set()).add(place)
         now.update(request.added)
         fresh.update(place for place, _ in request.added)
-        outcomes.append(Landed(added=len(request.added), removed=len(request.removed)))
-    return Folded(tuple(outcomes), removals)
+        outcomes.append(Applied(added=len(request.added), removed=len(request.removed)))
+    return AppliedChanges(tuple(outcomes), removals)
 
 
 def _refusal(
@@ -130,7 +130,7 @@ def _refusal(
     if request.refused is not None:
         return request.refused
     if request.is_serial and fresh:
-        return _came_before(sorted(fresh), snapshot_id)
+        return _was_added_before(sorted(fresh), snapshot_id)
     doubled = _doubled(place for place, _ in request.added)
     if doubled:
         return _duplicate(doubled, "twice in the request")
@@ -140,8 +140,8 @@ def _refusal(
         return _duplicate(present, "already in the table")
     replaced = set(request.replaced)
     if request.only_new:
-        gone_now = {place for places in removals.values() for place in places} - removed
-        replaced.update(place for place, _ in request.added if place in gone_now)
+        removed_now = {place for places in removals.values() for place in places} - removed
+        replaced.update(place for place, _ in request.added if place in removed_now)
     if replaced:
         return _duplicate(
             sorted(replaced), "files that were in the table and left it", "; to add them again, set take_replaced"
@@ -164,7 +164,7 @@ def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflic
     )
 
 
-def _came_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
+def _was_added_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
     return NewMatches(
         f"{len(blocks)} blocks that may hold matching rows are added first, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),

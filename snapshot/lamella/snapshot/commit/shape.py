@@ -18,7 +18,7 @@ SEGMENT_BLOCKS = 1_000
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """``segment_blocks``: blocks of a full segment; a segment of up to half as many is small. ``fan_in``: see above.
-    ``max_folded``: maximum number of small segments that one commit merges into full ones.
+    ``max_merged``: maximum number of small segments that one commit merges into full ones.
 
     ``group_segments``: when the snapshot's own list has this many segments that are not small, they move into a group;
     one commit moves at most ``max_moved``. Groups have at most ``max_grouped`` segments.
@@ -26,7 +26,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     segment_blocks: int = SEGMENT_BLOCKS
     fan_in: int = 8
-    max_folded: int = 512
+    max_merged: int = 512
     group_segments: int = 32
     max_moved: int = 256
     max_grouped: int = 2_048
@@ -36,7 +36,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * block_count <= self.segment_blocks
 
 
-def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
+def segments_to_merge(block_counts: Sequence[int], shape: Shape) -> list[int]:
     """Selects the snapshot's own segments (given by their numbers of blocks) that one commit merges: none, or at least
     two.
 
@@ -45,7 +45,7 @@ def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
     """
     small = [index for index, count in enumerate(block_counts) if shape.is_small(count)]
     if sum(block_counts[index] for index in small) >= shape.segment_blocks:
-        return small[: shape.max_folded] if len(small) > 1 else []
+        return small[: shape.max_merged] if len(small) > 1 else []
     chosen: list[int] = []
     for tier in range(_tier(shape.segment_blocks, shape.fan_in) + 1):
         upto = [index for index in small if _tier(block_counts[index], shape.fan_in) <= tier]

@@ -14,7 +14,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, InvalidRequest, UnknownColumn
 from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.expression.bind_terms import TermBinder
@@ -29,9 +29,9 @@ from lamella.snapshot.expression.bound import (
     BoundPredicate,
     BoundTerm,
     Comparison,
+    ConstantTerm,
     Derived,
     Fixed,
-    Held,
     Membership,
     NanTest,
     NonNull,
@@ -352,7 +352,7 @@ class _Binder:
 
     def bind(self, node: Predicate) -> BoundPredicate:
         if not self._bound_count % _BETWEEN_CHECKS:
-            check_patience()
+            check_deadline()
         self._bound_count += 1
         match node:
             case Constant(value):
@@ -391,7 +391,7 @@ class _Binder:
         term = self._terms.bind(node.term)
         if isinstance(term, Unusable):
             return Anything(text, term.reason)
-        if isinstance(term, Held):
+        if isinstance(term, ConstantTerm):
             return Anything(text, "a predicate over a constant is not computed")
         match node:
             case In(_, literals):
@@ -447,7 +447,7 @@ class _Binder:
         if not isinstance(term, Cast) or not isinstance(term.term, Literal):
             return None
         held = self._terms.bind(term)
-        if not isinstance(held, Held) or not isinstance(held.value, int):
+        if not isinstance(held, ConstantTerm) or not isinstance(held.value, int):
             return None
         if held.dtype.name == "decimal":
             number = Decimal(held.value).scaleb(-held.dtype.scale, _EXACT)
@@ -466,10 +466,10 @@ class _Binder:
                 column=left.name,
                 type=str(left.dtype),
             )
-        alike = self._terms.alike(left, right)
-        if isinstance(alike, Unusable):
-            return Anything(text, alike.reason)
-        left, right = alike
+        in_one_order = self._terms.in_one_order(left, right)
+        if isinstance(in_one_order, Unusable):
+            return Anything(text, in_one_order.reason)
+        left, right = in_one_order
         if op == "ne":
             return BoundNot(Pair(left, "eq", right, text))
         return Pair(left, op, right, text)

@@ -11,7 +11,7 @@ from typing import cast as as_type
 from lamella.snapshot.columnar.zones import is_wide
 from lamella.snapshot.errors import InvalidFilter, InvalidSchema
 from lamella.snapshot.expression import spark_casts
-from lamella.snapshot.expression.bound import BoundTerm, Derived, Held
+from lamella.snapshot.expression.bound import BoundTerm, ConstantTerm, Derived
 from lamella.snapshot.expression.coerce import DIGITS, Point, Unusable, coerce
 from lamella.snapshot.expression.nodes import FUNCTIONS, Call, Cast, Literal, Ref, Term
 from lamella.snapshot.expression.text import term_text
@@ -48,10 +48,10 @@ def double_arithmetic(
 
 
 def _as_double(term: BoundTerm) -> BoundTerm | Unusable:
-    if isinstance(term, Held) and isinstance(term.value, int):
+    if isinstance(term, ConstantTerm) and isinstance(term.value, int):
         exact = Fraction(term.value, 10**term.dtype.scale)
         try:
-            return Held(float(exact), DOUBLE, term.name)
+            return ConstantTerm(float(exact), DOUBLE, term.name)
         except OverflowError:
             return Unusable("the number is too large for a double")
     if term.dtype.name == "decimal":
@@ -109,20 +109,20 @@ def as_doubles(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm]
     return first, second
 
 
-def room_for(dtype: DataType, held: list[Held]) -> DataType | None:
+def coalesce_type(dtype: DataType, constant: list[ConstantTerm]) -> DataType | None:
     """Returns the type of a coalesce of such a column and numbers, None if it would have to round."""
-    if not held:
+    if not constant:
         return dtype
     if dtype.name == "float32":
-        decimals = [each.dtype.name == "decimal" for each in held]
+        decimals = [each.dtype.name == "decimal" for each in constant]
         return DOUBLE if all(decimals) else None if any(decimals) else dtype
     if dtype.is_integer:
-        if not all(each.dtype.is_integer for each in held):
+        if not all(each.dtype.is_integer for each in constant):
             return None
-        bits = max(signed_bits(dtype), *(each.dtype.bits for each in held))
+        bits = max(signed_bits(dtype), *(each.dtype.bits for each in constant))
         return parse_type(f"int{bits}") if bits <= 64 else None  # uint64 is a decimal in Spark
     if dtype.name == "decimal":
-        pairs = [(dtype.precision, dtype.scale), *(_typed_digits(each) for each in held)]
+        pairs = [(dtype.precision, dtype.scale), *(_typed_digits(each) for each in constant)]
         scale = max(s for _, s in pairs)
         precision = max(p - s for p, s in pairs) + scale
         return DataType("decimal", precision=precision, scale=scale) if precision <= _MAX_DIGITS else None
@@ -162,7 +162,7 @@ def type_of(literal: Literal) -> DataType:
     return DataType("decimal", precision=precision, scale=scale)
 
 
-def held(literal: Literal) -> Held | Unusable:
+def constant(literal: Literal) -> ConstantTerm | Unusable:
     """Returns a literal inside a function, in the type that Spark gives it."""
     value, name = literal.value, term_text(literal)
     if literal.kind in ("integer", "decimal"):
@@ -170,19 +170,19 @@ def held(literal: Literal) -> Held | Unusable:
         if dtype.name == "decimal" and dtype.precision > _MAX_DIGITS:
             return Unusable("a constant has more digits than Spark's decimals")
         digits = len(str(abs(value))) if literal.kind == "integer" and isinstance(value, int) else 0
-        return Held(int(Fraction(Decimal(str(value))) * 10**dtype.scale), dtype, name, digits)
+        return ConstantTerm(int(Fraction(Decimal(str(value))) * 10**dtype.scale), dtype, name, digits)
     if literal.kind == "double" and isinstance(value, float | int):
-        return Held(float(value), DOUBLE, name)
+        return ConstantTerm(float(value), DOUBLE, name)
     if literal.kind in ("string", "text"):
-        return Held(str(value).encode(), parse_type("string"), name)
+        return ConstantTerm(str(value).encode(), parse_type("string"), name)
     if literal.kind == "date" and isinstance(value, int):
-        return Held(value, DATE, name)
+        return ConstantTerm(value, DATE, name)
     return Unusable("a constant of this kind inside a function is not used")
 
 
-def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
+def constant_as(constant: ConstantTerm, wanted: DataType, name: str) -> ConstantTerm | Unusable:
     """Returns a whole number or decimal constant in another type that represents it exactly."""
-    source, value = held.dtype, held.value
+    source, value = constant.dtype, constant.value
     if not isinstance(value, int) or not (source.is_integer or source.name == "decimal"):
         return Unusable("a constant that is cast is not used")
     to_integer = wanted.is_integer and wanted.order == "int" and not source.scale
@@ -190,13 +190,17 @@ def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
         moved = value * 10 ** (wanted.scale - source.scale)
         low, high = wanted.int_range
         if low <= moved <= high:
-            return Held(moved, wanted, name)
+            return ConstantTerm(moved, wanted, name)
     return Unusable("a constant that its cast rounds is not used")
 
 
-def _typed_digits(held: Held) -> tuple[int, int]:
+def _typed_digits(constant: ConstantTerm) -> tuple[int, int]:
     """Returns precision and scale of a constant's type."""
-    return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (DIGITS[held.dtype.bits], 0)
+    return (
+        (constant.dtype.precision, constant.dtype.scale)
+        if constant.dtype.name == "decimal"
+        else (DIGITS[constant.dtype.bits], 0)
+    )
 
 
 def kind_of(term: BoundTerm) -> str | None:
@@ -216,7 +220,7 @@ def _digits(term: BoundTerm) -> tuple[int, int]:
     """Returns precision and scale of a term in decimal arithmetic."""
     if term.dtype.name == "decimal":
         return term.dtype.precision, term.dtype.scale
-    if isinstance(term, Held) and term.digits:
+    if isinstance(term, ConstantTerm) and term.digits:
         return term.digits, 0
     return DIGITS[signed_bits(term.dtype)], 0
 
@@ -331,7 +335,7 @@ def _date_trunc(binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm
     if isinstance(instant, Unusable):
         return instant
     factor = FACTORS.get(instant.dtype.unit)
-    if factor is None or isinstance(instant, Held):
+    if factor is None or isinstance(instant, ConstantTerm):
         return Unusable(f"a part of a {instant.dtype} is not used")
     start = calendar.StartOfInstant(unit, binder.offsets(), factor)
     return Derived(start, (instant,), _INSTANT, term_text(term))
@@ -378,7 +382,7 @@ def _unary(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | U
 def _fold(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     if bound[0].dtype.name != "string":
         return Unusable("only text is folded")
-    function = text.Folded("lower" if term.function == "lower" else "upper")
+    function = text.ChangedCase("lower" if term.function == "lower" else "upper")
     return Derived(function, (bound[0],), bound[0].dtype, term_text(term))
 
 
@@ -411,11 +415,13 @@ def _json_path(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm
 
 
 def _whole_number(term: BoundTerm) -> int | None:
-    return term.value if isinstance(term, Held) and isinstance(term.value, int) and term.dtype.is_integer else None
+    return (
+        term.value if isinstance(term, ConstantTerm) and isinstance(term.value, int) and term.dtype.is_integer else None
+    )
 
 
 def _text(term: BoundTerm) -> str:
-    return term.value.decode() if isinstance(term, Held) and isinstance(term.value, bytes) else ""
+    return term.value.decode() if isinstance(term, ConstantTerm) and isinstance(term.value, bytes) else ""
 
 
 Reader = Callable[[Binder, Call, list[BoundTerm]], BoundTerm | Unusable]
@@ -475,7 +481,7 @@ class TermBinder:
             case Ref(path):
                 return self._column(path)
             case Literal():
-                return held(term)
+                return constant(term)
             case Cast(inner, target):
                 bound = self.bind(inner)
                 return bound if isinstance(bound, Unusable) else self.cast(bound, target, term_text(term))
@@ -507,7 +513,7 @@ class TermBinder:
                 bound.append(made)
         if problem is not None:
             return problem
-        if all(isinstance(each, Held) for each in bound):
+        if all(isinstance(each, ConstantTerm) for each in bound):
             return Unusable(f"function {term.function} of constants only is not computed")
         return READERS[term.function](self, term, bound)
 
@@ -524,7 +530,7 @@ class TermBinder:
         if dtype.name == "date":
             return Derived(calendar.Micros(_DAY_US), (term,), _WALL, term.name)
         factor = FACTORS.get(dtype.unit)
-        if dtype.name not in ("timestamp", "timestamp_ntz") or factor is None or isinstance(term, Held):
+        if dtype.name not in ("timestamp", "timestamp_ntz") or factor is None or isinstance(term, ConstantTerm):
             return Unusable(f"a part of a {dtype} is not used")
         if dtype.name == "timestamp":
             return Derived(calendar.Wall(self.offsets(), factor), (term,), _WALL, term.name)
@@ -544,8 +550,8 @@ class TermBinder:
         except InvalidSchema as error:
             raise InvalidFilter(f"unknown type {target!r} in a cast", type=target) from error
         source = term.dtype
-        if isinstance(term, Held):
-            return held_as(term, wanted, name)
+        if isinstance(term, ConstantTerm):
+            return constant_as(term, wanted, name)
         if source == wanted or (source.is_text and wanted.name == "string"):
             return term
         if source.name == wanted.name and source.name in ("timestamp", "timestamp_ntz"):
@@ -562,13 +568,13 @@ class TermBinder:
             return renamed(self.wall(term), name)
         return cast_number(term, wanted, name)
 
-    def alike(self, left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
+    def in_one_order(self, left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
         """Converts both terms to one order, as Spark casts them before it compares; returns the reason if that is not
         exact."""
         pair = left.dtype, right.dtype
         if is_comparable(*pair):
             return left, right
-        if isinstance(left, Held) or isinstance(right, Held):
+        if isinstance(left, ConstantTerm) or isinstance(right, ConstantTerm):
             return Unusable("a constant that was cast is not compared")
         kinds = {kind_of(left), kind_of(right)}
         if kinds in ({"decimal"}, {"int", "decimal"}):
@@ -598,15 +604,17 @@ class TermBinder:
         first = next((each for each in bound if isinstance(each, Leaf | Derived)), None)
         if first is None or problem is not None:
             return problem or Unusable("coalesce of constants only is not computed")
-        plain = [held(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
-        wanted = room_for(first.dtype, [each for each in (*plain, *bound) if isinstance(each, Held)])
+        plain = [constant(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
+        wanted = coalesce_type(first.dtype, [each for each in (*plain, *bound) if isinstance(each, ConstantTerm)])
         arguments: list[BoundTerm] = []
         made: BoundTerm | Unusable | None
         for argument, each in zip(term.arguments, bound, strict=True):
             if isinstance(argument, Literal):
-                made = None if wanted is None else self._held_beside(argument, wanted)
-            elif isinstance(each, Held):
-                made = each if each.dtype == wanted else None if wanted is None else held_as(each, wanted, each.name)
+                made = None if wanted is None else self._constant_of_coalesce(argument, wanted)
+            elif isinstance(each, ConstantTerm):
+                made = (
+                    each if each.dtype == wanted else None if wanted is None else constant_as(each, wanted, each.name)
+                )
             elif wanted is None or not isinstance(each, Leaf | Derived) or each.dtype != first.dtype:
                 made = None
             else:
@@ -616,17 +624,17 @@ class TermBinder:
             arguments.append(made)
         return Derived(Coalesce(), tuple(arguments), wanted or first.dtype, term_text(term))
 
-    def _held_beside(self, literal: Literal, dtype: DataType) -> Held | None:
+    def _constant_of_coalesce(self, literal: Literal, dtype: DataType) -> ConstantTerm | None:
         """Returns a constant of a coalesce in the result's type; None if Spark's type for the whole is another."""
         if literal.kind == "null":
-            return Held(None, dtype, "NULL")
+            return ConstantTerm(None, dtype, "NULL")
         if literal.kind not in _BESIDE.get(dtype.name, frozenset()):
             return None
         name = term_text(literal)
-        place = coerce(literal, Held(None, dtype, name), self._time_zone)
+        place = coerce(literal, ConstantTerm(None, dtype, name), self._time_zone)
         if isinstance(place, Unusable) or not _is_value(place, dtype):
             return None
-        return Held(as_type("int | float | bytes", place.value), dtype, name)
+        return ConstantTerm(as_type("int | float | bytes", place.value), dtype, name)
 
 
 def _is_value(place: Point, dtype: DataType) -> bool:

@@ -18,7 +18,7 @@ from lamella.snapshot.stats.bound import Value
 BoundOperator = Literal["lt", "le", "gt", "ge", "eq"]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class ConstantTerm(msgspec.Struct, frozen=True, gc=False):
     """A constant as a term: a value of ``dtype``, None for null.
 
     ``digits``: the number of digits of a whole number; with a decimal operand, Spark types it by these.
@@ -40,7 +40,7 @@ class Derived(msgspec.Struct, frozen=True, gc=False):
 
 
 #: The operands of predicates. Each has ``dtype`` and ``name``.
-BoundTerm = Leaf | Held | Derived
+BoundTerm = Leaf | ConstantTerm | Derived
 
 
 class Fixed(msgspec.Struct, frozen=True, gc=False):
@@ -192,7 +192,7 @@ def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
     """Returns the columns of a term, without duplicates."""
     if isinstance(term, Leaf):
         return (term,)
-    if isinstance(term, Held):
+    if isinstance(term, ConstantTerm):
         return ()
     return tuple(dict.fromkeys(leaf for argument in term.arguments for leaf in leaves_in(argument)))
 

@@ -120,8 +120,8 @@ class Filters:
             return bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         for held in entry.bounds:
             # The head of a new snapshot is another object, usually with an equal schema.
-            is_alike = held.time_zone == time_zone and held.case_sensitive == case_sensitive
-            if is_alike and (held.schema is schema or held.schema == schema):
+            is_same_binding = held.time_zone == time_zone and held.case_sensitive == case_sensitive
+            if is_same_binding and (held.schema is schema or held.schema == schema):
                 return held.predicate
         bound = bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         with self._lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression.nodes import (
     FUNCTIONS,
@@ -32,9 +32,9 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
-    Place,
     Predicate,
     Ref,
+    SourcePosition,
     StartsWith,
     Term,
     Truth,
@@ -226,7 +226,7 @@ class _Reader:
         self._nodes = 0
 
     def predicate(self, node: Any, path: str, depth: int) -> Predicate:
-        check_patience()
+        check_deadline()
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
@@ -280,8 +280,8 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if kind == "truth":
-            return Truth(term, at=Place(path))
-        test: Predicate = (IsNull if kind.endswith("null") else IsNan)(term, at=Place(path))
+            return Truth(term, at=SourcePosition(path))
+        test: Predicate = (IsNull if kind.endswith("null") else IsNan)(term, at=SourcePosition(path))
         return Not(test) if kind.startswith("not-") else test
 
     def _compare(self, kind: str, node: dict[str, Any], path: str) -> Predicate:
@@ -290,15 +290,15 @@ class _Reader:
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
         if isinstance(right, Literal) and right.kind == "null":
             reason = "a null value says nothing (infinity is written so)"
-            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left), at=Place(path))
-        return Compare(_OPERATORS[kind], left, right, at=Place(path))
+            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left), at=SourcePosition(path))
+        return Compare(_OPERATORS[kind], left, right, at=SourcePosition(path))
 
     def _null_safe(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
         left, right = self._term(node, path), self._operand(node, path)
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
-        return NullSafeEqual(left, right, at=Place(path))
+        return NullSafeEqual(left, right, at=SourcePosition(path))
 
     def _in(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
@@ -317,9 +317,9 @@ class _Reader:
             inside: Predicate = Constant(False)
         elif None in values:  # an untyped null may have been infinity
             reason = "a null in the list says nothing"
-            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term), at=Place(path))
+            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term), at=SourcePosition(path))
         else:
-            inside = In(term, literals, at=Place(path))
+            inside = In(term, literals, at=SourcePosition(path))
         return Not(inside) if node["type"].lower() == "not-in" else inside
 
     def _starts_with(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -329,7 +329,7 @@ class _Reader:
             return term
         if literal.kind not in ("text", "string", "binary"):
             raise wrong(f"{path}.value", "a prefix is text")
-        test = StartsWith(term, literal, at=Place(path))
+        test = StartsWith(term, literal, at=SourcePosition(path))
         return Not(test) if node["type"].lower().startswith("not-") else test
 
     def _like(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -341,7 +341,7 @@ class _Reader:
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
             raise wrong(f"{path}.value", "a pattern is text, its escape one character")
         encodable(escape, path)
-        return Like(term, str(literal.value), escape, at=Place(path))
+        return Like(term, str(literal.value), escape, at=SourcePosition(path))
 
     def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Unknown:
         name = "term" if "term" in node else "left"

@@ -176,17 +176,17 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
 }
 
 
-class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
+class SourcePosition(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The position of a predicate: a 0-based offset in SQL text, or a JSON path. All positions are equal to each
     other."""
 
     position: int | str | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place)
+        return isinstance(other, SourcePosition)
 
     def __ne__(self, other: object) -> bool:
-        return not isinstance(other, Place)
+        return not isinstance(other, SourcePosition)
 
     def __hash__(self) -> int:
         return 0
@@ -195,10 +195,10 @@ class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
         return "Place()"  # equal values have equal texts
 
 
-class _Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class _Positioned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``at`` is for messages only, and so does not affect equality."""
 
-    at: Place = Place()
+    at: SourcePosition = SourcePosition()
 
 
 class Constant(msgspec.Struct, frozen=True, gc=False):
@@ -207,7 +207,7 @@ class Constant(msgspec.Struct, frozen=True, gc=False):
     value: bool | None
 
 
-class Compare(_Placed, frozen=True, gc=False):
+class Compare(_Positioned, frozen=True, gc=False):
     """``left op right``; null if either is null. A single literal is on the right."""
 
     op: Operator
@@ -215,33 +215,33 @@ class Compare(_Placed, frozen=True, gc=False):
     right: Term
 
 
-class NullSafeEqual(_Placed, frozen=True, gc=False):
+class NullSafeEqual(_Positioned, frozen=True, gc=False):
     """``left <=> right``; never null."""
 
     left: Term
     right: Term
 
 
-class In(_Placed, frozen=True, gc=False):
+class In(_Positioned, frozen=True, gc=False):
     """``term IN (literals)``, of any length."""
 
     term: Term
     literals: tuple[Literal, ...]
 
 
-class IsNull(_Placed, frozen=True, gc=False):
+class IsNull(_Positioned, frozen=True, gc=False):
     """``term IS NULL``."""
 
     term: Term
 
 
-class IsNan(_Placed, frozen=True, gc=False):
+class IsNan(_Positioned, frozen=True, gc=False):
     """``isnan(term)``; false for null."""
 
     term: Term
 
 
-class Like(_Placed, frozen=True, gc=False):
+class Like(_Positioned, frozen=True, gc=False):
     """``term LIKE pattern``, with ``%``, ``_`` and one escape character (empty: none)."""
 
     term: Term
@@ -249,14 +249,14 @@ class Like(_Placed, frozen=True, gc=False):
     escape: str = "\\"
 
 
-class StartsWith(_Placed, frozen=True, gc=False):
+class StartsWith(_Positioned, frozen=True, gc=False):
     """``startswith(term, prefix)``."""
 
     term: Term
     prefix: Literal
 
 
-class Truth(_Placed, frozen=True, gc=False):
+class Truth(_Positioned, frozen=True, gc=False):
     """A boolean column as a predicate."""
 
     term: Term
@@ -292,7 +292,7 @@ class Not(msgspec.Struct, frozen=True, gc=False):
     child: Predicate
 
 
-class Unknown(_Placed, frozen=True, gc=False):
+class Unknown(_Positioned, frozen=True, gc=False):
     """A predicate that is not used: its text, the reason, and the columns it names (they must exist)."""
 
     text: str

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from lamella.snapshot.concurrency import ContextThreadPool, check_patience
+from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.expression.nodes import (
@@ -37,9 +37,9 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
-    Place,
     Predicate,
     Ref,
+    SourcePosition,
     StartsWith,
     Term,
     Truth,
@@ -114,7 +114,7 @@ def check_together(filters: Iterable[Any]) -> None:
         return
     left = MAX_REQUEST_SQL_TOKENS
     for text in texts:
-        check_patience()
+        check_deadline()
         if read_plain(text, "UTC") is None:
             left -= token_count(text, left)
         if left < 0:
@@ -205,7 +205,7 @@ class _Reader:
 
     def _predicate(self, node: exp.Expr, depth: int) -> Predicate:
         self._nodes += 1
-        check_patience()
+        check_deadline()
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
                 f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
@@ -231,8 +231,8 @@ class _Reader:
             return self._unknown(node, "this expression is not used for pruning")
         return Truth(term, at=self._place(node))
 
-    def _place(self, node: exp.Expr) -> Place:
-        return Place(self._source.offset(node))
+    def _place(self, node: exp.Expr) -> SourcePosition:
+        return SourcePosition(self._source.offset(node))
 
     def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
         names: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression.nodes import (
     MAX_DEPTH,
@@ -270,7 +270,7 @@ def _tokens(text: str) -> tuple[list[Token], str]:
     ``date(date(...))``. So such a name is replaced by another name, unless type parameters follow it, as in
     ``decimal(10, 2)``.
     """
-    check_patience()
+    check_deadline()
     tokens = _with_suffixes(Spark().tokenize(text), text)
     if len(tokens) > MAX_SQL_TOKENS:  # after a quoted text the tokenizer may count differently
         raise _too_many_tokens(tokens[MAX_SQL_TOKENS].start)
@@ -290,7 +290,7 @@ def _tokens(text: str) -> tuple[list[Token], str]:
         elif token.token_type in _NAMES and token.text.upper() in _AS_SPELLED:
             token.text += mark
             is_marked = True
-    check_patience()
+    check_deadline()
     return tokens, mark if is_marked else ""
 
 

@@ -32,9 +32,9 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
-    Place,
     Predicate,
     Ref,
+    SourcePosition,
 )
 from lamella.snapshot.expression.sql_terms import number
 from lamella.snapshot.schema import quoted_path
@@ -158,7 +158,7 @@ class _Reader:
         self._text = text
         self._time_zone = time_zone
         self.at = 0
-        self._place = Place()
+        self._place = SourcePosition()
         self._nodes = 0
         self.behind = _END
 
@@ -198,13 +198,13 @@ class _Reader:
         if match is not None:
             name, sign, *value, behind = match.groups()
             self.at, self.behind = match.end(), len(behind)
-            place = Place(match.start(1))
+            place = SourcePosition(match.start(1))
             if sign == "<=>":
                 return NullSafeEqual(_column(name), self._literal(*value), at=place)
             return Compare(_OPERATORS[sign], _column(name), self._literal(*value), at=place)
         match = _OTHER.match(self._text, self.at)
         if match is not None:
-            self.at, self._place = match.end(), Place(match.start(1))
+            self.at, self._place = match.end(), SourcePosition(match.start(1))
             test = _TESTS[match[3].lower()](self, _column(match[1]))
             if match[2] is None:
                 return test

@@ -42,8 +42,8 @@ _MINUTE_US: Final = 60 * _SECOND
 _LAST_S: Final = 253_402_214_400
 _AGREED_FROM_S: Final = -2_678_400  # 1969-12-01, so that the beginning of 1970 is known in every zone
 #: Regions whose offsets differ between Java and Python, the last of them until 1996.
-_LATE_FROM_S: Final = 849_398_400  # 1996-12-01
-_LATE: Final = frozenset({"WET", "EET", "Asia/Tehran", "Iran"})
+_AGREE_LATER_FROM_S: Final = 849_398_400  # 1996-12-01
+_AGREE_LATER: Final = frozenset({"WET", "EET", "Asia/Tehran", "Iran"})
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -82,7 +82,7 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
         late = instants >= _TRUSTED_UNTIL_S * _SECOND
         if late.any():
             found = found.copy()
-            found[late] = _asked(self.zone, instants[late], wall=False)
+            found[late] = _probed(self.zone, instants[late], wall=False)
         return found, np.asarray((instants >= since) & (instants < _LAST_S * _SECOND))
 
     def instants(self, walls: MicrosArray, *, starts_of_days: bool = False) -> tuple[MicrosArray, Flags]:
@@ -103,7 +103,7 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
         known = (found >= since) & (found < _LAST_S * _SECOND)
         late = known & (walls >= _TRUSTED_UNTIL_S * _SECOND - WIDEST_US)
         if late.any():
-            found[late] = walls[late] - _asked(self.zone, walls[late], wall=True)
+            found[late] = walls[late] - _probed(self.zone, walls[late], wall=True)
             if starts_of_days:
                 shown = found + self.at(found)[0]
                 known = known & ~(late & (shown != walls))
@@ -139,7 +139,7 @@ def offsets_of(zone: dt.tzinfo) -> Offsets:
 def _transitions(zone: zoneinfo.ZoneInfo) -> tuple[MicrosArray, MicrosArray, int]:
     """Returns the instants from which offsets apply, the offsets, and the instant from which they are known; until
     2038."""
-    since = _LATE_FROM_S if zone.key in _LATE else _AGREED_FROM_S
+    since = _AGREE_LATER_FROM_S if zone.key in _AGREE_LATER else _AGREED_FROM_S
     starts, offsets = [since], [_offset_s(zone, since)]
     for day in range(since + _DAY_S, _TRUSTED_UNTIL_S + 2 * _DAY_S, _DAY_S):
         if _offset_s(zone, day) != offsets[-1]:
@@ -152,7 +152,7 @@ def _transitions(zone: zoneinfo.ZoneInfo) -> tuple[MicrosArray, MicrosArray, int
     )
 
 
-def _asked(zone: zoneinfo.ZoneInfo, times: MicrosArray, *, wall: bool) -> MicrosArray:
+def _probed(zone: zoneinfo.ZoneInfo, times: MicrosArray, *, wall: bool) -> MicrosArray:
     """Returns the offset at each instant (or wall clock time), probed minute by minute."""
     minutes, inverse = np.unique(times // _MINUTE_US, return_inverse=True)
     found = np.zeros(len(minutes), dtype=np.int64)
@@ -198,7 +198,7 @@ _NO_OFFSET: Final = "a time at which the offset of the session's time zone is no
 #: Days beyond these are not computed with; Spark's own dates end at the years -5877641 and 5881580.
 _FAR_DAYS: Final = 100_000_000
 #: The maximum of each part; the minimum is 0 for parts of a clock and 1 for those of a date.
-_GREATEST: Final = {"quarter": 4, "month": 12, "day": 31, "dayofweek": 7, "dayofyear": 366}
+_MAX_PART: Final = {"quarter": 4, "month": 12, "day": 31, "dayofweek": 7, "dayofyear": 366}
 #: The unit within which a part is monotone in time.
 _WITHIN: Final[dict[str, Unit]] = {
     "quarter": "year",
@@ -273,7 +273,7 @@ class PartOfDate(msgspec.Struct, frozen=True, gc=False):
             return result(_INT, Span(low, high, span.low_known, span.high_known), arguments)
         within = _WITHIN[self.part]
         units = _units(within, span.high) - _units(within, span.low)
-        return _cyclic(span, low, high, units, (1, _GREATEST[self.part]), arguments)
+        return _cyclic(span, low, high, units, (1, _MAX_PART[self.part]), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the parts."""

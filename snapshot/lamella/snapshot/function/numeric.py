@@ -115,7 +115,7 @@ class Negative(msgspec.Struct, frozen=True, gc=False):
             flipped = Span(-span.high, -span.low, span.high_known, span.low_known)
         if self.dtype.is_float:
             return result(self.dtype, flipped, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
-        return result(self.dtype, flipped, arguments, may_fail=_may_be_least(span, self.dtype))
+        return result(self.dtype, flipped, arguments, may_fail=_may_be_min(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the opposites; that of the smallest integer has failed."""
@@ -142,7 +142,7 @@ class Absolute(msgspec.Struct, frozen=True, gc=False):
         made = Span(low, high, np.ones(len(zones), dtype=bool), span.known)
         if self.dtype.is_float:
             return result(self.dtype, made, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
-        return result(self.dtype, made, arguments, may_fail=_may_be_least(span, self.dtype))
+        return result(self.dtype, made, arguments, may_fail=_may_be_min(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the absolute values; that of the smallest integer has failed."""
@@ -157,7 +157,7 @@ class Absolute(msgspec.Struct, frozen=True, gc=False):
 def computed(operation: Operation, left: _Numbers, right: _Numbers, *factors: int) -> _Numbers:
     """Returns ``left * factor op right * factor``, exact: as int64 if every result fits, else as Python integers."""
     first, second = factors or (1, 1)
-    a, b = _greatest(left) * first, _greatest(right) * second
+    a, b = _max_distance(left) * first, _max_distance(right) * second
     most = a * b if operation == "multiply" else a + b
     kind = object if max(a, b, most) > SAFE else np.int64
     left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
@@ -172,7 +172,7 @@ def _applied(operation: Operation, left: _Numbers, right: _Numbers) -> _Numbers:
     return left * right if operation == "multiply" else left / right
 
 
-def _greatest(values: _Numbers) -> int:
+def _max_distance(values: _Numbers) -> int:
     """Returns the maximum absolute value."""
     return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
 
@@ -186,7 +186,7 @@ def _overflow(dtype: DataType) -> str:
     return f"a result outside the range of {dtype}"
 
 
-def _may_be_least(span: Span, dtype: DataType) -> Mask:
+def _may_be_min(span: Span, dtype: DataType) -> Mask:
     if dtype.name == "decimal":  # symmetric about zero; wider than 64 bits has no bounds here
         return ~span.known
     return np.asarray(~span.low_known | (span.low <= dtype.int_range[0]))

@@ -49,7 +49,7 @@ class FirstCharacters(msgspec.Struct, frozen=True, gc=False):
         return below, high  # a prefix is never greater than the text itself
 
 
-class Folded(msgspec.Struct, frozen=True, gc=False):
+class ChangedCase(msgspec.Struct, frozen=True, gc=False):
     """``lower(text)`` or ``upper(text)``: of ASCII letters only, whose case does not depend on their context.
 
     The letters i and I are excluded: in a Turkish locale, which a Java machine may have, they map to other letters.

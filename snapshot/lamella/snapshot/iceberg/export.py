@@ -222,7 +222,7 @@ SNAPSHOT: Final = "lamella.snapshot-id"
 SCHEMAS: Final = "lamella.schema-ids"
 COLUMNS: Final = "lamella.statistics"
 #: Number of earlier metadata files that are kept.
-KEPT_VERSIONS: Final = 100
+OLD_VERSIONS: Final = 100
 #: What may differ between two metadata files that describe the same state of the table.
 _OF_THE_FILE: Final = ("last-updated-ms", "metadata-log")
 
@@ -408,7 +408,7 @@ def _log(previous: Mapping[str, Any] | None, location: str | None) -> list[dict[
     if previous is None or location is None:
         return []
     log = [*previous.get("metadata-log", ()), {"timestamp-ms": previous["last-updated-ms"], "metadata-file": location}]
-    return log[-KEPT_VERSIONS:]
+    return log[-OLD_VERSIONS:]
 
 
 def _entries(previous: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
@@ -494,8 +494,8 @@ class ExportFolder:
             self._store.put(location, msgspec.json.encode(metadata))
         except AlreadyExists:
             return None
-        if number > KEPT_VERSIONS + 1:
-            self._store.delete(self._version(number - KEPT_VERSIONS - 1))
+        if number > OLD_VERSIONS + 1:
+            self._store.delete(self._version(number - OLD_VERSIONS - 1))
         self.hint(number)
         return Version(number=number, location=location, metadata=dict(metadata))
 

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import BoundPredicate
@@ -353,7 +353,7 @@ class _Reader:
 
     def _count(self) -> None:
         """Connectives count too: each has a path, whose length grows with its depth in a chain."""
-        check_patience()
+        check_deadline()
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(

@@ -102,8 +102,8 @@ def _bounds(dtype: DataType, stats: ColumnStats) -> tuple[bytes | None, bytes | 
         return None, None
     low = encode(from_bound(dtype, stats.min), -1) if stats.min is not None and stats.min_exact else None
     # In Spark NaN is greater than all numbers, so no number is a maximum in its presence.
-    has_greatest = stats.max is not None and stats.max_exact and (not dtype.is_float or stats.nan == "none")
-    high = encode(from_bound(dtype, stats.max), 1) if stats.max is not None and has_greatest else None
+    has_max = stats.max is not None and stats.max_exact and (not dtype.is_float or stats.nan == "none")
+    high = encode(from_bound(dtype, stats.max), 1) if stats.max is not None and has_max else None
     return low, high
 
 

@@ -5,17 +5,17 @@ object with the data of some blocks (:mod:`.part`). Parts are keyed by block, so
 other blocks. Blocks without a part are never skipped.
 """
 
-from lamella.snapshot.index.kind import Builder, Claim, Kind, Probe
+from lamella.snapshot.index.kind import Builder, Kind, PossibleOutcomes, Probe
 from lamella.snapshot.index.part import Fetch, Part, PartRef, Section, pack
 from lamella.snapshot.index.registry import kind_named, kinds
 
 __all__ = [
     "Builder",
-    "Claim",
     "Fetch",
     "Kind",
     "Part",
     "PartRef",
+    "PossibleOutcomes",
     "Probe",
     "Section",
     "kind_named",

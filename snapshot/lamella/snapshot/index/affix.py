@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership, Prefix
 from lamella.snapshot.function.base import Vector, text_of
-from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked
+from lamella.snapshot.index.kind import Builder, Expected, Option, PossibleOutcomes, Probe, Profile, checked
 from lamella.snapshot.index.part import Part
 from lamella.snapshot.index.value_set import Sets, sections_of
 from lamella.snapshot.index.widening import can_serve
@@ -52,7 +52,7 @@ class AffixKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
         """Accepts patterns and texts with a beginning or an ending that the index stores."""
-        found = _asked(test)
+        found = _required_ends(test)
         if found is None:
             return "only LIKE, = and IN ask how texts begin or end"
         kept = options["prefix_chars"] > 0, options["suffix_chars"] > 0
@@ -140,9 +140,9 @@ class AffixProbe:
         self._chars: dict[Side, int] = {"prefix": options["prefix_chars"], "suffix": options["suffix_chars"]}
         self._sets = {side: Sets(part, side, _BINARY) for side in SIDES}
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Proves that no row matches a pattern if none of the beginnings, or none of the endings, fits it."""
-        ends = _asked(test)
+        ends = _required_ends(test)
         if ends is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
         true = np.zeros(len(rows), dtype=bool)
@@ -150,8 +150,8 @@ class AffixProbe:
             true |= self._may_fit("prefix", start, exact, rows) & self._may_fit("suffix", end, exact, rows)
         null = (self._part.whole("flags")[rows] & NULL) != 0
         if isinstance(test, Membership) and test.has_null:
-            return Claim(true)
-        return Claim(true, self._may_not_begin(test, rows), null)
+            return PossibleOutcomes(true)
+        return PossibleOutcomes(true, self._may_not_begin(test, rows), null)
 
     def _may_fit(self, side: Side, fixed: str, exact: bool, rows: npt.NDArray[np.int64]) -> Mask:
         """Returns where some text may begin (end) with ``fixed``."""
@@ -183,7 +183,7 @@ def _affixes(text: Any, side: Side, count: int) -> Any:
     return pc.utf8_slice_codeunits(text, -count)
 
 
-def _asked(test: BoundTest) -> list[Ends] | None:
+def _required_ends(test: BoundTest) -> list[Ends] | None:
     """Returns the alternatives of beginnings and endings, one of which a row must have for the test to be true."""
     match test:
         case Comparison(_, "eq", value, _):

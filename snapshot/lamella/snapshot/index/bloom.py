@@ -19,7 +19,16 @@ from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import stacked_filters
 from lamella.snapshot.index.file_filters import read_filters, shrunk
-from lamella.snapshot.index.kind import PART_ENTRIES, Builder, Claim, Expected, Option, Probe, Profile, checked
+from lamella.snapshot.index.kind import (
+    PART_ENTRIES,
+    Builder,
+    Expected,
+    Option,
+    PossibleOutcomes,
+    Probe,
+    Profile,
+    checked,
+)
 from lamella.snapshot.index.part import Part, ascending
 from lamella.snapshot.index.stacked_filters import has_keys, value_keys, vector_keys
 from lamella.snapshot.index.widening import can_serve, narrowed
@@ -91,7 +100,7 @@ class BloomKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
         """Accepts equality with a value, and IN."""
-        return None if asked_values(test) is not None else "only = and IN ask whether a value is there"
+        return None if look_up_values(test) is not None else "only = and IN ask whether a value is there"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
         """Returns a builder of parts."""
@@ -154,13 +163,15 @@ class BloomProbe:
         self._stack = stacked_filters.Stack(part)
         self._dtype = parse_type(part.header.dtype)
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Proves that no row equals a value that the block does not have."""
-        values = asked_values(test)
+        values = look_up_values(test)
         if values is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
         keys = {domain: self._keys(domain, test.term.dtype, values) for domain in self._stack.domains}
-        return Claim(self._stack.any_of({domain: some for domain, some in keys.items() if some is not None}, rows))
+        return PossibleOutcomes(
+            self._stack.any_of({domain: some for domain, some in keys.items() if some is not None}, rows)
+        )
 
     def _keys(self, domain: str, asked: DataType, values: list[Value]) -> Hashes | None:
         """Returns the keys of the values that rows of such a block can have; None if that is unknown."""
@@ -170,7 +181,7 @@ class BloomProbe:
         return hashes_in(domain, narrowed(dtype, asked, values)) if can_serve(dtype, asked) else None
 
 
-def asked_values(test: BoundTest) -> list[Value] | None:
+def look_up_values(test: BoundTest) -> list[Value] | None:
     """Returns the values one of which a row must equal for the test to be true; None if the test has no such values."""
     match test:
         case Comparison(_, "eq", value, _) if value == value:

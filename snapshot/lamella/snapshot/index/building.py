@@ -60,7 +60,7 @@ def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, f
         file.close()
 
 
-def place_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) -> int | None:
+def index_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) -> int | None:
     """Returns the index of a column in the schema of a block's file, if its values there are exactly those of the
     table.
 
@@ -162,7 +162,7 @@ _AHEAD: Final = 2
 Source = Literal["either", "values", "filters"]
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedBlock(msgspec.Struct, frozen=True):
     """A block that no part covers, with the reason."""
 
     location: str
@@ -187,7 +187,7 @@ class Built(msgspec.Struct, frozen=True):
     the same order."""
 
     part: BuiltPart | None
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedBlock, ...]
     left_out_keys: BlockKeys
 
 
@@ -233,7 +233,7 @@ def build_part(
         part = BuiltPart(data, tail, block_keys(done), sum(block.row_count for block in done))
     return Built(
         part,
-        tuple(LeftOut(block.location, reason) for block, reason in left_out),
+        tuple(SkippedBlock(block.location, reason) for block, reason in left_out),
         block_keys(block for block, _ in left_out),
     )
 
@@ -293,7 +293,7 @@ class _Reader:
         """Returns the index of the column in a file that has filters of it, if the builder can use them."""
         if self._files is None or not isinstance(self._term, Leaf):
             return None
-        place = place_in_file(self._table, self._term, block, footer)
+        place = index_in_file(self._table, self._term, block, footer)
         if place is None or not any(group.chunks[place].bloom_filter for group in footer.metadata.row_groups):
             return None
         return place

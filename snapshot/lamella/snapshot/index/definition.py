@@ -12,7 +12,7 @@ import msgspec
 from lamella.snapshot.errors import InvalidRequest, LamellaError, UnknownColumn
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.bind_terms import TermBinder
-from lamella.snapshot.expression.bound import BoundTerm, Held, leaves_in
+from lamella.snapshot.expression.bound import BoundTerm, ConstantTerm, leaves_in
 from lamella.snapshot.expression.coerce import Unusable
 from lamella.snapshot.expression.nodes import Call, Cast, IsNull, Ref, Term
 from lamella.snapshot.expression.spark_casts import zone
@@ -70,7 +70,7 @@ def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTer
     term = TermBinder(schema, time_zone, case_sensitive=False).bind(read.term)
     if isinstance(term, Unusable):
         raise InvalidRequest(f"{expression}: {term.reason}", expression=expression)
-    if isinstance(term, Held) or not leaves_in(term):
+    if isinstance(term, ConstantTerm) or not leaves_in(term):
         raise InvalidRequest(f"{expression} names no column", expression=expression)
     repeated = [leaf.name for leaf in leaves_in(term) if leaf.repeated]
     if repeated:
@@ -156,6 +156,6 @@ def term_key(term: BoundTerm) -> Hashable:
     """
     if isinstance(term, Leaf):
         return ("column", term.id)
-    if isinstance(term, Held):
+    if isinstance(term, ConstantTerm):
         return ("value", term.value, str(term.dtype))
     return ("call", term.function, tuple(term_key(argument) for argument in term.arguments))

@@ -181,7 +181,7 @@ class Directory:
         return self.keys.nbytes + self._high.nbytes + self.part.nbytes + self.row.nbytes + 400 * len(self.parts)
 
 
-class Placed(NamedTuple):
+class DirectoryEntries(NamedTuple):
     """The entries of some blocks in several directories: the parts, and for each block the number of its part (-1:
     none) and its row there. ``has_location``: a file at the block's location is known, of whatever content."""
 
@@ -191,7 +191,7 @@ class Placed(NamedTuple):
     has_location: npt.NDArray[np.bool_]
 
 
-def place(directories: Sequence[Directory], keys: BlockKeys) -> Placed:
+def place(directories: Sequence[Directory], keys: BlockKeys) -> DirectoryEntries:
     """Looks blocks up in the directories of an index, oldest first; the last directory that has a block wins."""
     parts: list[PartRef] = []
     number = np.full(len(keys), -1, dtype=np.int64)
@@ -205,7 +205,7 @@ def place(directories: Sequence[Directory], keys: BlockKeys) -> Placed:
         row[open_[known]] = at[known]
         has_location |= directory.has_location(keys)
         parts += directory.parts
-    return Placed(parts, number, row, has_location)
+    return DirectoryEntries(parts, number, row, has_location)
 
 
 def _dtype(column: Any) -> str:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from lamella.snapshot.bloom.split_block import Hashes
 from lamella.snapshot.expression.bound import BoundTest
 from lamella.snapshot.function.base import Vector
-from lamella.snapshot.index.bloom import asked_values
-from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked, same
+from lamella.snapshot.index.bloom import look_up_values
+from lamella.snapshot.index.kind import Builder, Expected, Option, PossibleOutcomes, Probe, Profile, checked, same
 from lamella.snapshot.index.part import Part, ascending
 from lamella.snapshot.index.stacked_filters import has_keys, value_keys, vector_keys
 from lamella.snapshot.index.widening import can_serve, narrowed
@@ -46,7 +46,7 @@ class KeysKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
         """Accepts equality with a value, and IN."""
-        return None if asked_values(test) is not None else "only = and IN ask whether a value is there"
+        return None if look_up_values(test) is not None else "only = and IN ask whether a value is there"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
         """Returns a builder of parts."""
@@ -112,9 +112,9 @@ class KeysProbe:
         self._dtype = parse_type(part.header.dtype)
         self._step = int(part.header.options["records"])
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Proves that no row of any other block equals a value."""
-        values = asked_values(test)
+        values = look_up_values(test)
         if values is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
         has = np.zeros(self._part.header.block_count, dtype=bool)
@@ -122,7 +122,7 @@ class KeysProbe:
         if len(keys):
             for blocks in self._found(keys):
                 has[blocks] = True
-        return Claim(has[rows])
+        return PossibleOutcomes(has[rows])
 
     def _found(self, keys: Hashes) -> list[npt.NDArray[np.int64]]:
         """Yields the blocks that have some of the keys, ascending within each range."""

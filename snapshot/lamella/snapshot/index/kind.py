@@ -3,10 +3,10 @@
 A kind is identified by its name; no code checks for a specific kind. Packages add kinds through an entry point of the
 group ``lamella.index_kinds`` that returns a :class:`Kind`.
 
-An index must never exclude a row that matches: a :class:`Claim` states what the rows of a block *may* do with a
-predicate. A claim may be too broad, never too narrow. All claims apply to a block as the table's own rules read it, so
-the evaluation of a filter intersects claims with the minima and maxima, in SQL's three-valued logic; claims are never
-negated.
+An index must never exclude a row that matches: a :class:`PossibleOutcomes` states what the rows of a block *may* do
+with a predicate. A claim may be too broad, never too narrow. All claims apply to a block as the table's own rules read
+it, so the evaluation of a filter intersects claims with the minima and maxima, in SQL's three-valued logic; claims are
+never negated.
 """
 
 from __future__ import annotations
@@ -117,19 +117,19 @@ class Expected(msgspec.Struct, frozen=True, eq=False):
 
     ``kept``: for each entry that lacks the value but has smaller and greater ones, the probability that it is read
     nevertheless: 0 if the index always excludes it, 1 if it never does. None: cannot be estimated from manifests.
-    ``kept_absent``: the same for a value that the whole table lacks; None: the same probability. ``size_bytes``: size
-    of the index over all entries, None if it cannot be estimated. ``reason``: what cannot be estimated, and why.
+    ``read_if_absent``: the same for a value that the whole table lacks; None: the same probability. ``size_bytes``:
+    size of the index over all entries, None if it cannot be estimated. ``reason``: what cannot be estimated, and why.
     """
 
     kept: Any = None
     size_bytes: float | None = None
     reason: str = ""
-    kept_absent: Any = None
+    read_if_absent: Any = None
 
     @property
     def keeps_all(self) -> bool:
         """Returns whether the index is expected to exclude nothing in a look-up."""
-        kept = [each for each in (self.kept, self.kept_absent) if each is not None]
+        kept = [each for each in (self.kept, self.read_if_absent) if each is not None]
         return bool(kept) and all(bool((each >= 1.0).all()) for each in kept)
 
 
@@ -148,7 +148,7 @@ def dictionary_bytes(profile: Profile, pairs: float, code_bytes: float) -> float
 GROUP: Final = "lamella.index_kinds"
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PossibleOutcomes(msgspec.Struct, frozen=True):
     """Per block: whether a row of it may be true, false, null. ``True`` for all blocks if nothing is known."""
 
     true: Truth
@@ -189,7 +189,7 @@ class FileBuilder(Builder, Protocol):
 class Probe(Protocol):
     """Answers from one part."""
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Returns what rows of the blocks ``rows`` (indexes in the part, ascending) may do; None if the kind cannot
         tell.
 

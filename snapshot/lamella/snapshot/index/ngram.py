@@ -25,7 +25,7 @@ from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership,
 from lamella.snapshot.function.base import Vector, text_of
 from lamella.snapshot.index import stacked_filters
 from lamella.snapshot.index.bloom import FILTER_OPTIONS
-from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked
+from lamella.snapshot.index.kind import Builder, Expected, Option, PossibleOutcomes, Probe, Profile, checked
 from lamella.snapshot.index.part import Part, ascending, picked
 from lamella.snapshot.schema import DataType
 
@@ -94,7 +94,7 @@ def folding_version() -> str:
     return unicodedata.unidata_version
 
 
-def folding_alike(text: str) -> list[str]:
+def version_independent_pieces(text: str) -> list[str]:
     """Returns the pieces of a text that every version folds equally."""
     return [piece for piece in _NOT_ASCII.split(text) if piece]
 
@@ -148,7 +148,7 @@ class NgramKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
         """Accepts patterns and texts with a long enough piece of fixed text."""
-        found = _asked(test)
+        found = _required_pieces(test)
         if found is None:
             return "only LIKE, = and IN ask whether a text is there"
         n, folded = int(options["n"]), bool(options["ignore_case"])
@@ -219,21 +219,23 @@ class NgramProbe:
         self._stack = stacked_filters.Stack(part)
         self._size: int = part.header.options["n"]
         self._folded: bool = part.header.options["ignore_case"]
-        self._folds_alike = not self._folded or part.header.facts.get(_FOLDING) == folding_version()
+        self._same_folding = not self._folded or part.header.facts.get(_FOLDING) == folding_version()
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Proves that no row matches a pattern that has an n-gram which the block lacks."""
-        texts = _asked(test)
+        texts = _required_pieces(test)
         if texts is None:
             return None
         found = np.asarray(self._part.whole("broken")[rows])
         for asked in texts:
-            runs = asked if self._folds_alike else [piece for run in asked for piece in folding_alike(run)]
+            runs = (
+                asked if self._same_folding else [piece for run in asked for piece in version_independent_pieces(run)]
+            )
             keys = _keys(runs, self._size, folded=self._folded)
             if keys is None:
                 return None
             found = found | self._having(keys, rows)
-        return Claim(found)
+        return PossibleOutcomes(found)
 
     def _having(self, keys: Hashes, rows: npt.NDArray[np.int64]) -> Mask:
         if len(self._stack.left(keys)) < len(keys):  # no block has one of them
@@ -248,7 +250,7 @@ def _keys(runs: list[str], size: int, *, folded: bool) -> Hashes | None:
     return every if len(every) else None
 
 
-def _asked(test: BoundTest) -> list[list[str]] | None:
+def _required_pieces(test: BoundTest) -> list[list[str]] | None:
     """Returns lists of pieces of text; for the test to be true, a row must contain all pieces of one list."""
     match test:
         case Comparison(_, "eq", value, _):

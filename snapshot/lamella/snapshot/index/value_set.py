@@ -15,7 +15,16 @@ import numpy.typing as npt
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.expression.bound import Anything, BoundTest, Comparison, Membership, NanTest, NonNull, NullTest
 from lamella.snapshot.function.base import Vector, constant_vector
-from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked, dictionary_bytes
+from lamella.snapshot.index.kind import (
+    Builder,
+    Expected,
+    Option,
+    PossibleOutcomes,
+    Probe,
+    Profile,
+    checked,
+    dictionary_bytes,
+)
 from lamella.snapshot.index.part import (
     Part,
     any_by_row,
@@ -195,7 +204,7 @@ class ValueSetProbe:
         self._dtype = parse_type(part.header.dtype)
         self._sets = Sets(part, "set", self._dtype)
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Evaluates the predicate on the values of each block, on null and on NaN."""
         if isinstance(test, Anything) or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
@@ -213,7 +222,7 @@ class ValueSetProbe:
         beyond = (flags & OVERFLOW) != 0
         if beyond.any():
             outcomes = [mask | (beyond & may) for mask, may in zip(outcomes, _of_any_number(test), strict=True)]
-        return Claim(*outcomes)
+        return PossibleOutcomes(*outcomes)
 
 
 def _may_be(test: BoundTest, values: Vector) -> tuple[Mask, Mask, Mask]:

@@ -28,7 +28,7 @@ from lamella.snapshot.columnar.zones import (
 )
 from lamella.snapshot.expression.bound import Anything, BoundTest, NanTest, NonNull, NullTest
 from lamella.snapshot.function.base import Vector
-from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked, same
+from lamella.snapshot.index.kind import Builder, Expected, Option, PossibleOutcomes, Probe, Profile, checked, same
 from lamella.snapshot.index.part import Part, any_by_row, extent, has_nan, listed, loaded, spans_of, stored
 from lamella.snapshot.index.widening import can_serve, widened
 from lamella.snapshot.prune.evaluate import zones_outcome
@@ -195,7 +195,7 @@ class ZonalProbe:
         self._has_bounds = has_bounds
         self._zones: dict[DataType, Zones | None] = {}
 
-    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+    def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Evaluates the predicate on each range of a block, on null and on NaN."""
         if isinstance(test, Anything) or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
@@ -216,7 +216,7 @@ class ZonalProbe:
                 single = zones_outcome(test, Zones(None, None, np.array([bit | NULLS_KNOWN], dtype=np.uint8)))
                 may = [bool(filled(mask, 1)[0]) for mask in (single.true, single.false, single.null)]
                 masks = [mask | (where & each) for mask, each in zip(masks, may, strict=True)]
-        return Claim(*masks)
+        return PossibleOutcomes(*masks)
 
     def _of(self, asked: DataType) -> Zones | None:
         """Returns the zone maps of all ranges, in the order of the asked type; None if they are out of its range."""

@@ -32,7 +32,7 @@ ABSENT_S: Final = 60.0
 #: Memory of a decoded footer relative to its bytes.
 _FOOTER_FACTOR: Final = 12
 #: Memory of a block's manifest entry per chunk, in bytes.
-_PLACE_BYTES: Final = 200
+_LOCATION_BYTES: Final = 200
 #: Memory of a note that a block has no cell of a column.
 _NOTHING_BYTES: Final = 300
 
@@ -296,7 +296,7 @@ class PageSource:
         if found is None:
             found = _Known(known_blocks(self._read_manifest(segment.manifest), segment.manifest.location))
             places = sum(len(metas) for block in found.blocks for metas in block.col_metas.values())
-            self._keep(key, found, _PLACE_BYTES * (len(found.blocks) + places))
+            self._keep(key, found, _LOCATION_BYTES * (len(found.blocks) + places))
         return found.blocks
 
     def _footer(self, segment: SegmentPages, row: int, block: KnownBlock) -> Footer:

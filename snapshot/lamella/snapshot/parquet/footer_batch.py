@@ -287,7 +287,7 @@ _MOST: Final = 1 << 45
 _MAX_CHUNKS: Final = 1 << 16
 
 
-def alike_blocks(
+def decode_footer_batch(
     stats: Sequence[ObjectStat], footers: Sequence[bytes], schema: Schema, *, fewest: int = FEWEST
 ) -> list[Block | None]:
     """Returns the blocks of files with these footers in a table of ``schema``; None: the file must be decoded
@@ -328,7 +328,7 @@ def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
     return shape
 
 
-class _Places:
+class _ChunkLocations:
     """The chunks of one leaf in one row group, by file: their offsets and lengths."""
 
     def __init__(self, reading: Reading, group: int, leaf: int, data_end: Numbers) -> None:
@@ -402,7 +402,7 @@ class _Shape:
         sample, leaves = self._sample, range(len(self._sample.schema.leaves))
         groups = range(len(sample.row_groups))
         rows = [reading.numbers[(4, group, 3)] for group in groups]
-        places = [[_Places(reading, group, leaf, data_end) for leaf in leaves] for group in groups]
+        places = [[_ChunkLocations(reading, group, leaf, data_end) for leaf in leaves] for group in groups]
         fits: Flags = np.logical_and.reduce([(count > 0) & (count < _MOST) for count in rows])
         for group in groups:
             for leaf, place in zip(sample.schema.leaves, places[group], strict=True):
@@ -471,7 +471,7 @@ class _Shape:
         return found
 
     def _col_metas(
-        self, places: Sequence[Sequence[_Places]], chosen: Numbers
+        self, places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
     ) -> list[dict[int, tuple[ColumnMeta, ...]]]:
         """Returns the locations of the chunks of the columns, by file."""
         columns = [column for column in self._plan.present if not column.opaque]
@@ -492,7 +492,7 @@ def _by_file(columns: Sequence[Sequence[_T]], files: int) -> Iterable[tuple[_T, 
     return zip(*columns, strict=True) if columns else [()] * files
 
 
-def _page_indexes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> Sequence[tuple[int, int] | None]:
+def _page_indexes(places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> Sequence[tuple[int, int] | None]:
     """Returns the one range of bytes of each file that contains its column and offset indexes."""
     found = [index for of_group in places for place in of_group for index in place.indexes]
     if not found:
@@ -502,7 +502,7 @@ def _page_indexes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> Seque
     return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))
 
 
-def _bloom_sizes(places: Sequence[Sequence[_Places]], chosen: Numbers) -> list[int] | None:
+def _bloom_sizes(places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> list[int] | None:
     """Returns the sizes of the Bloom filters of files with one row group; None if there are none."""
     if len(places) != 1:
         return None

@@ -100,7 +100,7 @@ class FooterTemplate:
         if end != len(footer):
             raise ThriftError("bytes stand behind the footer's structure")
         self._steps = tuple(tracer.steps)
-        self._room = sum(len(step.run) + 10 for step in self._steps) + 16
+        self._padding = sum(len(step.run) + 10 for step in self._steps) + 16
         #: The numbers and strings of a :class:`Reading`.
         self.paths = frozenset(step.path for step in self._steps if step.path is not None)
 
@@ -110,7 +110,7 @@ class FooterTemplate:
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         # Nothing reads beyond the padding after the last footer, whatever a footer contains: see _text.
-        data = b"".join((*footers, bytes(self._room)))
+        data = b"".join((*footers, bytes(self._padding)))
         words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
         at = ends - lengths
         fits = np.ones(len(footers), dtype=bool)

@@ -14,7 +14,7 @@ from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet.block import block_of
 from lamella.snapshot.parquet.file_values import verified
 from lamella.snapshot.parquet.footer import decode_footer, read_footer, read_footer_bytes
-from lamella.snapshot.parquet.footer_batch import alike_blocks
+from lamella.snapshot.parquet.footer_batch import decode_footer_batch
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage.store import ObjectStat, Store
 from lamella.snapshot.wire import RefusedFile
@@ -26,7 +26,7 @@ OnDone = Callable[[Block | RefusedFile], None]
 #: either.
 _TOGETHER: Final = 2048
 _AHEAD: Final = 512
-_HELD_BYTES: Final = 32 << 20
+_MAX_READ_AHEAD_BYTES: Final = 32 << 20
 #: Local files that one thread reads in a row.
 _LOCAL_RUN: Final = 16
 
@@ -82,21 +82,21 @@ def _by_footer(
     pool: ContextThreadPool, store: Store, locations: Iterator[str], schema: Schema, workers: int
 ) -> Iterator[Block | RefusedFile]:
     batch: list[tuple[str, _Read | RefusedFile]] = []
-    held_bytes = 0
+    read_ahead_bytes = 0
     for location, read in _read(pool, store, locations, workers):
         batch.append((location, read))
-        held_bytes += 0 if isinstance(read, RefusedFile) else len(read[1])
-        if len(batch) == _TOGETHER or held_bytes >= _HELD_BYTES:
+        read_ahead_bytes += 0 if isinstance(read, RefusedFile) else len(read[1])
+        if len(batch) == _TOGETHER or read_ahead_bytes >= _MAX_READ_AHEAD_BYTES:
             yield from _together(batch, schema)
-            batch, held_bytes = [], 0
+            batch, read_ahead_bytes = [], 0
     yield from _together(batch, schema)
 
 
 def _together(batch: Sequence[tuple[str, _Read | RefusedFile]], schema: Schema) -> Iterator[Block | RefusedFile]:
     good = [read for _, read in batch if not isinstance(read, RefusedFile)]
-    alike = iter(alike_blocks([stat for stat, _ in good], [footer for _, footer in good], schema))
+    same_shape = iter(decode_footer_batch([stat for stat, _ in good], [footer for _, footer in good], schema))
     for location, read in batch:
-        yield read if isinstance(read, RefusedFile) else next(alike) or _alone(location, read, schema)
+        yield read if isinstance(read, RefusedFile) else next(same_shape) or _alone(location, read, schema)
 
 
 def _read(
@@ -118,7 +118,7 @@ def _read(
     ahead = largest = 0
     while True:
         # Until sizes are known, no more files than there are threads.
-        allowed = min(_AHEAD, max(workers, _HELD_BYTES // largest)) if largest else workers
+        allowed = min(_AHEAD, max(workers, _MAX_READ_AHEAD_BYTES // largest)) if largest else workers
         while ahead < allowed and (run := _run(locations)):
             under_way.append((run, pool.submit(several, run)))
             ahead += len(run)

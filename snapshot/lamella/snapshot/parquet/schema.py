@@ -254,7 +254,7 @@ class _Node(msgspec.Struct):
         return self.leaf >= 0
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Nesting(msgspec.Struct, frozen=True):
     """What the path to a node determines for the leaves below it."""
 
     path: tuple[str, ...] = ()
@@ -263,18 +263,18 @@ class _Place(msgspec.Struct, frozen=True):
     opaque: Column | None = None  # the column that hides everything below it
     numbers: tuple[int | None, ...] = ()
 
-    def below(self, name: str, optional: bool, number: int | None) -> _Place:
+    def below(self, name: str, optional: bool, number: int | None) -> _Nesting:
         """Returns the state one level down; below a hiding column the path stays that of the column."""
         if self.opaque is not None:
             return self
         numbers = (*self.numbers, number)
-        return _Place((*self.path, name), self.nullable or optional, self.repeated, numbers=numbers)
+        return _Nesting((*self.path, name), self.nullable or optional, self.repeated, numbers=numbers)
 
-    def in_list(self) -> _Place:
+    def in_list(self) -> _Nesting:
         """Returns the state inside a list or map."""
         if self.opaque is not None:
             return self
-        return _Place(self.path, self.nullable, True, numbers=self.numbers)
+        return _Nesting(self.path, self.nullable, True, numbers=self.numbers)
 
 
 class _Builder:
@@ -295,7 +295,7 @@ class _Builder:
         top = [self._node((), 0, 0, 1) for _ in range(self._bounded(count))]
         if self._at != len(self._elements):
             raise CorruptParquet("the schema has elements outside its root")
-        columns = self._columns(top, _Place())
+        columns = self._columns(top, _Nesting())
         leaves = tuple(self._leaves[i] for i in range(len(self._leaf_nodes)))
         return FileSchema(columns=columns, leaves=leaves, doubled=tuple(self._doubled))
 
@@ -338,7 +338,7 @@ class _Builder:
         self._leaf_nodes.append((node, path, max_def, max_rep))
         return node
 
-    def _columns(self, nodes: list[_Node], place: _Place) -> tuple[Column, ...]:
+    def _columns(self, nodes: list[_Node], place: _Nesting) -> tuple[Column, ...]:
         names: set[str] = set()
         for node in nodes:
             if node.name in names:
@@ -346,7 +346,7 @@ class _Builder:
             names.add(node.name)
         return tuple(self._column(node, node.name, place) for node in nodes)
 
-    def _column(self, node: _Node, name: str, place: _Place, *, nullable: bool | None = None) -> Column:
+    def _column(self, node: _Node, name: str, place: _Nesting, *, nullable: bool | None = None) -> Column:
         """Returns the column of a node, under another ``name`` inside lists and maps."""
         if node.repetition == _REPEATED and nullable is None:
             # Repeated without an annotation: a required list of required elements.
@@ -368,10 +368,10 @@ class _Builder:
             return Column(name=name, type="struct", nullable=optional, fields=self._columns(node.children, here))
         column = Column(name=name, type=kind, nullable=optional)
         hidden = here.opaque or column
-        self._columns(node.children, _Place(here.path, here.nullable, here.repeated, hidden, here.numbers))
+        self._columns(node.children, _Nesting(here.path, here.nullable, here.repeated, hidden, here.numbers))
         return column
 
-    def _element(self, node: _Node, place: _Place) -> Column:
+    def _element(self, node: _Node, place: _Nesting) -> Column:
         """Returns the element of a LIST group."""
         repeated = node.children[0]
         if repeated.is_leaf or len(repeated.children) > 1 or repeated.children[0].repetition == _REPEATED:
@@ -380,7 +380,7 @@ class _Builder:
             return self._column(repeated, "element", place, nullable=False)
         return self._column(repeated.children[0], "element", place)
 
-    def _leaf(self, node: _Node, name: str, place: _Place, optional: bool) -> Column:
+    def _leaf(self, node: _Node, name: str, place: _Nesting, optional: bool) -> Column:
         _, file_path, max_def, max_rep = self._leaf_nodes[node.leaf]
         dtype = leaf_type(node.element, ".".join(part.decode("utf-8") for part in file_path))
         self._leaves[node.leaf] = FileLeaf(

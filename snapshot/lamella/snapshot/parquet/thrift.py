@@ -218,7 +218,7 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
     else:
         if wire != 12:
             raise ThriftError("a list holds something else than structures")
-        _room(b, p, n)
+        _check_space(b, p, n)
         for _ in range(n):
             fields, p = struct(b, p, kind)
             out.append(fields)
@@ -230,7 +230,7 @@ def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]
     n, wire, p = list_header(b, p)
     if n != len(specs) or (n and wire != 12):
         raise ThriftError(f"a list holds {n} elements of wire type {wire}, not {len(specs)} structures")
-    _room(b, p, n)
+    _check_space(b, p, n)
     out: list[Fields] = []
     for spec in specs:
         fields, p = struct(b, p, spec)
@@ -238,7 +238,7 @@ def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]
     return out, p
 
 
-def _room(b: bytes, p: int, n: int) -> None:
+def _check_space(b: bytes, p: int, n: int) -> None:
     """Raise if ``n`` structures cannot follow."""
     if n * _MIN_STRUCT > len(b) - p:
         raise ThriftError("a list of structures is longer than the data")

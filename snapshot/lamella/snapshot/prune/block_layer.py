@@ -17,7 +17,7 @@ from lamella.snapshot.cache import CacheNamespace
 from lamella.snapshot.columnar import Sidecar, Zones, zones_of
 from lamella.snapshot.columnar.chunk import Chunk, Load
 from lamella.snapshot.columnar.keys import Mask, both, either, filled, lesser
-from lamella.snapshot.columnar.resident import Batch, Piece, ResidentBlocks
+from lamella.snapshot.columnar.resident import Batch, Piece, SnapshotBlocks
 from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of
 from lamella.snapshot.errors import SegmentNotFound
@@ -56,7 +56,7 @@ class Layers:
         self,
         head: Snapshot,
         segments: Sidecar,
-        blocks: ResidentBlocks | None = None,
+        blocks: SnapshotBlocks | None = None,
         verdicts: VerdictShelf | None = None,
         refs: SidecarRefs | None = None,
         indexes: IndexLayer | None = None,
@@ -118,7 +118,7 @@ class BlockLayer:
     ``kept`` has verdicts of earlier prunes.
     """
 
-    def __init__(self, segments: Sidecar, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
+    def __init__(self, segments: Sidecar, blocks: SnapshotBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
         self._segments = segments
         self._blocks = blocks
         self._load = load
@@ -174,7 +174,7 @@ class BlockLayer:
 
     def _tested(self, filter: Evaluator, batch: Batch) -> Codes:
         """The verdicts of blocks, read-only; those of a whole chunk are kept."""
-        if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.grain.kept_blocks:
+        if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.batch_sizes.kept_blocks:
             return _tested(filter, batch)
         name = (batch.chunk.key, filter.key)
         found = self._verdicts.get(name)

@@ -54,9 +54,9 @@ from lamella.snapshot.expression.bound import (
     BoundTerm,
     BoundTest,
     Comparison,
+    ConstantTerm,
     Derived,
     Fixed,
-    Held,
     Membership,
     NanTest,
     NonNull,
@@ -164,7 +164,7 @@ def term_zones(term: BoundTerm, lookup: Lookup, count: int) -> Zones:
     match term:
         case Leaf():
             return lookup(term)
-        case Held(value, dtype, _):
+        case ConstantTerm(value, dtype, _):
             return constant(dtype, value, count)
         case Derived(function, arguments, _, _):
             return function.zones(*(term_zones(argument, lookup, count) for argument in arguments))

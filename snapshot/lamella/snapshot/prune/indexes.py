@@ -15,7 +15,7 @@ import numpy as np
 
 from lamella.snapshot.columnar import Zones
 from lamella.snapshot.columnar.keys import Mask, both, either, filled
-from lamella.snapshot.concurrency import is_too_late
+from lamella.snapshot.concurrency import is_deadline_exceeded
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -30,7 +30,7 @@ from lamella.snapshot.expression.bound import (
     Pair,
     leaves_of,
 )
-from lamella.snapshot.index.kind import Claim, Kind, Probe
+from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.prune.evaluate import Lookup, leaf_outcome
 from lamella.snapshot.prune.outcome import ALL, Outcome, conjunction, flipped, settled
@@ -165,7 +165,7 @@ class IndexQuestions:
     def refine(self, kept: Sequence[SegmentSelection]) -> list[SegmentSelection]:
         """The kept blocks without those that indexes rule out."""
         parts = list(kept)
-        claims: dict[BoundLeaf, Claim] = {}
+        claims: dict[BoundLeaf, PossibleOutcomes] = {}
         for asked in self._asked:
             started = self._timer()
             question = _Question(asked, self._keys, self._node)
@@ -204,13 +204,13 @@ class _Question:
         self._opened: set[int] = set()
 
     def run(
-        self, kept: list[SegmentSelection], before: dict[BoundLeaf, Claim]
-    ) -> tuple[list[SegmentSelection], dict[BoundLeaf, Claim]]:
+        self, kept: list[SegmentSelection], before: dict[BoundLeaf, PossibleOutcomes]
+    ) -> tuple[list[SegmentSelection], dict[BoundLeaf, PossibleOutcomes]]:
         """What is left, and what is known of it: the claims of this index and those before, block by block."""
         count = sum(len(part.rows) for part in kept)
-        claims: dict[BoundLeaf, Claim] = {
-            **{test: _arrays(claim, count) for test, claim in before.items()},
-            **{test: _arrays(before.get(test, Claim(True)), count) for test in self._asked.tests},
+        claims: dict[BoundLeaf, PossibleOutcomes] = {
+            **{test: _arrays(possible_outcomes, count) for test, possible_outcomes in before.items()},
+            **{test: _arrays(before.get(test, PossibleOutcomes(True)), count) for test in self._asked.tests},
         }
         undecided = np.concatenate([np.zeros(0, bool), *(part.codes != ALL for part in kept)]).nonzero()[0]
         if not len(undecided):
@@ -240,7 +240,10 @@ class _Question:
             return kept, claims
         masks = np.split(keep, np.cumsum([len(part.rows) for part in kept])[:-1])
         left = [part.where(mask) for part, mask in zip(kept, masks, strict=True) if mask.any()]
-        return left, {test: Claim(*(each[keep] for each in _masks(claim))) for test, claim in claims.items()}
+        return left, {
+            test: PossibleOutcomes(*(each[keep] for each in _masks(possible_outcomes)))
+            for test, possible_outcomes in claims.items()
+        }
 
     def use(self, ms: float) -> IndexUse:
         """What the report says."""
@@ -259,11 +262,13 @@ class _Question:
             failure=self.failure,
         )
 
-    def _ask(self, part: OpenPart, rows: Indexes, places: Indexes, claims: Mapping[BoundLeaf, Claim]) -> None:
+    def _ask(
+        self, part: OpenPart, rows: Indexes, places: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
+    ) -> None:
         """Ask a part about its blocks ``rows``, ascending; ``places``: where these stand in the claims."""
         try:
             probe = part.probe()
-            answers = [probe.claim(test, rows) for test in self._asked.tests]
+            answers = [probe.possible_outcomes(test, rows) for test in self._asked.tests]
         except LamellaError as error:  # what cannot be read says nothing
             self._failed(error)
             return
@@ -273,11 +278,13 @@ class _Question:
                     whole[places] &= filled(mask, len(rows))
 
     def _failed(self, error: LamellaError) -> None:
-        if is_too_late(error):
+        if is_deadline_exceeded(error):
             raise error
         self.failure = error.message
 
-    def _is_useless(self, claims: Mapping[BoundLeaf, Claim], undecided: Indexes, numbers: Indexes, done: int) -> bool:
+    def _is_useless(
+        self, claims: Mapping[BoundLeaf, PossibleOutcomes], undecided: Indexes, numbers: Indexes, done: int
+    ) -> bool:
         if self.considered < _TRIAL_BLOCKS:
             return False
         asked = undecided[(numbers >= 0) & (numbers <= done)]
@@ -287,7 +294,9 @@ class _Question:
             said |= ~(true & false & null)
         return int(said.sum()) * _MIN_PART < len(asked)
 
-    def _may_match(self, kept: list[SegmentSelection], undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask:
+    def _may_match(
+        self, kept: list[SegmentSelection], undecided: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
+    ) -> Mask:
         found = _conjuncts_may_match(self._node, undecided, claims)
         if found is not None:
             return found
@@ -295,7 +304,10 @@ class _Question:
         first = 0
         for part in kept:
             stop = first + len(part.rows)
-            mine = {test: Claim(*(mask[first:stop] for mask in _masks(claim))) for test, claim in claims.items()}
+            mine = {
+                test: PossibleOutcomes(*(mask[first:stop] for mask in _masks(possible_outcomes)))
+                for test, possible_outcomes in claims.items()
+            }
 
             def lookup(leaf: Leaf, part: SegmentSelection = part) -> Zones:
                 return part.sidecar.zones(leaf.id, leaf.dtype).take(part.rows)
@@ -306,20 +318,22 @@ class _Question:
         return whole[undecided]
 
 
-def _conjuncts_may_match(node: BoundPredicate, undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask | None:
+def _conjuncts_may_match(
+    node: BoundPredicate, undecided: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
+) -> Mask | None:
     """Where every predicate that was asked about may be true, for a filter that needs all of them; else None."""
     children = node.children if isinstance(node, BoundAnd) else (node,)
-    mine = [claim for test, claim in claims.items() if test in children]
+    mine = [possible_outcomes for test, possible_outcomes in claims.items() if test in children]
     inside = {leaf for child in children if child not in claims for leaf in leaves_of(child)}
     if not mine or not inside.isdisjoint(claims):
         return None
     found = np.ones(len(undecided), dtype=bool)
-    for claim in mine:
-        found &= _masks(claim)[0][undecided]
+    for possible_outcomes in mine:
+        found &= _masks(possible_outcomes)[0][undecided]
     return found
 
 
-def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[BoundLeaf, Claim]) -> Outcome:
+def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[BoundLeaf, PossibleOutcomes]) -> Outcome:
     """The outcome of a filter from zone maps and claims."""
     match node:
         case Fixed(value):
@@ -337,20 +351,25 @@ def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[B
         case BoundOr(children):
             return flipped(conjunction([flipped(_outcome(child, lookup, count, claims)) for child in children]))
         case _:
-            found, claim = leaf_outcome(node, lookup, count), claims.get(node)
-            if claim is None:
+            found, possible_outcomes = leaf_outcome(node, lookup, count), claims.get(node)
+            if possible_outcomes is None:
                 return found
-            true, false, null = _masks(claim)
+            true, false, null = _masks(possible_outcomes)
             return settled(both(found.true, true), both(found.false, false), both(found.null, null), found.doubt)
 
 
-def _arrays(claim: Claim, count: int) -> Claim:
+def _arrays(possible_outcomes: PossibleOutcomes, count: int) -> PossibleOutcomes:
     """A claim with arrays of its own."""
-    return Claim(*(filled(mask, count).copy() for mask in (claim.true, claim.false, claim.null)))
+    return PossibleOutcomes(
+        *(
+            filled(mask, count).copy()
+            for mask in (possible_outcomes.true, possible_outcomes.false, possible_outcomes.null)
+        )
+    )
 
 
-def _masks(claim: Claim) -> tuple[Mask, Mask, Mask]:
-    true, false, null = claim.true, claim.false, claim.null
+def _masks(possible_outcomes: PossibleOutcomes) -> tuple[Mask, Mask, Mask]:
+    true, false, null = possible_outcomes.true, possible_outcomes.false, possible_outcomes.null
     assert not isinstance(true, bool)  # noqa: S101  # see _arrays
     assert not isinstance(false, bool)  # noqa: S101
     assert not isinstance(null, bool)  # noqa: S101

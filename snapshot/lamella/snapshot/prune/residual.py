@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from lamella.snapshot.columnar import Sidecar, Zones
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, NULLS_KNOWN
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.expression.coerce import Unusable, coerce, literal_of
@@ -103,7 +103,7 @@ class Residuals:
             vectors, inverse = np.unique(states, axis=0, return_inverse=True)
             found: list[int] = []
             for vector in vectors:
-                check_patience()
+                check_deadline()
                 found.append(self._number(simplified(self._shape, vector.tolist())))
             numbers[open_rows] = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
         self._blocks.append(numbers)
@@ -225,7 +225,7 @@ def states_of(predicates: Sequence[Sequence[BoundPredicate]], sidecar: Sidecar) 
 
     states = np.zeros((count, len(predicates)), dtype=np.uint8)
     for column, readings in enumerate(predicates):
-        check_patience()
+        check_deadline()
         for bound in readings:
             states[:, column] |= _bits(evaluate(bound, lookup, count))
     return states

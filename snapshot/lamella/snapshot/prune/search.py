@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar.chunk import Held
+from lamella.snapshot.columnar.chunk import CachedColumns
 from lamella.snapshot.columnar.resident import Piece
 from lamella.snapshot.columnar.zones import Edges, ends_of
 from lamella.snapshot.expression.bound import (
@@ -214,7 +214,7 @@ class Searched(msgspec.Struct, frozen=True):
     """
 
     division: Division
-    held: Held
+    held: CachedColumns
     first: int
     bounds: Sequence[int]
     decided: Sequence[int]
@@ -250,7 +250,7 @@ class Search:
     def __init__(self, filter: Evaluator, decided: Codes) -> None:
         self._filter = filter
         self._decided = decided
-        self._held: Held | None = None
+        self._held: CachedColumns | None = None
         self._division: Division | None = None
 
     def of(self, piece: Piece) -> Searched | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.keys import Mask
-from lamella.snapshot.concurrency import left_s
+from lamella.snapshot.concurrency import time_left_s
 from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.prune.options import Options
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME
@@ -346,5 +346,5 @@ class SegmentScan:
 
 def _budget_ms(asked_ms: float | None) -> float | None:
     """The time budget, where one was asked for: none that is longer than somebody waits, less some for the answer."""
-    waited_for_s = None if asked_ms is None else left_s()
+    waited_for_s = None if asked_ms is None else time_left_s()
     return asked_ms if asked_ms is None or waited_for_s is None else min(asked_ms, _WORKED * waited_for_s * 1e3)

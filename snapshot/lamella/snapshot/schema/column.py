@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.concurrency import check_patience
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type
 
@@ -327,7 +327,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         known = self._names_as_written if case_sensitive else self._lowered_names
         chosen: dict[int, None] = {}
         for name in dict.fromkeys(names):
-            check_patience()
+            check_deadline()
             wanted = name if case_sensitive else name.lower()
             parts = path_parts(wanted)
             found = [] if parts is None else known.below(parts)

@@ -2,7 +2,7 @@
 
 from lamella.snapshot.source.evolution import Evolution, evolution, first_columns, first_properties, nullable_columns
 from lamella.snapshot.source.path_values import require_path_columns
-from lamella.snapshot.source.read import Reader, Taken, take
+from lamella.snapshot.source.read import Reader, SourceBlocks, take
 from lamella.snapshot.source.state import (
     IDENTITY,
     KIND,
@@ -30,10 +30,10 @@ __all__ = [
     "Difference",
     "Evolution",
     "Reader",
+    "SourceBlocks",
     "SourceFile",
     "SourceSchema",
     "SourceState",
-    "Taken",
     "difference",
     "evolution",
     "first_columns",

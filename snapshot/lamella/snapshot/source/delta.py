@@ -20,7 +20,7 @@ from lamella.snapshot.schema import Column, parse_type
 from lamella.snapshot.schema.types import collations_in
 from lamella.snapshot.source.options import StoreOptions, delta_options
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
-from lamella.snapshot.storage import Anywhere, Places, Store, normal
+from lamella.snapshot.storage import AllLocations, AllowedLocations, Store, normal
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
@@ -192,7 +192,7 @@ _TYPES: Final = {
 _CODE: Final = InvalidRequest.code
 
 
-def read_delta(store: Store, source: ExternalSource, options: StoreOptions, places: Places) -> SourceState:
+def read_delta(store: Store, source: ExternalSource, options: StoreOptions, places: AllowedLocations) -> SourceState:
     """Returns the files of the table's newest version; those outside of ``places`` are refused.
 
     Raises:
@@ -244,13 +244,13 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
 
 @contextmanager
 def _opened(
-    store: Store, root: str, options: StoreOptions, places: Places
+    store: Store, root: str, options: StoreOptions, places: AllowedLocations
 ) -> Iterator[tuple[Any, frozenset[str] | None]]:
     """Yields the table, and the files with deleted rows if the library must not read these itself."""
     from deltalake import DeltaTable
 
     at = parse(root)
-    if isinstance(places, Anywhere):
+    if isinstance(places, AllLocations):
         place = at.path if at.scheme == "file" else root
         yield DeltaTable(place, storage_options=delta_options(at.scheme, options)), None
     else:

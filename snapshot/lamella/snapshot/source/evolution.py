@@ -137,7 +137,7 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
     kept = {column.id: column for column in new if column.id}
     before = {column.id: column for column in old}
     # Dropped columns are renamed first and dropped last, since a level must not be empty in between.
-    going = {c.id: _aside(c.name, old, new) for c in old if c.id not in kept}
+    going = {c.id: _temporary_name(c.name, old, new) for c in old if c.id not in kept}
     renames = [(c.name, kept[c.id].name if c.id in kept else going[c.id]) for c in old]
     changes = _renamed(renames, above)
     for column in new:
@@ -160,7 +160,7 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
     return changes + _moves(old, new, above)
 
 
-def _aside(name: str, old: Sequence[Column], new: Sequence[Column]) -> str:
+def _temporary_name(name: str, old: Sequence[Column], new: Sequence[Column]) -> str:
     """Returns a name for a column that is about to be dropped: its own, unless another column needs it."""
     wanted = {column.name.lower() for column in new}
     taken = wanted | {column.name.lower() for column in old}

@@ -14,7 +14,7 @@ from lamella.snapshot.iceberg.export import SNAPSHOT
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
-from lamella.snapshot.storage import Places, Store, normal
+from lamella.snapshot.storage import AllowedLocations, Store, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 _SUFFIX: Final = ".metadata.json"
@@ -26,7 +26,7 @@ Catalogs = Mapping[str, Mapping[str, str]]
 
 
 def read_iceberg(
-    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, places: Places
+    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, places: AllowedLocations
 ) -> SourceState:
     """Returns the files of the table's current snapshot.
 
@@ -76,7 +76,7 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
     return str(load_catalog(name, **catalogs[name]).load_table(identifier).metadata_location)
 
 
-def _metadata(store: Store, location: str, places: Places) -> str:
+def _metadata(store: Store, location: str, places: AllowedLocations) -> str:
     """Returns the metadata file: the location itself, or the one that a file system table's hint refers to."""
     if location.endswith(_SUFFIX):
         return location
@@ -105,7 +105,7 @@ def _file(version: int) -> str:
     return f"v{version}{_SUFFIX}"
 
 
-def _state(metadata: Any, io: Any, location: str, places: Places) -> SourceState:
+def _state(metadata: Any, io: Any, location: str, places: AllowedLocations) -> SourceState:
     current = metadata.current_schema_id
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
@@ -160,7 +160,7 @@ def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
     return iter(()) if mapping is None else below(mapping.root, ())
 
 
-def _entries(io: Any, snapshot: Any, places: Places) -> Iterator[Any]:
+def _entries(io: Any, snapshot: Any, places: AllowedLocations) -> Iterator[Any]:
     places.require(snapshot.manifest_list)
     for manifest in snapshot.manifests(io):
         places.require(manifest.manifest_path)

@@ -20,7 +20,7 @@ from lamella.snapshot.source.iceberg import Catalogs, read_iceberg
 from lamella.snapshot.source.options import StoreOptions
 from lamella.snapshot.source.path_values import lost_above, path_columns, require_constants, require_folders
 from lamella.snapshot.source.state import IDENTITY, SourceFile, SourceState, outside
-from lamella.snapshot.storage import Anywhere, Places, Store
+from lamella.snapshot.storage import AllLocations, AllowedLocations, Store
 from lamella.snapshot.storage.location import (
     Glob,
     Location,
@@ -33,7 +33,7 @@ from lamella.snapshot.storage.location import (
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 
-def read_directory(store: Store, source: ExternalSource, places: Places) -> SourceState:
+def read_directory(store: Store, source: ExternalSource, places: AllowedLocations) -> SourceState:
     """Returns the data files of a folder, or of the files and folders that a glob matches (as ``Store.expand``).
 
     Raises:
@@ -74,7 +74,7 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
     )
 
 
-_ANYWHERE: Final = Anywhere()
+_ANYWHERE: Final = AllLocations()
 _NO_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {}
 
 
@@ -86,7 +86,9 @@ class Reader:
         self._options = options
         self._catalogs = catalogs
 
-    def read(self, source: ExternalSource, properties: Mapping[str, str], places: Places = _ANYWHERE) -> SourceState:
+    def read(
+        self, source: ExternalSource, properties: Mapping[str, str], places: AllowedLocations = _ANYWHERE
+    ) -> SourceState:
         """Returns the current state of the source; nothing outside of ``places`` is read, whatever refers to it.
 
         Raises:
@@ -106,7 +108,7 @@ class Reader:
         return state
 
 
-class Taken(msgspec.Struct, frozen=True):
+class SourceBlocks(msgspec.Struct, frozen=True):
     """The blocks, and the files that cannot become blocks; each in the order of the files."""
 
     blocks: list[Block]
@@ -122,7 +124,7 @@ def take(
     workers: int,
     verify: bool = False,
     on_done: Callable[[], object] | None = None,
-) -> Taken:
+) -> SourceBlocks:
     """Returns the blocks of some of a source's files; ``on_done`` is called once per file, in the caller's thread."""
     current = evolution.history[-1]
 
@@ -136,7 +138,7 @@ def take(
         places = [file.location for file in files]
         blocks, refused = ingest(store, places, current, workers=workers, verify=verify, on_done=done)
     if not state.above and not any(file.constants or file.folders for file in files):
-        return Taken(blocks, refused)
+        return SourceBlocks(blocks, refused)
     known = {file.location: file for file in files}
     good = []
     for block in blocks:
@@ -148,7 +150,7 @@ def take(
             refused.append(RefusedFile(path=block.location, code=error.code, reason=error.message))
         else:
             good.append(block)
-    return Taken(good, refused)
+    return SourceBlocks(good, refused)
 
 
 def _by_number(

@@ -11,7 +11,7 @@ from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.manifest.block_key import Identified
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.path_values import Constants
-from lamella.snapshot.storage import Places, normal
+from lamella.snapshot.storage import AllowedLocations, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 
@@ -55,7 +55,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     above: Constants = ()
 
 
-def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
+def outside(places: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
     """Returns the errors for files of a source outside of the allowed locations."""
     reason = "the table may use no file there"
     return tuple(

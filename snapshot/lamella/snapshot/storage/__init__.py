@@ -2,7 +2,14 @@
 
 from lamella.snapshot.storage.fsspec_store import FsspecStore
 from lamella.snapshot.storage.location import normal
-from lamella.snapshot.storage.paths import AllowedPlaces, Anywhere, Places, TableLayout, check_prefix, table_root
+from lamella.snapshot.storage.paths import (
+    AllLocations,
+    AllowedLocations,
+    TableLayout,
+    TableLocations,
+    check_prefix,
+    table_root,
+)
 from lamella.snapshot.storage.store import (
     ListedObject,
     MappableStore,
@@ -16,18 +23,18 @@ from lamella.snapshot.storage.store import (
 )
 
 __all__ = [
-    "AllowedPlaces",
-    "Anywhere",
+    "AllLocations",
+    "AllowedLocations",
     "FsspecStore",
     "ListedObject",
     "MappableStore",
     "ObjectStat",
-    "Places",
     "ReplacingStore",
     "SignedUrls",
     "SigningStore",
     "Store",
     "TableLayout",
+    "TableLocations",
     "check_create_only",
     "check_prefix",
     "check_write",

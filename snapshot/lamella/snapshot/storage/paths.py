@@ -126,7 +126,7 @@ _MAX_ENCODED: Final = 3
 _SLASHES: Final = re.compile("/+")
 
 
-class Places(Protocol):
+class AllowedLocations(Protocol):
     """Decides whether a table may use locations."""
 
     def allows(self, location: str) -> bool:
@@ -143,7 +143,7 @@ class Places(Protocol):
         ...
 
 
-class Anywhere:
+class AllLocations:
     """Allows every location."""
 
     def allows(self, location: str) -> bool:  # noqa: ARG002  # the port's signature
@@ -157,7 +157,7 @@ class Anywhere:
         """Accept every URL."""
 
 
-class AllowedPlaces:
+class TableLocations:
     """The rules of one table. ``own`` is its folder, None if it has none yet.
 
     ``warehouse`` is the folder of all tables: except for ``own`` nothing in it is allowed, whatever the prefixes are.

@@ -1,6 +1,15 @@
 """Clean-up: decides which snapshots a table may expire and which objects are no longer needed. Deletes nothing."""
 
-from lamella.snapshot.vacuum.mark import BlockSet, Found, LiveSet, ObjectName, Tally, foreign_table, judged, object_name
+from lamella.snapshot.vacuum.mark import (
+    BlockSet,
+    ClassifiedObject,
+    LiveSet,
+    ObjectName,
+    Tally,
+    foreign_table,
+    judged,
+    object_name,
+)
 from lamella.snapshot.vacuum.retention import (
     Decision,
     Retention,
@@ -15,8 +24,8 @@ from lamella.snapshot.vacuum.retention import (
 
 __all__ = [
     "BlockSet",
+    "ClassifiedObject",
     "Decision",
-    "Found",
     "LiveSet",
     "ObjectName",
     "Retention",

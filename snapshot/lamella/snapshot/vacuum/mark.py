@@ -100,7 +100,7 @@ def _exported(below: str) -> ObjectName | None:
 
 
 #: Returns whether a snapshot has left the history since it was found there.
-IsGone = Callable[[SnapshotPointer], bool]
+IsExpired = Callable[[SnapshotPointer], bool]
 
 
 class LiveSet:
@@ -109,14 +109,14 @@ class LiveSet:
     An object is needed if the snapshots need any object of its folder with its id: a sidecar of an unknown kind is safe
     next to its manifest.
 
-    ``is_gone`` is called for a snapshot that lacks an object: another clean-up may have expired and deleted it. A
+    ``is_expired`` is called for a snapshot that lacks an object: another clean-up may have expired and deleted it. A
     snapshot that has left the history needs nothing.
     """
 
-    def __init__(self, warehouse: Warehouse, root: str, is_gone: IsGone) -> None:
+    def __init__(self, warehouse: Warehouse, root: str, is_expired: IsExpired) -> None:
         self._warehouse = warehouse
         self._root = root
-        self._is_gone = is_gone
+        self._is_expired = is_expired
         self._pointers: dict[str, SnapshotPointer] = {}
         self._ids: set[tuple[str, str]] = set()
         self._blocks: BlockSet | None = None
@@ -134,7 +134,7 @@ class LiveSet:
             try:
                 self._ids.update(_names(self._root, self._warehouse.objects(pointer)))
             except ObjectNotFound:
-                if not self._is_gone(pointer):
+                if not self._is_expired(pointer):
                     raise
                 continue
             self._pointers[pointer.snapshot_id] = pointer
@@ -147,7 +147,7 @@ class LiveSet:
             return False
         if name.kind == "block":
             if self._blocks is None:  # only if there is a block to check: this reads every segment's sidecar
-                blocks = BlockSet(self._warehouse, self._is_gone)
+                blocks = BlockSet(self._warehouse, self._is_expired)
                 blocks.add(self._pointers.values())
                 self._blocks = blocks
             return location in self._blocks
@@ -157,11 +157,11 @@ class LiveSet:
 
 
 class BlockSet:
-    """The blocks of snapshots, of one or more tables. ``is_gone``: as for :class:`LiveSet`."""
+    """The blocks of snapshots, of one or more tables. ``is_expired``: as for :class:`LiveSet`."""
 
-    def __init__(self, warehouse: Warehouse, is_gone: IsGone) -> None:
+    def __init__(self, warehouse: Warehouse, is_expired: IsExpired) -> None:
         self._warehouse = warehouse
-        self._is_gone = is_gone
+        self._is_expired = is_expired
         self._segments: set[str] = set()
         self._locations: set[str] = set()
 
@@ -172,7 +172,7 @@ class BlockSet:
                 self._locations.update(self._warehouse.block_locations(pointer, skip=self._segments))
                 self._segments.update(ref.segment_id for ref in self._warehouse.segments(pointer))
             except ObjectNotFound:
-                if not self._is_gone(pointer):
+                if not self._is_expired(pointer):
                     raise
 
     def __contains__(self, location: str) -> bool:
@@ -232,7 +232,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return Tally(objects=self.objects + other.objects, size_bytes=self.size_bytes + other.size_bytes)
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ClassifiedObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object and its status in the table; ``name`` is None for ``unknown``."""
 
     verdict: Verdict
@@ -246,7 +246,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.name is None else self.name.kind
 
 
-def judged(listing: Iterable[ListedObject], root: str, live: LiveSet, *, before_ms: int) -> Iterator[Found]:
+def judged(listing: Iterable[ListedObject], root: str, live: LiveSet, *, before_ms: int) -> Iterator[ClassifiedObject]:
     """Yields each object of a table's folder with its verdict, in the order of the listing.
 
     An object is garbage only if both the time in its name and the store's own modification time are before
@@ -262,4 +262,4 @@ def judged(listing: Iterable[ListedObject], root: str, live: LiveSet, *, before_
             verdict = "young"
         else:
             verdict = "live" if live.holds(name, found.location) else "garbage"
-        yield Found(verdict=verdict, location=found.location, size_bytes=found.size_bytes, name=name)
+        yield ClassifiedObject(verdict=verdict, location=found.location, size_bytes=found.size_bytes, name=name)

@@ -178,9 +178,9 @@ def audit(rows: Rows, schema: Schema, location: str, prune: Prune, *, filters: i
     compared = left_out = 0
     if not rows.leaves:
         return Audited((), 0, 0)
-    drawn = RandomFilters(rows, rng)
+    chosen = RandomFilters(rows, rng)
     for _ in range(filters):
-        predicate = drawn.draw()
+        predicate = chosen.draw()
         try:
             matches = RowFilter(predicate, schema, case_sensitive=True).matches(rows.columns, rows.count)
             answer = prune(predicate)

@@ -42,20 +42,20 @@ from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.verify.layers import Problem, value_of
 
 
-class FileFound(msgspec.Struct, frozen=True):
+class FileCheck(msgspec.Struct, frozen=True):
     """What was found at a block's location; ``footer`` None: it cannot be used."""
 
     problems: tuple[Problem, ...]
     footer: Footer | None
 
 
-def check_file(store: Store, block: Block, schema: Schema | None) -> FileFound:
+def check_file(store: Store, block: Block, schema: Schema | None) -> FileCheck:
     """Check the file of a block; ``schema`` is the one that it was written with (None: unknown)."""
     problems: list[Problem] = []
     footer = _footer(store, block, problems)
     if footer is not None and schema is not None:
         problems += _footer_problems(footer, block, schema)
-    return FileFound(tuple(problems), footer)
+    return FileCheck(tuple(problems), footer)
 
 
 def _footer(store: Store, block: Block, problems: list[Problem]) -> Footer | None:

@@ -18,7 +18,7 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.building import ExpressionFails, own_footer, term_values
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import Directory, place
-from lamella.snapshot.index.kind import Claim, Kind, Probe, whole
+from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe, whole
 from lamella.snapshot.index.part import Part, PartRef
 from lamella.snapshot.index.registry import kinds
 from lamella.snapshot.index.widening import can_serve
@@ -38,7 +38,7 @@ _OPERATORS: Final[tuple[n.Operator, ...]] = ("lt", "le", "gt", "ge", "eq", "ne")
 _TERM: Final = n.Ref("c")
 
 
-class ClaimAudit:
+class IndexAudit:
     """The active indexes of a snapshot (None: there is none); their directories are read once."""
 
     def __init__(self, store: Store, snapshot: Snapshot | None) -> None:
@@ -112,7 +112,7 @@ def _false_claims(
     """Yields outcomes of rows that the entry excludes."""
     schema = Schema.assign([Column(name="c", type=str(dtype))])
     for _ in range(filters):
-        predicate = _drawn(dtype, vectors, rng)
+        predicate = _random_predicate(dtype, vectors, rng)
         try:
             tests = leaves_of(bind(predicate, schema))
         except InvalidRequest:
@@ -120,12 +120,12 @@ def _false_claims(
         for test in tests:
             if isinstance(test, Pair) or test.term is None or kind.answers(test, options) is not None:
                 continue
-            claim = probe.claim(test, np.array([row]))
-            if claim is None:
+            possible_outcomes = probe.possible_outcomes(test, np.array([row]))
+            if possible_outcomes is None:
                 continue
             for vector in vectors:
                 truth = _truth(predicate, test, vector)
-                said = truth is not None and _denied(claim, truth)
+                said = truth is not None and _denied(possible_outcomes, truth)
                 if said:
                     yield f"{test.text} is {said} for a row, and the index says that it is not"
                     break
@@ -138,20 +138,20 @@ def _truth(predicate: Predicate, test: Any, vector: Vector) -> Truth | None:
     return truth_of(test, vector)
 
 
-def _denied(claim: Claim, truth: Truth) -> str:
+def _denied(possible_outcomes: PossibleOutcomes, truth: Truth) -> str:
     """Returns the outcome that a row has and that the claim excludes; empty if there is none."""
     masks: dict[str, tuple[Mask, Mask]] = {
-        "true": (whole(claim.true, 1), truth.true),
-        "false": (whole(claim.false, 1), truth.false),
-        "null": (whole(claim.null, 1), truth.null),
+        "true": (whole(possible_outcomes.true, 1), truth.true),
+        "false": (whole(possible_outcomes.false, 1), truth.false),
+        "null": (whole(possible_outcomes.null, 1), truth.null),
     }
     return next((name for name, (may, does) in masks.items() if does.any() and not may[0]), "")
 
 
-def _drawn(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> Predicate:
+def _random_predicate(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> Predicate:
     """Returns a random predicate whose literals are values of rows, or neighbours of them."""
-    drawn = [_literal(dtype, vectors, rng) for _ in range(rng.choice([1, 1, 3]))]
-    literals = [literal for literal in drawn if literal is not None]
+    chosen_values = [_literal(dtype, vectors, rng) for _ in range(rng.choice([1, 1, 3]))]
+    literals = [literal for literal in chosen_values if literal is not None]
     forms = ["equal", "equal", "compare", "in", "null"]
     forms += ["nan"] if dtype.is_float else []
     forms += ["prefix", "like"] if dtype.is_text else []

@@ -233,14 +233,14 @@ def _read(store: Store, location: str, note: Note) -> Columns | None:
 
 def _union(store: Store, location: str, note: Note, segment_id: str) -> Columns | None:
     try:
-        found_there = read_union(store, location)
+        exists_below = read_union(store, location)
     except LamellaError as error:
         note(found("unreachable", error.message, at=location, segment_id=segment_id))
         return None
-    if found_there is None:
+    if exists_below is None:
         message = "distinct values are counted, and their sketches are missing or cannot be read"
         note(found("sketch_unreadable", message, at=location, segment_id=segment_id))
-    return found_there
+    return exists_below
 
 
 def _compare(

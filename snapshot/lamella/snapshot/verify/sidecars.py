@@ -234,18 +234,18 @@ def _column(name: str, ours: Any, theirs: Any) -> str | None:
     if one.equals(other):
         return None
     if name.endswith(".flags"):
-        claimed = pc.bit_wise_and(other, pc.bit_wise_not(one))
+        asserted = pc.bit_wise_and(other, pc.bit_wise_not(one))
         lost = pc.bit_wise_and(pc.bit_wise_xor(one, other), pa.scalar(0xFF ^ _EXACT, pa.uint8()))
         # Exact bits that are cleared assert nothing: older releases did not have them.
         wrong = pc.or_(
-            pc.not_equal(pc.bit_wise_and(claimed, pa.scalar(_EXACT, pa.uint8())), pa.scalar(0, pa.uint8())),
+            pc.not_equal(pc.bit_wise_and(asserted, pa.scalar(_EXACT, pa.uint8())), pa.scalar(0, pa.uint8())),
             pc.not_equal(lost, pa.scalar(0, pa.uint8())),
         )
         if not pc.any(wrong).as_py():
             return None
         return f"the array {name!r} differs, first in row {wrong.to_pylist().index(True)}"
     pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-    row = next(index for index, (mine, found_there) in enumerate(pairs) if mine != found_there)
+    row = next(index for index, (mine, exists_below) in enumerate(pairs) if mine != exists_below)
     return f"the array {name!r} differs, first in row {row}: {other[row].as_py()!r}, not {one[row].as_py()!r}"
 
 
@@ -317,31 +317,31 @@ def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
 def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Iterator[tuple[str, str, str | None]]:
     """Yields the differences, at most one sentence per block; raises ManifestError if cells are damaged."""
     everything = range(len(held))
-    told: set[int] = set()
+    reported: set[int] = set()
     for row, block in enumerate(segment.blocks):
         mine, now = held.block(row), fresh.block(row)
         if now[2] is not None:  # the file cannot be read now, which is reported of the block
-            told.add(row)
+            reported.add(row)
             if now[2] == StoreError.code:  # except here: a moment ago it may have been readable
                 yield "unreachable", "the store failed while the pages of a block were read", block.location
         elif mine[2] is not None:
-            told.add(row)
+            reported.add(row)
             yield "page_sidecar_incomplete", f"it has nothing of the block: {mine[2]}", block.location
         elif mine != now:
-            told.add(row)
+            reported.add(row)
             yield "page_sidecar_differs", "row groups or the content id are not the file's", block.location
     for column_id, text in held.column_types.items():
         dtype = parse_type(text)
         pairs = zip(held.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
         for row, (one, other) in enumerate(pairs):
-            if row in told:
+            if row in reported:
                 continue
             if one is None and other is not None:
-                told.add(row)
+                reported.add(row)
                 location = segment.blocks[row].location
                 yield "page_sidecar_incomplete", f"it has no pages of column #{column_id}", location
             elif one is not None and (other is None or encode_cell(one) != encode_cell(other)):
-                told.add(row)
+                reported.add(row)
                 location = segment.blocks[row].location
                 yield "page_sidecar_differs", f"the pages of column #{column_id} are not the file's", location
 

@@ -268,15 +268,15 @@ def listed_segments(store: Store, snapshot: Snapshot) -> list[Listed]:
         StoreError: the store failed to return a group's manifest, which may exist. Steps are counted by this list, so a
             continued verification must get the same list.
     """
-    found_there: list[Listed] = []
+    exists_below: list[Listed] = []
     for ref in snapshot.groups:
         try:
             data = store.read(ref.manifest.location)
             group = decode_group(data, sha256=ref.manifest.sha256, location=ref.manifest.location)
         except DAMAGE:
             continue  # the step of the group reports the reason
-        found_there += [Listed(segment, ref, number) for number, segment in _kept(ref, group)]
-    return [*found_there, *(Listed(ref) for ref in snapshot.segments)]
+        exists_below += [Listed(segment, ref, number) for number, segment in _kept(ref, group)]
+    return [*exists_below, *(Listed(ref) for ref in snapshot.segments)]
 
 
 def _kept(ref: GroupRef, group: Group) -> list[tuple[int, SegmentRef]]:

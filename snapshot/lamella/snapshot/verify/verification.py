@@ -28,8 +28,8 @@ from lamella.snapshot.manifest import (
 from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.verify.checks import LISTED, found
 from lamella.snapshot.verify.false_skips import BlockPrune, audit
-from lamella.snapshot.verify.files import FileFound, check_file, check_values, read_rows
-from lamella.snapshot.verify.indexes import ClaimAudit, check_definition, check_directory
+from lamella.snapshot.verify.files import FileCheck, check_file, check_values, read_rows
+from lamella.snapshot.verify.indexes import IndexAudit, check_definition, check_directory
 from lamella.snapshot.verify.layers import Problem, check_layer_sketches, check_segment_sketches
 from lamella.snapshot.verify.reading import Deep, chosen, read_manifest
 from lamella.snapshot.verify.sidecars import check_pages
@@ -108,7 +108,7 @@ class Verification:
         self._directories: list[tuple[TableIndex, DirectoryRef | None]] = [
             (index, ref) for index in indexes for ref in (None, *index.directories)
         ]
-        self._claims = ClaimAudit(store, self._snapshot)
+        self._claims = IndexAudit(store, self._snapshot)
         self._deep = chosen(options.deep, [ref.summary.block_count for ref in self._refs]) if options.deep else []
         newest, wanted = options.history
         self._history_steps = -(-min(newest, wanted) // _HISTORY_STEP) if read_history is not None else 0
@@ -265,7 +265,7 @@ class Verification:
         written = known_schemas(snapshot).get(block.written_with)
         if written is None:
             return
-        file: FileFound = check_file(self._store, block, written)
+        file: FileCheck = check_file(self._store, block, written)
         if file.footer is None or any(problem.code in _NOT_THE_FILE for problem in file.problems):
             for problem in file.problems:
                 if problem.code == "unreachable":  # it may have existed when the segment was checked

@@ -1,8 +1,8 @@
 """Tables in object storage; see :class:`Warehouse`."""
 
-from lamella.snapshot.commit import ChangeSet, Landed
+from lamella.snapshot.commit import Applied, ChangeSet
 from lamella.snapshot.warehouse.commits import CommitResult, ManyCommitted
 from lamella.snapshot.warehouse.objects import SnapshotObjects
 from lamella.snapshot.warehouse.warehouse import Warehouse
 
-__all__ = ["ChangeSet", "CommitResult", "Landed", "ManyCommitted", "SnapshotObjects", "Warehouse"]
+__all__ = ["Applied", "ChangeSet", "CommitResult", "ManyCommitted", "SnapshotObjects", "Warehouse"]

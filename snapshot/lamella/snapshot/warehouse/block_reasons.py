@@ -168,10 +168,10 @@ def index_text(indexes: Sequence[str], conjuncts: Sequence[ConjunctWhy]) -> str:
 
 def _lie(layers: Iterable[LayerWhy]) -> str:
     """Returns the bounds of the columns of some layers' entries, in words."""
-    return _listed(dict.fromkeys(_lies(bounds) for layer in layers for bounds in layer.bounds))
+    return _listed(dict.fromkeys(_bounds_text(bounds) for layer in layers for bounds in layer.bounds))
 
 
-def _lies(bounds: ColumnBounds) -> str:
+def _bounds_text(bounds: ColumnBounds) -> str:
     name = bounds.column
     if bounds.nulls == "all":
         return f"{name} is NULL in every row"

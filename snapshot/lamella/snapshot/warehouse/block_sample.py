@@ -30,7 +30,7 @@ from lamella.snapshot.schema import Leaf
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import IndexUse
-from lamella.snapshot.workload.distribution import Outlook, SampledColumn, from_vectors, outlook_of
+from lamella.snapshot.workload.distribution import SampledColumn, ValueDistribution, from_vectors, value_distribution_of
 
 Rows = npt.NDArray[np.int64]
 
@@ -142,7 +142,7 @@ class BlockSample:
         self.row_count: npt.NDArray[Any] = self._joined("row_count")[self._has_rows]
         self.file_size: npt.NDArray[Any] = self._joined("file_size")[self._has_rows]
         self._zones: dict[Leaf, Zones] = {}
-        self._outlooks: dict[tuple[Leaf, str], Outlook] = {}
+        self._outlooks: dict[tuple[Leaf, str], ValueDistribution] = {}
 
     def __len__(self) -> int:
         return len(self.row_count)
@@ -167,7 +167,7 @@ class BlockSample:
             self._zones[leaf] = found
         return found
 
-    def blocks_outlook(self, leaf: Leaf) -> Outlook:
+    def distribution_by_block(self, leaf: Leaf) -> ValueDistribution:
         """Returns the expected selectivity of look-ups in a column, block by block."""
         found = self._outlooks.get((leaf, "block"))
         if found is None:
@@ -181,11 +181,11 @@ class BlockSample:
                         for stats in (block.col_stats.get(leaf.id) for block in self._manifest(int(place)))
                     ]
                     distinct[mine] = np.array(counts)[self.row[mine]]
-            found = outlook_of("block", self.zones(leaf), leaf.dtype, self._values(leaf), distinct, total)
+            found = value_distribution_of("block", self.zones(leaf), leaf.dtype, self._values(leaf), distinct, total)
             self._outlooks[leaf, "block"] = found
         return found
 
-    def segments_outlook(self, leaf: Leaf) -> Outlook:
+    def distribution_by_segment(self, leaf: Leaf) -> ValueDistribution:
         """Returns the expected selectivity of look-ups in a column, segment by segment."""
         found = self._outlooks.get((leaf, "segment"))
         if found is None:
@@ -199,7 +199,7 @@ class BlockSample:
             nulls = np.maximum(self.segments.null_counts(leaf.id, leaf.dtype)[filled], 0)
             values = (rows[filled] - nulls).astype(np.float64)
             distinct = np.array(counts, dtype=np.float64)
-            found = outlook_of("segment", zones, leaf.dtype, values, distinct, self._total(leaf))
+            found = value_distribution_of("segment", zones, leaf.dtype, values, distinct, self._total(leaf))
             self._outlooks[leaf, "segment"] = found
         return found
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.commit import NAMED_BLOCKS, ChangeSet, Landed
+from lamella.snapshot.commit import NAMED_BLOCKS, Applied, ChangeSet
 from lamella.snapshot.errors import CommitConflict, LamellaError, NewMatches, ObjectNotFound, SchemaConflict
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
@@ -23,7 +23,7 @@ from lamella.snapshot.source import KIND
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.warehouse.manifest_writer import Directories, IndexPart, ManifestWriter, Replacing
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.objects import Found, Lookup
+from lamella.snapshot.warehouse.objects import Lookup, SegmentPosition
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, NoNewMatches
 
 #: Maximum number of snapshots that are searched for the one that removed a block.
@@ -83,7 +83,9 @@ class Conflicts:
             return None
         return self.new_matches(change.read_at, base, change.no_new_matches)
 
-    def stale(self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, Found]) -> frozenset[str]:
+    def stale(
+        self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, SegmentPosition]
+    ) -> frozenset[str]:
         """Returns those of the blocks that differ in the base (``found``) from what was read.
 
         Blocks in the same segment are unchanged, so segments are opened only if their ids differ.
@@ -123,7 +125,7 @@ class Conflicts:
 _DROPPED_PART = 8
 
 #: Called with new segments, and those whose blocks they have, one after another.
-OnFold = Callable[[Sequence[SegmentRef], Sequence[SegmentRef]], object]
+OnMerge = Callable[[Sequence[SegmentRef], Sequence[SegmentRef]], object]
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -134,7 +136,7 @@ class Shaped(msgspec.Struct, frozen=True):
 
 
 class Reshaper:
-    """Writes the segments and groups that a commit creates. ``on_fold``: see :data:`OnFold`."""
+    """Writes the segments and groups that a commit creates. ``on_merge``: see :data:`OnMerge`."""
 
     def __init__(
         self,
@@ -142,20 +144,20 @@ class Reshaper:
         writer: ManifestWriter,
         sketches: SketchLayers,
         shape: commits.Shape,
-        on_fold: OnFold,
+        on_merge: OnMerge,
     ) -> None:
         self._manifests = manifests
         self._writer = writer
         self._sketches = sketches
         self._shape = shape
-        self._on_fold = on_fold
+        self._on_merge = on_merge
 
     def after(
         self,
         base: Snapshot,
         added: Sequence[SegmentRef],
         removals: Mapping[str, AbstractSet[str]],
-        found: Mapping[str, Found],
+        found: Mapping[str, SegmentPosition],
     ) -> Shaped:
         """Returns ``base`` with segments appended and blocks removed.
 
@@ -167,14 +169,14 @@ class Reshaper:
         groups, pieces = self._groups_without(layout, base, hit, removals)
         for ref in (*base.segments, *added):
             pieces += self._without(layout, base, ref, removals.get(ref.segment_id, frozenset()))
-        segments = self._folded(layout, base, pieces)
+        segments = self._merged_pieces(layout, base, pieces)
         return self._grouped(layout, base, groups, segments)
 
     def _groups_without(
         self,
         layout: TableLayout,
         base: Snapshot,
-        hit: Mapping[str, Found],
+        hit: Mapping[str, SegmentPosition],
         removals: Mapping[str, AbstractSet[str]],
     ) -> tuple[list[GroupRef], list[_Piece]]:
         """Returns the base's groups without the segments that lose blocks, and the remains of those segments."""
@@ -224,10 +226,10 @@ class Reshaper:
             return [_Piece(len(left), (), left)]
         return [_Piece(len(left), (self._writer.segment(layout, base, left),), None)]
 
-    def _folded(self, layout: TableLayout, base: Snapshot, pieces: Sequence[_Piece]) -> list[SegmentRef]:
+    def _merged_pieces(self, layout: TableLayout, base: Snapshot, pieces: Sequence[_Piece]) -> list[SegmentRef]:
         """Returns the pieces as segments, with small ones merged; a merged segment takes the position of its last
         member."""
-        chosen = commits.to_fold([piece.block_count for piece in pieces], self._shape)
+        chosen = commits.segments_to_merge([piece.block_count for piece in pieces], self._shape)
         segments: list[SegmentRef] = []
         members = set(chosen)
         for number, piece in enumerate(pieces):
@@ -244,10 +246,12 @@ class Reshaper:
             for ref in piece.refs:
                 blocks += self._sketches.restored(layout, ref, self._manifests.segment(ref).blocks)
         size = self._shape.segment_blocks
-        folded = [self._writer.segment(layout, base, blocks[at : at + size]) for at in range(0, len(blocks), size)]
+        applied_changes = [
+            self._writer.segment(layout, base, blocks[at : at + size]) for at in range(0, len(blocks), size)
+        ]
         if all(piece.loose is None for piece in members):
-            self._on_fold(folded, [ref for piece in members for ref in piece.refs])
-        return folded
+            self._on_merge(applied_changes, [ref for piece in members for ref in piece.refs])
+        return applied_changes
 
     def _grouped(
         self, layout: TableLayout, base: Snapshot, groups: list[GroupRef], segments: list[SegmentRef]
@@ -310,10 +314,10 @@ class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     result: CommitResult | None
-    outcomes: tuple[Landed | LamellaError, ...]
+    outcomes: tuple[Applied | LamellaError, ...]
 
     @property
-    def landed(self) -> CommitResult:
+    def applied(self) -> CommitResult:
         """Returns the snapshot; if there is none, raises the first outcome that is an error."""
         if self.result is not None:
             return self.result
@@ -426,7 +430,7 @@ class Changes:
         for outcome in done.outcomes:
             if isinstance(outcome, LamellaError):
                 raise outcome
-        return done.landed
+        return done.applied
 
     def commit_many(
         self,
@@ -464,16 +468,18 @@ class Changes:
                 refused = self._conflicts.of(change, base)
                 requests[number] = msgspec.structs.replace(requests[number], refused=refused, is_serial=True)
         known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
-        folded = commits.fold(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
-        for request, outcome in zip(requests, folded.outcomes, strict=True):
+        applied_changes = commits.apply_changes(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
+        for request, outcome in zip(requests, applied_changes.outcomes, strict=True):
             if isinstance(outcome, CommitConflict) and not isinstance(outcome, NewMatches):
                 self._conflicts.name_winner(snapshot, outcome, request.stale or frozenset())
-        landed = [
-            change for change, outcome in zip(changes, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        applied = [
+            change
+            for change, outcome in zip(changes, applied_changes.outcomes, strict=True)
+            if isinstance(outcome, Applied)
         ]
-        leaving = self._leaving(requests, folded, found)
-        result = self._follow(base, snapshot, landed, folded, found, leaving, now_ms) if landed else None
-        return ManyCommitted(result=result, outcomes=folded.outcomes)
+        leaving = self._leaving(requests, applied_changes, found)
+        result = self._follow(base, snapshot, applied, applied_changes, found, leaving, now_ms) if applied else None
+        return ManyCommitted(result=result, outcomes=applied_changes.outcomes)
 
     def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
         """Returns a snapshot with changed columns, each list of changes a new schema; nothing is written.
@@ -547,16 +553,21 @@ class Changes:
         return frozenset(self._coming_back(snapshot, blocks).difference(request.removed))
 
     def _leaving(
-        self, requests: Sequence[commits.Request], folded: commits.Folded, found: Mapping[str, Found]
+        self,
+        requests: Sequence[commits.Request],
+        applied_changes: commits.AppliedChanges,
+        found: Mapping[str, SegmentPosition],
     ) -> dict[str, str | None]:
         """Returns the files that leave the table, as :meth:`Replacing.after` expects them."""
-        landed = [
-            request for request, outcome in zip(requests, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        applied = [
+            request
+            for request, outcome in zip(requests, applied_changes.outcomes, strict=True)
+            if isinstance(outcome, Applied)
         ]
-        dropped = {place for request in landed if not request.added for place in request.removed}
+        dropped = {place for request in applied if not request.added for place in request.removed}
         contents = self._lookup.contents({place: found[place] for place in dropped if place in found})
         leaving: dict[str, str | None] = {}
-        for request in landed:
+        for request in applied:
             for place in request.removed:
                 # Without added blocks, only this version of the file has left; another one may be registered at its
                 # location.
@@ -579,17 +590,17 @@ class Changes:
         self,
         base: SnapshotPointer,
         snapshot: Snapshot,
-        landed: Sequence[ChangeSet],
-        folded: commits.Folded,
-        found: Mapping[str, Found],
+        applied: Sequence[ChangeSet],
+        applied_changes: commits.AppliedChanges,
+        found: Mapping[str, SegmentPosition],
         leaving: Mapping[str, str | None],
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot with the applied change sets. ``leaving``: files that are not in the table afterwards."""
-        added = [ref for change in landed for ref in change.added]
-        shaped = self._reshaper.after(snapshot, added, folded.removals, found)
-        appended = None if folded.removals else added
-        operations = {change.operation for change in landed}
+        added = [ref for change in applied for ref in change.added]
+        shaped = self._reshaper.after(snapshot, added, applied_changes.removals, found)
+        appended = None if applied_changes.removals else added
+        operations = {change.operation for change in applied}
         following = commits.next_snapshot(
             snapshot,
             snapshot_id=str(self._ids.new()),
@@ -597,12 +608,12 @@ class Changes:
             segments=shaped.segments,
             appended=appended,
             operation=operations.pop() if len(operations) == 1 else SEVERAL,
-            properties={name: value for change in landed for name, value in change.properties.items()},
+            properties={name: value for change in applied for name, value in change.properties.items()},
             prev_manifest=base.manifest,
             now_ms=now_ms,
         )
         layout = self._writer.layout(snapshot.table_id)
-        additions = [addition for change in landed for addition in change.index_parts]
+        additions = [addition for change in applied for addition in change.index_parts]
         if additions:
             indexes = self._directories.added(layout, following.skip_indexes, additions)
             following = msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
@@ -617,7 +628,7 @@ class Changes:
             segments_of=self._manifests.group_segments,
         )
         pointer, written = self._writer.snapshot(following)
-        outcomes = [outcome for outcome in folded.outcomes if isinstance(outcome, Landed)]
+        outcomes = [outcome for outcome in applied_changes.outcomes if isinstance(outcome, Applied)]
         return CommitResult(
             pointer=pointer,
             snapshot=written,

@@ -12,11 +12,11 @@ import numpy as np
 from lamella.snapshot.cache import CacheNamespace, held_bytes
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.chunk import Columns, Load
-from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
+from lamella.snapshot.columnar.resident import BatchSizes, SnapshotBlocks
 from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
 from lamella.snapshot.expression.bound import BoundTerm, BoundTest
-from lamella.snapshot.index import Claim, Kind, Part, PartRef, Probe, kind_named, kinds
+from lamella.snapshot.index import Kind, Part, PartRef, PossibleOutcomes, Probe, kind_named, kinds
 from lamella.snapshot.index.definition import term_in, term_key
 from lamella.snapshot.index.directory import Directory, Numbers
 from lamella.snapshot.index.widening import can_serve
@@ -32,7 +32,7 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow, Pruning
 from lamella.snapshot.prune.residual import with_reader_columns, with_residuals
 from lamella.snapshot.prune.result import BlockSelection, OpenSegment, PruneResult
-from lamella.snapshot.reader_feedback import FeedbackSource, is_enabled, told_of
+from lamella.snapshot.reader_feedback import FeedbackSource, feedback_filter_of, is_enabled
 from lamella.snapshot.schema import DataType, Schema, parse_type
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -104,7 +104,7 @@ class _Pages:
 class _Silent:
     """The probe of a part that was built over an incompatible type: it knows nothing."""
 
-    def claim(self, test: BoundTest, rows: Numbers) -> Claim | None:  # noqa: ARG002  # whatever is asked
+    def possible_outcomes(self, test: BoundTest, rows: Numbers) -> PossibleOutcomes | None:  # noqa: ARG002  # whatever is asked
         """Returns None."""
         return None
 
@@ -175,7 +175,7 @@ _RESULT_BYTES: Final = 8_192
 #: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
-_NOW_KEPT: Final = 500
+_MAX_BLOCKS_NOW: Final = 500
 
 Asked = PruneRequest | DiffRequest | AggregateRequest
 
@@ -183,7 +183,7 @@ Asked = PruneRequest | DiffRequest | AggregateRequest
 class Finder:
     """Finds the blocks that a prune keeps. ``root`` is the warehouse, ``tokens`` signs page tokens.
 
-    ``grain``: the number of blocks that are tested together.
+    ``batch_sizes``: the number of blocks that are tested together.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Finder:
         tokens: PageTokens,
         root: str,
         timer: Callable[[], float],
-        grain: Grain,
+        batch_sizes: BatchSizes,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._manifests = manifests
@@ -201,7 +201,7 @@ class Finder:
         self._tokens = tokens
         self._root = root
         self._timer = timer
-        self._grain = grain
+        self._batch_sizes = batch_sizes
         self._clock = clock
         #: Reader feedback, for tables that use it; set by the owner of the feedback.
         self.feedback: FeedbackSource | None = None
@@ -305,7 +305,7 @@ class Finder:
         Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
         answer of at most 500 blocks can also be encoded without reading. The caller limits the length of the filter.
         """
-        held = self._manifests.held_layer(pointer)
+        held = self._manifests.cached_layer(pointer)
         if held is None or len(held[1]) > _NOW_SEGMENTS:
             return Deferred()
         head, segments = held
@@ -322,7 +322,7 @@ class Finder:
             nonlocal left
             if not is_finding:
                 return self._manifests.blocks(head, layers.sidecar(row))
-            sidecar = self._manifests.held_blocks(head, layers.sidecar(row))
+            sidecar = self._manifests.cached_blocks(head, layers.sidecar(row))
             if sidecar is None:
                 raise NotNow
             left -= len(sidecar)
@@ -334,9 +334,9 @@ class Finder:
             found = self._found(layers, load, predicate, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
-        if found.selection is not None and found.block_count <= _NOW_KEPT:  # their addresses are in the sidecars
+        if found.selection is not None and found.block_count <= _MAX_BLOCKS_NOW:  # their addresses are in the sidecars
             for row in found.selection.segments.tolist():
-                if self._manifests.held_blocks(head, layers.sidecar(row)) is None:
+                if self._manifests.cached_blocks(head, layers.sidecar(row)) is None:
                     return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
@@ -363,7 +363,7 @@ class Finder:
             result = self._remembered(layers, load, load_many, bound, max_blocks, max_tests)
             feedback = self._feedback_of(head)
             if feedback is not None:
-                result = self._told(feedback, result, layers, predicate, request, max_blocks)
+                result = self._without_empty(feedback, result, layers, predicate, request, max_blocks)
         else:
             result = Pruning(layers, load, self._timer, load_many).run(
                 bound,
@@ -432,7 +432,7 @@ class Finder:
         """What readers reported, where the table wants it to be believed."""
         return self.feedback if self.feedback is not None and is_enabled(head.properties) else None
 
-    def _told(
+    def _without_empty(
         self,
         feedback: FeedbackSource,
         result: PruneResult,
@@ -447,17 +447,17 @@ class Finder:
         """
         if not result.block_count:
             return result
-        keys = self._held_keys_of(layers)
+        keys = self._cached_keys_of(layers)
         if max_blocks is None:
             keys = self._keys_of(layers.segments, layers.sidecar)
-        told = told_of(feedback, layers.head, predicate, request, keys, self._timer)
-        if told is None:
+        reports = feedback_filter_of(feedback, layers.head, predicate, request, keys, self._timer)
+        if reports is None:
             return result
         if max_blocks is not None and result.block_count > max_blocks:
             raise NotNow
         parts = tuple(result.parts())
-        left = told.refine(parts)
-        report = msgspec.structs.replace(result.answer.report, feedback=told.use)
+        left = reports.refine(parts)
+        report = msgspec.structs.replace(result.answer.report, feedback=reports.use)
         return msgspec.structs.replace(
             result,
             answer=msgspec.structs.replace(result.answer, report=report),
@@ -469,11 +469,11 @@ class Finder:
         manifests = SidecarRefs(segments, "manifest")
         return lambda row: self._manifests.keys_of(refs(row), manifests(row))
 
-    def _held_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
+    def _cached_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
         """Like :meth:`_keys_of`, for callers that must not block: raises NotNow if keys would have to be read."""
 
         def keys(row: int) -> BlockKeys:
-            sidecar = self._manifests.held_blocks(layers.head, layers.sidecar(row))
+            sidecar = self._manifests.cached_blocks(layers.head, layers.sidecar(row))
             found = None if sidecar is None else sidecar.block_keys()
             if found is None:
                 raise NotNow
@@ -490,11 +490,11 @@ class Finder:
         found = self._seen.get(head.snapshot_id)
         if found is None:
             refs = SidecarRefs(segments)
-            blocks = ResidentBlocks(
+            blocks = SnapshotBlocks(
                 segments,
                 self._columns,
                 _view(head),
-                self._grain,
+                self._batch_sizes,
                 is_near=lambda row: self._manifests.is_near(refs(row)),
             )
             found = Layers(head, segments, blocks, self._verdicts, refs, self._indexes_of(head, segments, refs))

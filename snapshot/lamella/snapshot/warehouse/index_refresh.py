@@ -1,9 +1,9 @@
 """Fills and optimizes an index, some parts at a time.
 
 A part is valid for its blocks whatever is committed in the meantime. So a refresh goes through *one* snapshot from one
-:class:`Place` to the next, and adds its parts to the snapshot that is current by then. No state is kept between two
-calls: an abandoned refresh leaves the parts built so far. Blocks that are left out are before the place, so that the
-same refresh does not try them again.
+:class:`RefreshPosition` to the next, and adds its parts to the snapshot that is current by then. No state is kept
+between two calls: an abandoned refresh leaves the parts built so far. Blocks that are left out are before the place,
+so that the same refresh does not try them again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from lamella.snapshot.errors import HashMismatch, InvalidRequest, ManifestError, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.index.building import PART_BLOCKS, LeftOut, Source, build_part, reads_filters
+from lamella.snapshot.index.building import PART_BLOCKS, SkippedBlock, Source, build_part, reads_filters
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import Directory, Numbers, Placed, place
+from lamella.snapshot.index.directory import Directory, DirectoryEntries, Numbers, place
 from lamella.snapshot.index.part import Part, PartRef, pack, ref_of
 from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer, TableIndex
@@ -119,7 +119,7 @@ _LOOK_AHEAD: Final = 64
 _SOURCES: Final[dict[Mode, Source]] = {"incremental": "either", "full": "values", "quick": "filters"}
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class RefreshPosition(msgspec.Struct, frozen=True, array_like=True):
     """Where a refresh continues: the group of segments, the block in it, and the number of blocks still to be tried
     (None: not counted yet)."""
 
@@ -133,11 +133,11 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     complete."""
 
     parts: tuple[tuple[PartRef, BlockKeys], ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedBlock, ...]
     left_out_keys: BlockKeys
     row_count: int
     remaining: int
-    following: Place | None
+    following: RefreshPosition | None
 
 
 class IndexRefresh:
@@ -155,7 +155,7 @@ class IndexRefresh:
         pointer: SnapshotPointer,
         index: TableIndex,
         mode: Mode,
-        start: Place,
+        start: RefreshPosition,
         *,
         max_blocks: int,
         workers: int = 1,
@@ -182,7 +182,7 @@ class IndexRefresh:
         work = _Work(self._manifests, self._blocks, pointer, index, mode)
         remaining = work.count(start) if start.remaining is None else start.remaining
         parts: list[tuple[PartRef, BlockKeys]] = []
-        left_out: list[LeftOut] = []
+        left_out: list[SkippedBlock] = []
         left_out_keys = [no_keys()]
         tried = rows = 0
         at = start if work.rows(start) else work.following(start, [], 0)
@@ -245,27 +245,27 @@ class _Work:
         self._directories = [] if mode == "full" else blocks.directories(index)
         self._wanted: dict[int, list[int]] = {}
 
-    def rows(self, place: Place) -> list[int]:
+    def rows(self, place: RefreshPosition) -> list[int]:
         """Returns the blocks of the place's group, from its row on, that are to be tried."""
         if place.group not in self._wanted:
             self._look(place.group)
         return [row for row in self._wanted.get(place.group, ()) if row >= place.row]
 
-    def blocks(self, place: Place) -> list[Block]:
+    def blocks(self, place: RefreshPosition) -> list[Block]:
         """Returns the blocks of the place's group."""
         return [block for ref in self._groups[place.group] for block in self._manifests.segment(ref).blocks]
 
-    def count(self, start: Place) -> int:
+    def count(self, start: RefreshPosition) -> int:
         """Returns how many blocks are to be tried from a place on."""
         rest = range(start.group + 1, len(self._groups))
-        return len(self.rows(start)) + sum(len(self.rows(Place(group))) for group in rest)
+        return len(self.rows(start)) + sum(len(self.rows(RefreshPosition(group))) for group in rest)
 
-    def following(self, place: Place, wanted: list[int], taken: int) -> Place | None:
+    def following(self, place: RefreshPosition, wanted: list[int], taken: int) -> RefreshPosition | None:
         """Returns the place after the first ``taken`` of the wanted blocks; None if there are no more to be tried."""
         if taken < len(wanted):
-            return Place(place.group, wanted[taken])
+            return RefreshPosition(place.group, wanted[taken])
         rest = range(place.group + 1, len(self._groups))
-        return next((Place(group) for group in rest if self.rows(Place(group))), None)
+        return next((RefreshPosition(group) for group in rest if self.rows(RefreshPosition(group))), None)
 
     def _look(self, first: int) -> None:
         """Find the wanted blocks of some groups, so that their sidecars are read together."""
@@ -343,7 +343,7 @@ class Regrouping:
             remaining=len(groups) - done,
         )
 
-    def _scattered(self, pointer: SnapshotPointer, index: TableIndex) -> Iterator[tuple[BlockKeys, Placed]]:
+    def _scattered(self, pointer: SnapshotPointer, index: TableIndex) -> Iterator[tuple[BlockKeys, DirectoryEntries]]:
         """Yields the groups whose indexed blocks are not exactly those of one part: their keys, and where they are."""
         directories = self._blocks.directories(index)
         groups = self._blocks.groups(self._manifests.snapshot(pointer))
@@ -358,7 +358,7 @@ class Regrouping:
             if len(numbers) > 1 or found.parts[int(numbers[0])].block_count != int(known.sum()):
                 yield whole[known], found._replace(number=found.number[known], row=found.row[known])
 
-    def _open(self, keys: BlockKeys, found: Placed) -> tuple[list[_Source], list[BlockKeys]]:
+    def _open(self, keys: BlockKeys, found: DirectoryEntries) -> tuple[list[_Source], list[BlockKeys]]:
         sources: list[_Source] = []
         lost: list[BlockKeys] = []
         for number in np.unique(found.number).tolist():
@@ -378,11 +378,11 @@ class Regrouping:
     ) -> Iterator[tuple[tuple[PartRef, BlockKeys], list[str]]]:
         """Yields new parts, and the locations each was copied from. Parts over different types are not combined."""
         kind = kind_named(index.kind)
-        alike: dict[bytes, list[_Source]] = defaultdict(list)
+        same_type: dict[bytes, list[_Source]] = defaultdict(list)
         for source in sources:
             header = source.part.header
-            alike[msgspec.json.encode((header.kind, header.dtype, header.options), order="sorted")].append(source)
-        for group in alike.values():
+            same_type[msgspec.json.encode((header.kind, header.dtype, header.options), order="sorted")].append(source)
+        for group in same_type.values():
             header, rows = group[0].part.header, group[0].rows
             if len(group) == 1 and len(rows) == header.block_count:
                 continue  # it contains nothing else

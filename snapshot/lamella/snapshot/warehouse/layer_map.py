@@ -167,7 +167,7 @@ class LayerMaps:
             known = _sums(depth > 0, ends)
             total = _sums(depth, ends).astype(np.float64)
             mean = np.divide(total, known, out=np.full(number, np.nan), where=known > 0)
-            most = _greatest(depth, ends)
+            most = _maxima(depth, ends)
         return Tiles(
             first_segment=edges[:-1],
             segment_count=np.diff(edges),
@@ -245,7 +245,7 @@ def _sums(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
     return np.asarray(np.diff(sums[ends - ends[0]]))
 
 
-def _greatest(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
+def _maxima(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
     """Returns the maximum of the values between each of the ends and the next; 0 if there are none."""
     found = np.zeros(max(len(ends) - 1, 0), dtype=np.int64)
     some = np.flatnonzero(np.diff(ends) > 0)

@@ -12,7 +12,7 @@ from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, D
 from lamella.snapshot.columnar import JoinedSidecar, Sidecar
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
 from lamella.snapshot.columnar.sidecar import Part
-from lamella.snapshot.concurrency import ContextThreadPool, check_patience
+from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
 from lamella.snapshot.errors import ManifestError, SegmentNotFound
 from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.index.part import Fetch
@@ -367,7 +367,7 @@ class Manifests:
 
         return self._joined.load(pointer.snapshot_id, joined)
 
-    def held_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Sidecar] | None:
+    def cached_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Sidecar] | None:
         """Returns :meth:`head` and :meth:`layer` if both are in memory, else None; neither reads nor blocks."""
         head = self._heads.get(pointer.snapshot_id)
         if head is None:
@@ -375,7 +375,7 @@ class Manifests:
         layer = self._joined.get(pointer.snapshot_id) if head.groups else self._sidecars.get(pointer.sidecar.location)
         return None if layer is None else (head, layer)
 
-    def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar | None:
+    def cached_blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar | None:
         """Returns :meth:`blocks` if the sidecar is in memory, else None."""
         sidecar = self._sidecars.get(ref.location)
         return None if sidecar is None else _seen(head, sidecar)
@@ -385,7 +385,7 @@ class Manifests:
 
         Raises Unavailable after the request's deadline, because whatever scans a table calls this for each segment.
         """
-        check_patience()
+        check_deadline()
         return _seen(head, self.sidecar(ref))
 
     def is_near(self, ref: ObjectRef) -> bool:
@@ -394,7 +394,7 @@ class Manifests:
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
         """Returns sidecars as :meth:`blocks`, read as in :meth:`sidecars`."""
-        check_patience()
+        check_deadline()
         return [_seen(head, sidecar) for sidecar in self.sidecars(refs, keep=keep)]
 
     def ranges_of(self, location: str) -> Fetch:

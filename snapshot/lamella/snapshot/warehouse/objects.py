@@ -19,7 +19,7 @@ from lamella.snapshot.warehouse.manifests import Manifests
 Content = tuple[str | None, str | None]
 
 
-class Found(msgspec.Struct, frozen=True):
+class SegmentPosition(msgspec.Struct, frozen=True):
     """The position of a segment that has a block: number ``row`` of the snapshot's own segments, or of those of its
     group number ``group``."""
 
@@ -34,10 +34,10 @@ class Lookup:
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
 
-    def find(self, snapshot: Snapshot, locations: Iterable[str]) -> dict[str, Found]:
+    def find(self, snapshot: Snapshot, locations: Iterable[str]) -> dict[str, SegmentPosition]:
         """Returns where a whole snapshot has the blocks at these locations; missing ones are left out."""
         wanted = sorted(set(locations))
-        found: dict[str, Found] = {}
+        found: dict[str, SegmentPosition] = {}
         if not wanted:
             return found
         hashes = hashes_of(wanted)
@@ -49,14 +49,14 @@ class Lookup:
             rows = rows[~np.isin(rows, group.dropped)]
             for row in rows.tolist():
                 ref = self._manifests.group(group).segments[row]
-                self._confirm(Found(ref, row, number), wanted[some], found)
+                self._confirm(SegmentPosition(ref, row, number), wanted[some], found)
         for row, ref in enumerate(snapshot.segments):
             some = _between(wanted, ref.first_location, ref.last_location)
             if some.start < some.stop and self._may_have(ref, hashes[some]):
-                self._confirm(Found(ref, row), wanted[some], found)
+                self._confirm(SegmentPosition(ref, row), wanted[some], found)
         return found
 
-    def contents(self, places: Mapping[str, Found]) -> dict[str, Content]:
+    def contents(self, places: Mapping[str, SegmentPosition]) -> dict[str, Content]:
         """Returns content id and footer hash of blocks that were found."""
         by_segment: dict[str, SegmentRef] = {place.ref.segment_id: place.ref for place in places.values()}
         return {
@@ -69,7 +69,7 @@ class Lookup:
     def _may_have(self, ref: SegmentRef, hashes: Hashes) -> bool:
         return may_share(self._manifests.location_hashes(ref.sidecar), np.sort(hashes))
 
-    def _confirm(self, place: Found, wanted: list[str], found: dict[str, Found]) -> None:
+    def _confirm(self, place: SegmentPosition, wanted: list[str], found: dict[str, SegmentPosition]) -> None:
         for location in set(wanted).intersection(self._manifests.locations(place.ref.sidecar)):
             found[location] = place
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.columnar.resident import Grain
+from lamella.snapshot.columnar.resident import BatchSizes
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
@@ -47,10 +47,10 @@ class Questions:
         tokens: PageTokens,
         root: str,
         timer: Callable[[], float],
-        grain: Grain,
+        batch_sizes: BatchSizes,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self.finder = Finder(manifests, pages, tokens, root, timer, grain, clock)
+        self.finder = Finder(manifests, pages, tokens, root, timer, batch_sizes, clock)
         self._manifests = manifests
         self._timer = timer
 

@@ -16,7 +16,7 @@ from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import Cost, PruneRequest, RecordedCost
-from lamella.snapshot.workload.recorded_filters import Draws, Recorded, is_drawn
+from lamella.snapshot.workload.recorded_filters import LiteralSampler, Recorded, is_sampled
 
 #: Sets of constants that are tried for a filter, and the number that is used: those that keep about as many blocks as
 #: recorded.
@@ -24,7 +24,7 @@ _TRIES: Final = 10
 _TAKEN: Final = 2
 
 
-class Asked(msgspec.Struct, frozen=True, eq=False):
+class ReplayedFilter(msgspec.Struct, frozen=True, eq=False):
     """A filter, and how often it was used. ``is_whole``: False if some of its constants could not be sampled."""
 
     predicate: Predicate
@@ -34,31 +34,35 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     is_whole: bool = True
 
 
-class Recalled(msgspec.Struct, frozen=True, eq=False):
+class ReplayedFilters(msgspec.Struct, frozen=True, eq=False):
     """Filters that can be replayed, and those that cannot, with the reason."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[ReplayedFilter]
     left_out: dict[str, str]
 
 
-def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive: bool, seed: int) -> Recalled:
+def replayed_filters(
+    scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive: bool, seed: int
+) -> ReplayedFilters:
     """Returns the filters to replay on a snapshot."""
     schema = scene.head.schema
     rng = Random(seed)  # noqa: S311  # no secret is made of it
-    draws = Draws(lambda path: schema.leaf(path, case_sensitive=case_sensitive), scene.blocks_outlook, rng)
-    asked: list[Asked] = []
+    sampler = LiteralSampler(
+        lambda path: schema.leaf(path, case_sensitive=case_sensitive), scene.distribution_by_block, rng
+    )
+    asked: list[ReplayedFilter] = []
     left_out: dict[str, str] = {}
     for each in recorded:
         try:
             masked = read_filter(msgspec.json.decode(each.tree), time_zone=each.time_zone)
             if each.is_full:
                 bind(masked, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
-                asked.append(Asked(masked, each.times, each.text, each.time_zone))
+                asked.append(ReplayedFilter(masked, each.times, each.text, each.time_zone))
                 continue
             wanted = each.kept / max(each.considered, 1)
             tries = []
             for number in range(_TRIES):
-                predicate = draws.filled(masked, wanted)
+                predicate = sampler.filled(masked, wanted)
                 node = bind(predicate, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
                 part = float((scene.tested(node) != NONE).mean()) if len(scene) else 0.0
                 tries.append((abs(part - wanted), number, predicate))
@@ -66,8 +70,8 @@ def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive
             left_out[each.text] = error.message
             continue
         for _, _, predicate in sorted(tries, key=lambda one: one[:2])[:_TAKEN]:
-            asked.append(Asked(predicate, each.times, each.text, each.time_zone, is_drawn(predicate)))
-    return Recalled(asked, left_out)
+            asked.append(ReplayedFilter(predicate, each.times, each.text, each.time_zone, is_sampled(predicate)))
+    return ReplayedFilters(asked, left_out)
 
 
 #: Seed of the constants of masked filters, so that repeated requests use the same constants.
@@ -92,26 +96,28 @@ class ReadCosts:
         """
         if not recorded:
             return (), {}
-        again = recalled(BlockSample(self._manifests, pointer), recorded, case_sensitive=case_sensitive, seed=_SEED)
-        by_filter: dict[tuple[str, str], list[Asked]] = {}
+        again = replayed_filters(
+            BlockSample(self._manifests, pointer), recorded, case_sensitive=case_sensitive, seed=_SEED
+        )
+        by_filter: dict[tuple[str, str], list[ReplayedFilter]] = {}
         for asked in again.asked:
             by_filter.setdefault((asked.text, asked.time_zone), []).append(asked)
         blocks_total = self._manifests.head(pointer).summary.block_count
         found = []
-        for (text, _), alike in by_filter.items():
+        for (text, _), similar in by_filter.items():
             blocks, size_bytes = 0, 0
-            for asked in alike:
+            for asked in similar:
                 kept, read = self._read(pointer, asked, case_sensitive)
                 blocks += kept
                 size_bytes += read
-            mean = blocks / len(alike)
+            mean = blocks / len(similar)
             cost = Cost(
-                blocks=mean, bytes=size_bytes / len(alike), skip=1.0 - mean / blocks_total if blocks_total else 0.0
+                blocks=mean, bytes=size_bytes / len(similar), skip=1.0 - mean / blocks_total if blocks_total else 0.0
             )
-            found.append(RecordedCost(filter=text, times=alike[0].times, cost=cost))
+            found.append(RecordedCost(filter=text, times=similar[0].times, cost=cost))
         return tuple(found), again.left_out
 
-    def _read(self, pointer: SnapshotPointer, asked: Asked, case_sensitive: bool) -> tuple[int, int]:
+    def _read(self, pointer: SnapshotPointer, asked: ReplayedFilter, case_sensitive: bool) -> tuple[int, int]:
         """Returns the blocks and bytes that a filter reads."""
         request = PruneRequest(time_zone=asked.time_zone, case_sensitive=case_sensitive)
         found = self._finder.find_predicate(pointer, asked.predicate, request)

@@ -22,16 +22,16 @@ from lamella.snapshot.sketch.layers import SketchLayers, SketchSpool
 from lamella.snapshot.warehouse.commits import CommitResult, Reshaper
 from lamella.snapshot.warehouse.manifest_writer import ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.objects import Found
+from lamella.snapshot.warehouse.objects import SegmentPosition
 
 OPERATION: Final = "regroup"
 #: Occurs in the manifest of a segment with a block that has a sketch.
 _COUNTED: Final = b'"distinct_of_values":'
 
 #: A segment and the number of a block in it.
-Place = tuple[SegmentRef, int]
+BlockPosition = tuple[SegmentRef, int]
 #: Called with each new segment, and the previous positions of its blocks, in order.
-OnMade = Callable[[Sequence[tuple[SegmentRef, Sequence[Place]]]], object]
+OnWritten = Callable[[Sequence[tuple[SegmentRef, Sequence[BlockPosition]]]], object]
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rearranging:
-    """Writes swaps; a catalog decides afterwards whether they take effect. ``on_made``: see :data:`OnMade`."""
+    """Writes swaps; a catalog decides afterwards whether they take effect. ``on_written``: see :data:`OnWritten`."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Rearranging:
         sketches: SketchLayers,
         reshaper: Reshaper,
         ids: Ids,
-        on_made: OnMade,
+        on_written: OnWritten,
     ) -> None:
         self._manifests = manifests
         self._writer = writer
         self._sketches = sketches
         self._reshaper = reshaper
         self._ids = ids
-        self._on_made = on_made
+        self._on_written = on_written
 
     def write(self, pointer: SnapshotPointer, swap: Swap) -> Written:
         """Write the new segments of a swap.
@@ -91,7 +91,7 @@ class Rearranging:
                 )
                 for of_new in made
             )
-        self._on_made(
+        self._on_written(
             [(ref, [(old[number], row) for number, row in of_new]) for ref, of_new in zip(new, made, strict=True)]
         )
         return Written(old=old, new=new)
@@ -150,12 +150,12 @@ class Rearranging:
         pointer, after = self._writer.snapshot(following)
         return CommitResult(pointer=pointer, snapshot=after, added=0, removed=0), done
 
-    def _found(self, snapshot: Snapshot) -> dict[str, Found]:
+    def _found(self, snapshot: Snapshot) -> dict[str, SegmentPosition]:
         """Returns the positions of a snapshot's segments, by their ids."""
         found = {
-            ref.segment_id: Found(ref, row, number)
+            ref.segment_id: SegmentPosition(ref, row, number)
             for number, group in enumerate(snapshot.groups)
             for row, ref in enumerate(self._manifests.group(group).segments)
             if row not in group.dropped
         }
-        return found | {ref.segment_id: Found(ref, row) for row, ref in enumerate(snapshot.segments)}
+        return found | {ref.segment_id: SegmentPosition(ref, row) for row, ref in enumerate(snapshot.segments)}

@@ -14,7 +14,7 @@ import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import Counts, DiskCache
-from lamella.snapshot.columnar.resident import Grain
+from lamella.snapshot.columnar.resident import BatchSizes
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.pages import PageSource
@@ -52,9 +52,9 @@ class Warehouse:
     ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` limits the manifests and sidecars in
     memory, ``disk_cache`` caches sidecars on a local disk (None: not at all), ``shape`` controls how segments and
     groups are cut and merged, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
-    those of another warehouse are accepted only if it has the same secret (None: a random secret). ``grain`` sets how
-    many blocks a prune tests together, which changes no answer. ``clock``: returns the time of ``now()`` in filters, in
-    Unix milliseconds (None: such functions are unknown). May be shared between threads.
+    those of another warehouse are accepted only if it has the same secret (None: a random secret). ``batch_sizes``
+    sets how many blocks a prune tests together, which changes no answer. ``clock``: returns the time of ``now()`` in
+    filters, in Unix milliseconds (None: such functions are unknown). May be shared between threads.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Warehouse:
         prepare_pages: bool = False,
         timer: Callable[[], float] = time.perf_counter,
         token_secret: bytes | None = None,
-        grain: Grain | None = None,
+        batch_sizes: BatchSizes | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         ids = ids if ids is not None else Ids()
@@ -87,8 +87,8 @@ class Warehouse:
             shape = msgspec.structs.replace(shape, segment_blocks=segment_blocks)
         writer = ManifestWriter(store, root, ids, sketches, manifests)
         directories = Directories(manifests, store, ids)
-        grain = grain if grain is not None else Grain()
-        questions = Questions(manifests, pages, self.page_tokens, root, timer, grain, clock)
+        batch_sizes = batch_sizes if batch_sizes is not None else BatchSizes()
+        questions = Questions(manifests, pages, self.page_tokens, root, timer, batch_sizes, clock)
         reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_sidecars(store, made, of))
         changes = Changes(
             manifests,

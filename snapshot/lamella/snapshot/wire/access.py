@@ -27,7 +27,7 @@ def read_place(text: str) -> tuple[str | None, str | None]:
     return namespace, None if table == _ALL else table
 
 
-def place_text(grant: Grant) -> str:
+def scope_text(grant: Grant) -> str:
     """Returns the text of a grant's scope, which :func:`read_place` parses."""
     return _ALL if grant.namespace is None else f"{grant.namespace}.{grant.table or _ALL}"
 

@@ -133,7 +133,7 @@ def _text_places(texts: list[bytes]) -> Numbers:
 _NUMBER_BYTES: Final = 8.0
 
 
-class Outlook(msgspec.Struct, frozen=True, eq=False):
+class ValueDistribution(msgspec.Struct, frozen=True, eq=False):
     """A column's entries of one layer. ``rests_on``: the source of the distinct counts."""
 
     profile: Profile
@@ -142,14 +142,14 @@ class Outlook(msgspec.Struct, frozen=True, eq=False):
     rests_on: str
 
 
-def outlook_of(
+def value_distribution_of(
     layer: ProfileLayer,
     zones: Zones,
     dtype: DataType,
     rows: Numbers,
     distinct: Numbers,
     total: float | None,
-) -> Outlook:
+) -> ValueDistribution:
     """Returns the estimate for entries that have rows.
 
     ``rows``: how many of each may have a value, excluding nulls if their number is known. ``distinct``: distinct
@@ -158,7 +158,7 @@ def outlook_of(
     """
     line = line_of(zones, dtype)
     has_values = zones.has(MAY_NUMBER)
-    most = np.where(has_values, np.minimum(rows, _room(line)), 0.0)
+    most = np.where(has_values, np.minimum(rows, _capacity(line)), 0.0)
     known = np.isfinite(distinct)
     is_counted = total is not None and bool(known.any())
     if is_counted:
@@ -185,10 +185,10 @@ def outlook_of(
         value_bytes=_value_bytes(zones, dtype),
         is_bounded=zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN) | ~has_values,
     )
-    return Outlook(profile, cover_of(line, counted, profile.total), line, rests_on)
+    return ValueDistribution(profile, cover_of(line, counted, profile.total), line, rests_on)
 
 
-def _room(line: Line) -> Any:
+def _capacity(line: Line) -> Any:
     """Returns how many values fit within the bounds of each entry."""
     if not line.is_whole:
         room = np.zeros(line.count)
@@ -349,13 +349,15 @@ def stacked(columns: Sequence[SampledColumn]) -> SampledColumn:
     )
 
 
-def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Generator) -> SampledColumn:
+def sample_values(
+    value_distribution: ValueDistribution, blocks: Rows, row_counts: Numbers, rng: np.random.Generator
+) -> SampledColumn:
     """Samples for each of ``blocks`` (indexes, with repetition) a value that it may have, or null as often as it has
     nulls.
 
     Values of different columns of a row are independent except for being in one block.
     """
-    line, mass = outlook.line, outlook.cover.mass
+    line, mass = value_distribution.line, value_distribution.cover.mass
     sums = np.concatenate([[0.0], np.cumsum(mass)])
     has_values = np.zeros(line.count, dtype=bool)
     has_values[line.entry] = True
@@ -368,9 +370,11 @@ def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Ge
     element = np.clip(np.searchsorted(sums, places, side="right") - 1, line.first[chosen], line.last[chosen])
     within = np.divide(places - sums[element], mass[element], out=np.zeros(len(blocks)), where=mass[element] > 0)
     values = at(line.points, element, np.clip(within, 0.0, 1.0), is_whole=line.is_whole)
-    valued = outlook.profile.rows[blocks] / np.maximum(row_counts[blocks], 1.0)
+    valued = value_distribution.profile.rows[blocks] / np.maximum(row_counts[blocks], 1.0)
     valid = has_values[blocks] & (rng.random(len(blocks)) < valued)
-    return SampledColumn(values, valid, np.zeros(len(blocks), dtype=bool), 1.0 / max(outlook.profile.total, 1.0))
+    return SampledColumn(
+        values, valid, np.zeros(len(blocks), dtype=bool), 1.0 / max(value_distribution.profile.total, 1.0)
+    )
 
 
 def _pieces(line: Line, sums: Numbers, blocks: Rows, rng: np.random.Generator) -> Rows:

@@ -42,7 +42,7 @@ from lamella.snapshot.expression.nodes import (
     Literal as FilterLiteral,
 )
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.workload.distribution import Outlook, at
+from lamella.snapshot.workload.distribution import ValueDistribution, at
 
 Mode = Literal["off", "shape", "hashed", "full"]
 
@@ -179,16 +179,18 @@ def is_mark(literal: FilterLiteral) -> bool:
 #: Minimum fraction of a column that contains the constants of one filter.
 _MIN_WIDTH: Final = 1e-4
 _RUN: Final = re.compile(re.escape(MARK) + "+")
-_NOT_DRAWN: Final = "constants for it are not drawn"
+_NOT_SAMPLED: Final = "constants for it are not drawn"
 
 
-class Draws:
-    """Samples literals for the columns of one table; ``column`` finds one by its path, ``outlook`` gives its
+class LiteralSampler:
+    """Samples literals for the columns of one table; ``column`` finds one by its path, ``value_distribution`` gives its
     distribution."""
 
-    def __init__(self, column: Callable[[str], Leaf], outlook: Callable[[Leaf], Outlook], rng: Random) -> None:
+    def __init__(
+        self, column: Callable[[str], Leaf], value_distribution: Callable[[Leaf], ValueDistribution], rng: Random
+    ) -> None:
         self._column = column
-        self._outlook = outlook
+        self._value_distribution = value_distribution
         self._rng = rng
         self._sums: dict[Leaf, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
 
@@ -214,24 +216,24 @@ class Draws:
                 place = {"gt": 0.0, "ge": 0.0, "lt": 1.0, "le": 1.0}.get(op, self._rng.random())
                 if isinstance(left, FilterLiteral) and is_mark(left):
                     literal = self._literal(right, start + (1 - place) * width)
-                    return Unknown(MARK, _NOT_DRAWN) if literal is None else Compare(op, literal, right)
+                    return Unknown(MARK, _NOT_SAMPLED) if literal is None else Compare(op, literal, right)
                 if isinstance(right, FilterLiteral) and is_mark(right):
                     literal = self._literal(left, start + place * width)
-                    return Unknown(MARK, _NOT_DRAWN) if literal is None else Compare(op, left, literal)
+                    return Unknown(MARK, _NOT_SAMPLED) if literal is None else Compare(op, left, literal)
                 return node
             case NullSafeEqual(left, FilterLiteral() as right) if is_mark(right):
                 literal = self._literal(left, start + self._rng.random() * width)
-                return Unknown(MARK, _NOT_DRAWN) if literal is None else NullSafeEqual(left, literal)
+                return Unknown(MARK, _NOT_SAMPLED) if literal is None else NullSafeEqual(left, literal)
             case In(term, literals):
-                drawn = [
+                sampled = [
                     self._literal(term, start + self._rng.random() * width) if is_mark(each) else each
                     for each in literals
                 ]
-                found = [each for each in drawn if each is not None]
-                return In(term, tuple(found)) if len(found) == len(drawn) else Unknown(MARK, _NOT_DRAWN)
+                found = [each for each in sampled if each is not None]
+                return In(term, tuple(found)) if len(found) == len(sampled) else Unknown(MARK, _NOT_SAMPLED)
             case StartsWith(term, prefix):
                 text = self._text(term, start, len(str(prefix.value)))
-                return Unknown(MARK, _NOT_DRAWN) if text is None else StartsWith(term, FilterLiteral("string", text))
+                return Unknown(MARK, _NOT_SAMPLED) if text is None else StartsWith(term, FilterLiteral("string", text))
             case Like(term, pattern, _):
                 return self._like(term, pattern, start)
             case _:
@@ -240,7 +242,7 @@ class Draws:
     def _like(self, term: Term, pattern: str, start: float) -> Predicate:
         text = self._text(term, start, 1 << 20)
         if text is None:
-            return Unknown(MARK, _NOT_DRAWN)
+            return Unknown(MARK, _NOT_SAMPLED)
         used = 0 if pattern.startswith(MARK) else self._rng.randrange(max(len(text), 1))
 
         def piece(match: re.Match[str]) -> str:
@@ -267,19 +269,19 @@ class Draws:
             return None
         if leaf.dtype.order is None or leaf.repeated:
             return None
-        outlook = self._outlook(leaf)
-        line, sums = outlook.line, self._sums.get(leaf)
+        value_distribution = self._value_distribution(leaf)
+        line, sums = value_distribution.line, self._sums.get(leaf)
         if sums is None:
-            sums = self._sums[leaf] = np.concatenate([[0.0], np.cumsum(outlook.cover.mass)])
+            sums = self._sums[leaf] = np.concatenate([[0.0], np.cumsum(value_distribution.cover.mass)])
         if (
             not len(line.entry)
             or sums[-1] <= 0
-            or not (outlook.profile.is_bounded & (outlook.profile.distinct > 0)).any()
+            or not (value_distribution.profile.is_bounded & (value_distribution.profile.distinct > 0)).any()
         ):
             return None  # the distribution of values is unknown
         wanted = min(max(place, 0.0), 1.0) * sums[-1]
         element = int(np.clip(np.searchsorted(sums, wanted, side="right") - 1, 0, len(line.measure) - 1))
-        mass = float(outlook.cover.mass[element])
+        mass = float(value_distribution.cover.mass[element])
         within = 0.0 if mass <= 0 else (wanted - float(sums[element])) / mass
         # Texts between two known ones are meaningless to users: the one before them is used.
         within = 0.0 if line.points.dtype == object else within
@@ -287,14 +289,14 @@ class Draws:
         return literal_of(leaf.dtype, value.item() if isinstance(value, np.generic) else value)
 
 
-def is_drawn(node: Predicate) -> bool:
+def is_sampled(node: Predicate) -> bool:
     """Returns whether every part of a filter has constants again."""
     match node:
         case And(children) | Or(children):
-            return all(map(is_drawn, children))
+            return all(map(is_sampled, children))
         case Not(child) | IsTrue(child) | IsUnknown(child):
-            return is_drawn(child)
+            return is_sampled(child)
         case Unknown(_, reason, _):
-            return reason != _NOT_DRAWN
+            return reason != _NOT_SAMPLED
         case _:
             return True
