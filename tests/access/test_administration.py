@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal, Rights, root
 from lamella.service.catalog import SqlCatalog, open_catalog
@@ -74,7 +74,7 @@ class House:
             clock=lambda: NOW_MS,
             monotonic=lambda: NOW_MS / 1000,
         )
-        self.admin = Administration(catalog, self._authenticator, lambda: NOW_MS)
+        self.admin = AccessAdministration(catalog, self._authenticator, lambda: NOW_MS)
 
     def create(self, by: Principal, name: str, *held: Grant, **more: Any) -> str:
         """A new key's text."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal, root
 from lamella.service.catalog import SqlCatalog, open_catalog
@@ -50,7 +50,7 @@ class World:
         self._cache_s = cache_s
         self._issuer = issuer
         self.here, self.there = self.replica(), self.replica()
-        self._admin = Administration(catalog, self.here, self.clock)
+        self._admin = AccessAdministration(catalog, self.here, self.clock)
 
     def replica(self) -> CredentialCache:
         """One more."""
@@ -102,7 +102,7 @@ def world(catalog: SqlCatalog) -> World:
 
 def asked(authenticator: CredentialCache, shown: str) -> Principal | None:
     """Who shows it, as a request finds out; None: nobody."""
-    found = authenticator.near(shown)
+    found = authenticator.cached(shown)
     if found is not None:
         return found
     try:
@@ -120,7 +120,7 @@ def test_a_key_is_of_its_principal_with_its_grants_and_its_rate(world: World) ->
         assert found.rights.may("read", "a", "x")
         assert found.rights.may("write", "b", "t")
         assert not found.rights.may("write", "a", "x")
-        assert authenticator.near(key) is found
+        assert authenticator.cached(key) is found
 
 
 def test_the_root_key_may_do_everything_and_needs_no_catalog(world: World, catalog: SqlCatalog) -> None:
@@ -212,7 +212,7 @@ def test_nothing_is_kept_where_the_settings_say_so(catalog: SqlCatalog) -> None:
     world = World(catalog, cache_s=0)
     key = world.create()
     assert asked(world.there, key) is not None
-    assert world.there.near(key) is None
+    assert world.there.cached(key) is None
     world.revoke()
     assert asked(world.there, key) is None
 
@@ -347,11 +347,11 @@ def test_a_token_ends_though_it_was_kept(catalog: SqlCatalog) -> None:
     names, until_ms = found.names, found.expires_ms
     assert world.here.by_names(names, until_ms).names == names
     world.clock.now_ms = until_ms - 1
-    assert world.here.near_names(names, until_ms) is None  # too old to be kept
+    assert world.here.cached_names(names, until_ms) is None  # too old to be kept
     assert world.here.by_names(names, until_ms).names == names
     world.clock.now_ms = until_ms
-    assert world.here.near(token) is None
-    assert world.here.near_names(names, until_ms) is None
+    assert world.here.cached(token) is None
+    assert world.here.cached_names(names, until_ms) is None
     with pytest.raises(Unauthenticated):
         world.here.by_names(names, until_ms)
 

@@ -254,12 +254,12 @@ class Machine:
         names = {leaf for at in active.batch if (leaf := state.attempt(at).leaf)}
         if self.guards.snapshot_first:
             names.add(f"s{active.snapshot}")
-        condemned = state.noted if state.vacuum in ("look", "sweep") else frozenset()
-        return bool(names & condemned) or not names <= state.there
+        deletion_marks = state.noted if state.vacuum in ("look", "sweep") else frozenset()
+        return bool(names & deletion_marks) or not names <= state.there
 
     def _sent_back(self, state: State, active: Round) -> State:
         """Back into the queue; whose key has an answer gets that one, and what is condemned is given up."""
-        condemned = self.guards.barred and self._condemned(state, active)
+        deletion_marks = self.guards.barred and self._condemned(state, active)
         for at in active.batch:
             answer = state.answers[at[0]]
             if self._target_gone(state, at[0]):
@@ -267,7 +267,7 @@ class Machine:
             elif answer is not None and self.guards.key_unique:
                 state = state.staged(at, "over").hears(at[0], answer)
             else:
-                state = state.staged(at, "over" if condemned else "queued")
+                state = state.staged(at, "over" if deletion_marks else "queued")
         return state
 
     def _expected(self, state: State, active: Round) -> frozenset[str]:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.service.dashboard.status import access_shown
+from lamella.service.dashboard.status import access_facts
 from support.tenants import ROOT_KEY, Tenants
 
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
@@ -178,7 +178,7 @@ def test_the_service_page_says_who_is_let_in(
     tmp_path: Path, settings: dict[str, Any], says: str, warns: str | None
 ) -> None:
     """What is true with the settings in force, and no more."""
-    shown = access_shown(Settings(warehouse=str(tmp_path), **settings))
+    shown = access_facts(Settings(warehouse=str(tmp_path), **settings))
     assert says in " ".join(shown.says)
     assert ("are not authenticated" in " ".join(shown.says)) == (not settings.get("auth"))
     assert (warns is None and shown.warnings == ()) or (warns is not None and warns in " ".join(shown.warnings))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.charts import MAX_TILES, Painter
+from lamella.service.dashboard.charts import MAX_TILES, MapRenderer
 from lamella.service.dashboard.layer_map import Zoom, zoom_of
 from lamella.service.dashboard.tables import depth_bars
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
@@ -117,7 +117,7 @@ def test_deep_blocks_fall_into_one_bar(depths: list[int]) -> None:
 
 def test_no_map_has_more_tiles_than_there_is_room_for() -> None:
     """Of many segments several are one tile, and all blocks are in some tile."""
-    tiles = Painter(map_of([2] * 5_000), "depth").segments(0, 5_000)
+    tiles = MapRenderer(map_of([2] * 5_000), "depth").segments(0, 5_000)
     assert len(tiles) <= MAX_TILES
     assert tiles[0].zoom == "0-4"
     assert tiles[-1].zoom.endswith("4999")
@@ -125,7 +125,7 @@ def test_no_map_has_more_tiles_than_there_is_room_for() -> None:
 
 def test_a_tile_tells_what_it_stands_for() -> None:
     """Its words name its segment, its blocks, their depth, and how many a filter keeps."""
-    painter = Painter(map_of([2, 3]), "match", np.array([NONE, SOME, UNKNOWN, ALL, NONE], dtype=np.uint8))
+    painter = MapRenderer(map_of([2, 3]), "match", np.array([NONE, SOME, UNKNOWN, ALL, NONE], dtype=np.uint8))
     first, second = painter.segments(0, 2)
     assert first.text.startswith("segment 1: 2 blocks")
     assert "1 kept" in first.text
@@ -136,7 +136,7 @@ def test_a_tile_tells_what_it_stands_for() -> None:
 
 def test_a_map_with_nothing_in_it_can_be_drawn() -> None:
     """An empty table has a map without tiles."""
-    painter = Painter(map_of([]), "size")
+    painter = MapRenderer(map_of([]), "size")
     assert painter.groups() == ()
     assert painter.segments(0, 0) == ()
 

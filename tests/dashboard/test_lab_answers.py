@@ -23,7 +23,7 @@ from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import readable
-from lamella.service.dashboard.lab_question import FORMS, MAX_CHARACTERS, filter_trouble
+from lamella.service.dashboard.lab_question import FORMS, MAX_CHARACTERS, filter_error
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
@@ -316,7 +316,7 @@ def test_the_caret_stands_under_the_mistake(text: str, place: str) -> None:
     start = text.rindex(place) if place else len(text)
     with pytest.raises(InvalidRequest) as raised:
         bind(read_filter(text), SCHEMA)
-    trouble = filter_trouble(raised.value, text, SCHEMA)
+    trouble = filter_error(raised.value, text, SCHEMA)
     assert trouble.at == len(text[:start].encode("utf-16-le")) // 2
     line, carets = trouble.excerpt.split("\n")
     assert line == text.splitlines()[text.count("\n", 0, start)]
@@ -328,7 +328,7 @@ def test_a_long_line_is_cut_around_the_mistake() -> None:
     text = " AND ".join(f"a <> {number}" for number in range(200)) + " AND bb = 1"
     with pytest.raises(InvalidRequest) as raised:
         bind(read_filter(text), SCHEMA)
-    line, carets = filter_trouble(raised.value, text, SCHEMA).excerpt.split("\n")
+    line, carets = filter_error(raised.value, text, SCHEMA).excerpt.split("\n")
     assert len(line) <= 102
     assert line[carets.index("^") :].startswith("bb = 1")
 

@@ -166,7 +166,7 @@ def test_the_first_part_of_a_body_counts_as_any_other() -> None:
         assert refused.value.details["limit"] == "bytes"
         first.goes.set()
         assert await reading == 61
-        assert own._held_by == {"a": 61}
+        assert own._bytes_by_owner == {"a": 61}
 
     asyncio.run(test())
 
@@ -206,7 +206,7 @@ def test_a_body_that_ends_early_or_is_too_large_is_no_body() -> None:
         with pytest.raises(BodyTooLarge):
             await own.read(small.request, "a", 15)
         assert await own.read(_all_at_once(b"x" * 15), "a", 15) == 0
-        assert not own._held_by
+        assert not own._bytes_by_owner
 
     asyncio.run(test())
 

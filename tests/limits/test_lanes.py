@@ -387,7 +387,7 @@ def test_costs_are_given_back_however_the_work_ends() -> None:
         of = ConcurrencyLimit("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), max_cost=100)
 
         async def fail() -> None:
-            async with of.held("a", 500):
+            async with of.slot("a", 500):
                 with pytest.raises(Overloaded) as refused:
                     of.check_cost("b", 1)
                 assert refused.value.details["limit"] == "work"
@@ -395,11 +395,11 @@ def test_costs_are_given_back_however_the_work_ends() -> None:
 
         with pytest.raises(ValueError, match="failed"):
             await fail()
-        async with of.held("a", 40):
+        async with of.slot("a", 40):
             with pytest.raises(Overloaded) as refused:
                 of.check_cost("a", 20)
             assert refused.value.details["limit"] == "share"
-            waiting = asyncio.ensure_future(of.held("b", 40).__aenter__())
+            waiting = asyncio.ensure_future(of.slot("b", 40).__aenter__())
             await asyncio.sleep(0)
             with pytest.raises(Overloaded):
                 of.check_cost("c", 30)

@@ -28,12 +28,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def hold(of: ConcurrencyLimit, whose: str, order: list[str] | None = None) -> None:
+async def hold(of: ConcurrencyLimit, owner: str, order: list[str] | None = None) -> None:
     """Take a place, or wait for it."""
-    if not of.take(whose):
-        await of.wait(whose)
+    if not of.take(owner):
+        await of.wait(owner)
     if order is not None:
-        order.append(whose)
+        order.append(owner)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -91,7 +91,7 @@ def test_those_who_wait_are_served_in_turn() -> None:
         order: list[str] = []
         assert own.take("x")
         assert own.take("y")
-        tasks = [asyncio.ensure_future(hold(own, whose, order)) for whose in "aaaabbc"]
+        tasks = [asyncio.ensure_future(hold(own, owner, order)) for owner in "aaaabbc"]
         await settle()
         holders = ["x", "y"]
         while len(order) < len(tasks):
@@ -148,11 +148,11 @@ def test_places_are_never_lost_nor_given_twice(seed: int, at_once: int, waiting:
         for _ in range(60):
             step = rng.random()
             if step < 0.5:
-                whose = rng.choice("abc")
-                if own.take(whose):
-                    held.append(whose)
+                owner = rng.choice("abc")
+                if own.take(owner):
+                    held.append(owner)
                 else:
-                    tasks[asyncio.ensure_future(own.wait(whose))] = whose
+                    tasks[asyncio.ensure_future(own.wait(owner))] = owner
             elif step < 0.8 and held:
                 own.give_back(held.pop(rng.randrange(len(held))))
             elif tasks:
@@ -164,7 +164,7 @@ def test_places_are_never_lost_nor_given_twice(seed: int, at_once: int, waiting:
                 assert max(Counter(held).values(), default=0) <= most_own
                 assert len(tasks) <= waiting
                 if len(held) < at_once:
-                    assert all(Counter(held)[whose] >= most_own for whose in tasks.values())
+                    assert all(Counter(held)[owner] >= most_own for owner in tasks.values())
         while held or tasks:
             await settle()
             held += _collected(tasks)
@@ -179,7 +179,7 @@ def _collected(tasks: dict[asyncio.Task[None], str]) -> list[str]:
     """Those that have a place by now; those that were refused or gave up are gone."""
     found = []
     for task in [task for task in tasks if task.done()]:
-        whose = tasks.pop(task)
+        owner = tasks.pop(task)
         if not task.cancelled() and task.exception() is None:
-            found.append(whose)
+            found.append(owner)
     return found

@@ -20,7 +20,7 @@ from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.process import health
-from lamella.service.process.health import HOLDS_S, PATHS, Probe
+from lamella.service.process.health import PATHS, RESULT_TTL_S, Probe
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.storage import FsspecStore, ObjectStat
 from support.faulty_catalog import CatalogFaults
@@ -82,10 +82,10 @@ def test_what_was_found_holds_for_a_moment(error: Exception | None) -> None:
 
         assert await is_well() == (error is None)
         parts.error = StoreError("away") if error is None else None
-        parts.now_s += HOLDS_S / 2
+        parts.now_s += RESULT_TTL_S / 2
         assert await is_well() == (error is None)
         assert parts.looks == 1
-        parts.now_s += HOLDS_S / 2
+        parts.now_s += RESULT_TTL_S / 2
         assert await is_well() == (error is not None)
         assert parts.looks == 2
 
@@ -150,7 +150,7 @@ EACH_TIME: dict[str, Any] = {"ready_timeout_s": 0.2, "ready_write_interval_s": 1
 @pytest.mark.parametrize("operation", ["stat", "put"])
 def test_a_store_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     """Readiness is 503 in time, one thread waits however many ask, all else answers, and it is ready again after."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     store = HangingStore(operation)
     with served(tmp_path, store=store, chosen=EACH_TIME) as client:
         store.hangs.set()
@@ -174,7 +174,7 @@ def test_a_frozen_database_is_not_waited_for(
     own_postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes take connections and answer nothing: 503 in time, and no thread more with each probe."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     catalog = open_catalog(own_postgres.url, connections=8, auto_migrate=True)
     with served(tmp_path, catalog=catalog, chosen={**EACH_TIME, "ready_timeout_s": 1.0}) as client:
         with frozen(own_postgres):
@@ -214,7 +214,7 @@ def frozen(server: PostgresServer) -> Iterator[None]:
 
 def test_a_service_that_cannot_write_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk: commits would fail. Startup and liveness are as before, and it is ready again with space."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     store = FaultyStore(FsspecStore())
     with served(tmp_path, store=store, chosen=EACH_TIME) as client:
         store.faults = Script([Fault(how="full", operation="put", times=1_000)])
@@ -228,7 +228,7 @@ def test_a_service_that_cannot_write_is_not_ready(tmp_path: Path, monkeypatch: p
 
 def test_a_catalog_that_takes_no_writes_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers questions, and its COMMITs fail."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     catalog = open_catalog(str(tmp_path / "catalog.db"))
     faults = CatalogFaults(catalog)
     with served(tmp_path, catalog=catalog, chosen=EACH_TIME) as client:
@@ -243,7 +243,7 @@ def test_a_database_that_takes_no_writes_is_not_ready(
     postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a failover to a standby: 503 from readiness, and from a change that is tried all the same."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     catalog = open_catalog(postgres_database, auto_migrate=True)
     with served(tmp_path, catalog=catalog, chosen=EACH_TIME) as client:
         name = postgres_database.rpartition("/")[2]
@@ -257,7 +257,7 @@ def test_a_database_that_takes_no_writes_is_not_ready(
 
 def test_readiness_writes_no_more_often_than_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many ask; with 0, never. Nothing of it is left behind."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     for interval_s, puts in ((3_600.0, 1), (0.0, 0)):
         store = CountedStore(FsspecStore())
         folder = tmp_path / str(puts)
@@ -273,7 +273,7 @@ def test_readiness_writes_no_more_often_than_settings_say(tmp_path: Path, monkey
 
 def test_a_check_that_takes_too_long_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who ask while it goes on are told at once when its time is over; its late result counts for the next."""
-    monkeypatch.setattr(health, "HOLDS_S", 3.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 3.0)
 
     async def go() -> None:
         parts = Parts()

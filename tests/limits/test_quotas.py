@@ -151,7 +151,7 @@ def test_what_exists_is_said_to_exist_at_a_full_quota(own: NewOwn, monkeypatch: 
     app = own(quota_tables=1, quota_namespaces=1)
     again = read_problem(app.app.post("/v1/namespaces", json={"name": "db"}))
     assert (again.status, again.code) == (409, "already_exists")
-    monkeypatch.setattr(Tables, "_refuse_taken", lambda *_: None)  # as if it had not been there yet
+    monkeypatch.setattr(Tables, "_refuse_existing", lambda *_: None)  # as if it had not been there yet
     name = TABLE.rpartition("/")[2]
     again = read_problem(app.app.post("/v1/namespaces/db/tables", json={"name": name, "schema": COLUMNS}))
     assert (again.status, again.code) == (409, "already_exists")

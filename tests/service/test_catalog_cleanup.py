@@ -86,7 +86,7 @@ def lease(table_id: str, held: HistoryEntry, expires_at_ms: int = 10_000) -> Lea
     )
 
 
-def condemned(table_id: str, location: str, kind: str = "block") -> SweepMark:
+def deletion_marks(table_id: str, location: str, kind: str = "block") -> SweepMark:
     """An object that is to be deleted."""
     return SweepMark(location=location, table_id=table_id, kind=kind, size_bytes=7, condemned_at_ms=9)
 
@@ -127,21 +127,21 @@ def test_condemned_objects_are_listed_until_they_are_acquitted(catalog: SqlCatal
     """In pages, by table; condemning twice is condemning once; a forgotten table leaves nothing."""
     table_id, _ = new_table(catalog)
     other, _ = new_table(catalog, "other")
-    objects = [condemned(table_id, f"file:///x/{number:04}") for number in range(1_203)]
+    objects = [deletion_marks(table_id, f"file:///x/{number:04}") for number in range(1_203)]
     for _ in range(2):
-        catalog.condemn(table_id, objects, watermark_ms=0)
-    catalog.condemn(other, [condemned(other, "file:///x/0000")], watermark_ms=0)
-    first = catalog.condemned(table_id, after="", limit=1_000)
-    rest = catalog.condemned(table_id, after=first[-1].location, limit=1_000)
+        catalog.mark_for_deletion(table_id, objects, watermark_ms=0)
+    catalog.mark_for_deletion(other, [deletion_marks(other, "file:///x/0000")], watermark_ms=0)
+    first = catalog.deletion_marks(table_id, after="", limit=1_000)
+    rest = catalog.deletion_marks(table_id, after=first[-1].location, limit=1_000)
     assert [*first, *rest] == objects
-    catalog.acquit(table_id, [one.location for one in objects[1:]])
-    assert catalog.condemned(table_id, after="", limit=10) == objects[:1]
+    catalog.unmark(table_id, [one.location for one in objects[1:]])
+    assert catalog.deletion_marks(table_id, after="", limit=10) == objects[:1]
     with pytest.raises(TableNotFound):
-        catalog.condemn("nobody", objects, watermark_ms=0)
+        catalog.mark_for_deletion("nobody", objects, watermark_ms=0)
     catalog.drop_table("db", "t", now_ms=5, purge=True)
     assert catalog.forget_table(table_id)
-    assert catalog.condemned(table_id, after="", limit=10) == []
-    assert len(catalog.condemned(other, after="", limit=10)) == 1
+    assert catalog.deletion_marks(table_id, after="", limit=10) == []
+    assert len(catalog.deletion_marks(other, after="", limit=10)) == 1
 
 
 def test_a_guard_notices_what_was_condemned_since(catalog: SqlCatalog) -> None:
@@ -163,23 +163,23 @@ def test_a_guard_notices_what_was_condemned_since(catalog: SqlCatalog) -> None:
     adds, plain = guards()
     assert lands(adds)
     assert lands(plain)
-    catalog.condemn(other, [condemned(other, "file:///b")], watermark_ms=1_000)
+    catalog.mark_for_deletion(other, [deletion_marks(other, "file:///b")], watermark_ms=1_000)
     assert lands(adds)
-    catalog.condemn(table_id, [condemned(table_id, "file:///s", "segment")], watermark_ms=99)
+    catalog.mark_for_deletion(table_id, [deletion_marks(table_id, "file:///s", "segment")], watermark_ms=99)
     assert lands(adds)
-    catalog.condemn(table_id, [condemned(table_id, "file:///c")], watermark_ms=50)
+    catalog.mark_for_deletion(table_id, [deletion_marks(table_id, "file:///c")], watermark_ms=50)
     assert not lands(adds)
     assert lands(plain)
     adds, plain = guards()
     assert lands(adds)
-    catalog.condemn(other, [condemned(other, "file:///d", "external")], watermark_ms=0)
+    catalog.mark_for_deletion(other, [deletion_marks(other, "file:///d", "external")], watermark_ms=0)
     assert not lands(adds)
     assert lands(plain)
-    catalog.condemn(table_id, [condemned(table_id, "file:///t", "segment")], watermark_ms=100)
+    catalog.mark_for_deletion(table_id, [deletion_marks(table_id, "file:///t", "segment")], watermark_ms=100)
     assert not lands(plain)
     with pytest.raises(Unavailable):
         catalog.guard(table_id, ["file:///a", "file:///d"], since_ms=1_000)
-    catalog.acquit(other, ["file:///d"])
+    catalog.unmark(other, ["file:///d"])
     assert lands(catalog.guard(table_id, ["file:///d"], since_ms=1_000))
 
 
@@ -194,13 +194,13 @@ def commit_beside(catalog: SqlCatalog, table_id: str, guard: CommitGuard, one: S
         except Unavailable:
             return False
 
-    def condemn() -> bool:
+    def mark_for_deletion() -> bool:
         start.wait()
-        catalog.condemn(table_id, [one], watermark_ms=0)
+        catalog.mark_for_deletion(table_id, [one], watermark_ms=0)
         return any(kept.seq == 2 for kept in catalog.kept(table_id))
 
     with ThreadPoolExecutor(2) as pool:
-        landed, seen = pool.submit(commit), pool.submit(condemn)
+        landed, seen = pool.submit(commit), pool.submit(mark_for_deletion)
     return landed.result(), seen.result()
 
 
@@ -211,6 +211,6 @@ def test_a_commit_and_a_condemnation_that_meet_never_both_win(catalog: SqlCatalo
         table_id, _ = new_table(catalog, f"t{number}", snapshots=1)
         location = f"file:///{kind}/{number}"
         guard = catalog.guard(table_id, [location], since_ms=100)
-        landed, seen = commit_beside(catalog, table_id, guard, condemned(table_id, location, kind))
+        landed, seen = commit_beside(catalog, table_id, guard, deletion_marks(table_id, location, kind))
         assert landed == seen
         assert landed == (catalog.table_by_id(table_id).version == 2)

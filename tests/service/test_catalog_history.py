@@ -237,10 +237,10 @@ def test_the_pointer_does_not_move_to_what_builds_on_an_expired_snapshot(catalog
     assert catalog.expire_snapshots(mine, [1], now_ms=10) == [1]
     back = entry(4, entries[-1])
     with pytest.raises(SnapshotExpired):
-        catalog.advance(mine, back, while_kept=1, remember=stored())
+        catalog.advance(mine, back, required_seq=1, remember=stored())
     assert catalog.table_by_id(mine).version == 3
     assert catalog.answer("k", "POST /x") is None
-    assert catalog.advance(mine, back, while_kept=2)
+    assert catalog.advance(mine, back, required_seq=2)
 
 
 def test_a_table_is_dropped_only_at_its_current_snapshot(catalog: Catalog) -> None:
@@ -262,7 +262,7 @@ def test_a_dropped_table_comes_back_whole(catalog: Catalog) -> None:
     catalog.put_tag(tag(catalog, "a", entries[0]), move=False, now_ms=10)
     catalog.drop_table("db", "t", now_ms=20)
     (dropped,) = catalog.dropped_tables("db")
-    assert (dropped.record, dropped.dropped_at_ms, dropped.doomed) == (before, 20, False)
+    assert (dropped.record, dropped.dropped_at_ms, dropped.removal_scheduled) == (before, 20, False)
     catalog.undrop_table(before.table_id, "db", "t")
     assert catalog.table("db", "t") == before
     assert catalog.dropped_tables("db") == []
@@ -310,19 +310,19 @@ def test_a_doomed_table_cannot_come_back_and_is_forgotten_at_last(catalog: Catal
     entries = new_table(catalog, 3)
     mine = table_id(catalog)
     catalog.put_tag(tag(catalog, "a", entries[0]), move=False, now_ms=10)
-    assert not catalog.doom_table(mine, dropped_before_ms=1_000, now_ms=10)
+    assert not catalog.schedule_removal(mine, dropped_before_ms=1_000, now_ms=10)
     assert not catalog.forget_table(mine)
     catalog.drop_table("db", "t", now_ms=20)
     assert catalog.dropped_before(20) == []
     assert [dropped.record.table_id for dropped in catalog.dropped_before(21)] == [mine]
-    assert not catalog.doom_table(mine, dropped_before_ms=20, now_ms=30)
+    assert not catalog.schedule_removal(mine, dropped_before_ms=20, now_ms=30)
     assert not catalog.forget_table(mine)
-    assert catalog.doom_table(mine, dropped_before_ms=21, now_ms=30)
-    assert catalog.doom_table(mine, dropped_before_ms=0, now_ms=31)
+    assert catalog.schedule_removal(mine, dropped_before_ms=21, now_ms=30)
+    assert catalog.schedule_removal(mine, dropped_before_ms=0, now_ms=31)
     assert catalog.dropped_tables("db") == []
     with pytest.raises(TableNotFound):
         catalog.undrop_table(mine, "db", "t")
-    assert [dropped.doomed for dropped in catalog.dropped_before(0)] == [True]
+    assert [dropped.removal_scheduled for dropped in catalog.dropped_before(0)] == [True]
     assert [found.seq for found in catalog.history(mine, limit=10)] == [3, 2, 1]
     assert catalog.forget_table(mine)
     assert catalog.history(mine, limit=10) == []
@@ -418,13 +418,13 @@ def test_a_table_is_never_undropped_and_doomed_both(catalog: Catalog) -> None:
         new_table(catalog, name=f"t{turn}")
         mine = table_id(catalog, f"t{turn}")
         catalog.drop_table("db", f"t{turn}", now_ms=20)
-        doomed: list[bool] = []
+        removal_scheduled: list[bool] = []
         undropping, dooming = at_once(
             lambda mine=mine, turn=turn: catalog.undrop_table(mine, "db", f"t{turn}"),  # type: ignore[misc]  # as above
-            lambda mine=mine, doomed=doomed: doomed.append(  # type: ignore[misc]  # as above
-                catalog.doom_table(mine, dropped_before_ms=21, now_ms=30)
+            lambda mine=mine, removal_scheduled=removal_scheduled: removal_scheduled.append(  # type: ignore[misc]  # as above
+                catalog.schedule_removal(mine, dropped_before_ms=21, now_ms=30)
             ),
         )
         assert dooming is None
-        assert doomed == [undropping is not None]
+        assert removal_scheduled == [undropping is not None]
         assert (f"t{turn}" in catalog.tables("db")) == (undropping is None)

@@ -167,14 +167,14 @@ def test_a_claim_tells_the_tables_name_now(catalog: SqlCatalog) -> None:
 def test_a_job_of_a_dropped_table_fails_and_does_not_hold_up_others(catalog: SqlCatalog) -> None:
     """The claim that finds it goes on to the next job."""
     gone = new_table(catalog, "gone")
-    homeless = enqueue(catalog, gone)
+    orphaned = enqueue(catalog, gone)
     other = enqueue(catalog, new_table(catalog))
     catalog.drop_table("db", "gone", now_ms=2)
     found = claim(catalog)
     assert found.job is not None
     assert found.job.job_id == other
-    assert [job.job_id for job in found.homeless] == [homeless]
-    failed = catalog.job(homeless)
+    assert [job.job_id for job in found.orphaned] == [orphaned]
+    failed = catalog.job(orphaned)
     assert (failed.state, failed.finished_ms) == ("failed", 100)
     assert "table_not_found" in (failed.error or "")
 

@@ -233,4 +233,4 @@ def test_a_forgotten_table_takes_its_schedules_and_policy_along(catalog: SqlCata
     assert len(pending(catalog)) == 1
     found = catalog.claim_job(worker="w", kinds=None, lease_token=str(IDS.new()), lease_expires_ms=9, now_ms=8)
     assert found.job is None
-    assert [job.state for job in found.homeless] == ["failed"]
+    assert [job.state for job in found.orphaned] == ["failed"]

@@ -52,10 +52,10 @@ def new_queue(leader: Leader) -> Iterator[NewQueue]:
     with ExitStack() as opened:
 
         def make(
-            *, threads: int = 4, max_changes: int = 100, max_blocks: int = 100, linger_s: float = 0
+            *, threads: int = 4, max_changes: int = 100, max_blocks: int = 100, batch_wait_s: float = 0
         ) -> CommitQueue[str, str]:
             queue: CommitQueue[str, str] = CommitQueue(
-                leader, threads=threads, max_changes=max_changes, max_blocks=max_blocks, linger_s=linger_s
+                leader, threads=threads, max_changes=max_changes, max_blocks=max_blocks, batch_wait_s=batch_wait_s
             )
             opened.callback(queue.close)
             opened.callback(leader.go.set)
@@ -174,7 +174,7 @@ def test_a_leader_that_dies_before_it_has_its_group_leaves_nobody_waiting(
     is_half_way: bool,
 ) -> None:
     """Who waits is refused with nothing done, also those that it had taken already; later changes are answered."""
-    queue = new_queue(linger_s=0.001)
+    queue = new_queue(batch_wait_s=0.001)
     first = busy(leader, queue)
     entries = send(queue, "a", "b", "c")
     if is_half_way:
@@ -218,7 +218,7 @@ def test_a_linger_that_fails_leaves_nobody_waiting(
     leader: Leader, new_queue: NewQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock, or the sleep, is part of what a leader may die of."""
-    queue = new_queue(linger_s=WAIT_S)
+    queue = new_queue(batch_wait_s=WAIT_S)
     busy(leader, queue)
     pair = send(queue, "a", "b")
     leader.go.set()
@@ -227,7 +227,7 @@ def test_a_linger_that_fails_leaves_nobody_waiting(
     def broken() -> float:
         raise OSError("no clock")
 
-    monkeypatch.setattr(queue, "_linger", lambda *_: broken())
+    monkeypatch.setattr(queue, "_wait_for_batch", lambda *_: broken())
     (hit,) = send(queue, "hit")
     assert isinstance(hit.answered.exception(WAIT_S), Unavailable)
     monkeypatch.undo()
@@ -255,7 +255,7 @@ def test_a_leader_that_cannot_start_leaves_nobody_waiting(
 def test_a_leader_that_forgets_an_answer_leaves_nobody_waiting() -> None:
     """Nobody can say what became of the change then."""
     queue: CommitQueue[str, str] = CommitQueue(
-        lambda _table, _group: None, threads=1, max_changes=1, max_blocks=1, linger_s=0
+        lambda _table, _group: None, threads=1, max_changes=1, max_blocks=1, batch_wait_s=0
     )
     (forgotten,) = send(queue, "forgotten")
     with pytest.raises(OutcomeUnknown):
@@ -277,7 +277,7 @@ def test_a_queue_that_is_closed_finishes_and_takes_nothing_more(leader: Leader, 
 
 def test_a_commit_that_comes_alone_does_not_linger(leader: Leader, new_queue: NewQueue) -> None:
     """Only after a group with company the leader waits for more, and then takes them together."""
-    queue = new_queue(linger_s=WAIT_S)
+    queue = new_queue(batch_wait_s=WAIT_S)
     assert answers(*send(queue, "a")) == ["answer to a"]
     assert answers(*send(queue, "b")) == ["answer to b"]
     busy(leader, queue)

@@ -37,9 +37,9 @@ def test_what_is_large_waits_for_a_turn_whatever_was_asked(new_own: NewOwn, monk
     turns: list[str] = []
     wait = LargeAnswers.turn
 
-    async def turn(self: LargeAnswers, whose: str) -> Turn:
-        turns.append(whose)
-        return await wait(self, whose)
+    async def turn(self: LargeAnswers, owner: str) -> Turn:
+        turns.append(owner)
+        return await wait(self, owner)
 
     monkeypatch.setattr(LargeAnswers, "turn", turn)
     for method, path, body in asked:

@@ -19,7 +19,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import NamespaceInfo, PruneRate, PruneRatesAnswer, Report, Stage
-from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
+from lamella.snapshot.wire.operations.usage import BUCKET_MS, RATE_RETENTION_MS
 from support.job_records import new_table
 from support.service_api import parquet_bytes, read_problem
 
@@ -174,7 +174,7 @@ def test_old_prune_rates_go(world: World) -> None:
     """Once they are older than eight days, when others are written."""
     world.rates.note(world.record, report(), 1)
     world.rates.write()
-    world.now_ms += KEPT_MS + 2 * BUCKET_MS
+    world.now_ms += RATE_RETENTION_MS + 2 * BUCKET_MS
     assert world.prunes() == 1
     world.rates.write()
     assert world.prunes() == 0

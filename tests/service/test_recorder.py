@@ -14,7 +14,7 @@ import pytest
 from lamella.service.catalog import Catalog, HistoryEntry, RecordedBounds, RecordedFilter, TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.telemetry.metrics import Metrics
-from lamella.service.usage.filters import Recorder
+from lamella.service.usage.filters import FilterRecorder
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
@@ -57,12 +57,12 @@ class World:
         self.now_ms = 1_000
         self.recorder = self._recorder(Settings(warehouse=str(folder), **settings))
 
-    def _recorder(self, settings: Settings) -> Recorder:
+    def _recorder(self, settings: Settings) -> FilterRecorder:
         def clock() -> int:
             self.now_ms += 1
             return self.now_ms
 
-        return Recorder(self.catalog, self.warehouse, self.metrics, clock, lambda: 0.0, settings, b"key")
+        return FilterRecorder(self.catalog, self.warehouse, self.metrics, clock, lambda: 0.0, settings, b"key")
 
     def ask(self, text: str, **request: Any) -> None:
         """A prune."""

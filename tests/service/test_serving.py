@@ -205,7 +205,7 @@ def test_a_mistake_of_ours_is_a_500_that_shows_nothing(tmp_path: Path, capfd: py
 
 def test_the_service_is_ready_only_while_the_store_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not ready is a problem document with the reason; alive it is all the same."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     warehouse = tmp_path / "w"
     settings = Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db"))
     with TestClient(create_app(settings)) as client:
@@ -226,7 +226,7 @@ def test_the_service_is_ready_only_while_the_catalog_answers(
     tmp_path: Path, postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the database lets nobody in: 503 for readiness and for requests. Afterwards all is well again."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     name = postgres_database.rpartition("/")[2]
     admin = sa.create_engine(f"{postgres_database.rpartition('/')[0]}/postgres", isolation_level="AUTOCOMMIT")
     settings = Settings(warehouse=str(tmp_path / "w"), catalog=postgres_database, catalog_timeout_s=5)

@@ -21,7 +21,7 @@ from lamella.service.catalog import open_catalog
 from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.config.sources import NOT_SET, SET, shown_settings, without_secrets
-from lamella.service.http.idempotency import claim
+from lamella.service.http.idempotency import read_key
 from lamella.service.process.status import (
     CacheFigures,
     JobWorker,
@@ -157,7 +157,7 @@ def test_a_quantile_lies_in_the_bucket_that_has_it(values: list[float], share: f
 def test_workers_that_have_a_job_are_named(world: World) -> None:
     """With the job, until it is over."""
     core = world.core
-    core.jobs.submit(SubmitJob(kind="vacuum_dropped"), claim(None, "POST", "/v1/jobs", "", b"", world.now_ms))
+    core.jobs.submit(SubmitJob(kind="vacuum_dropped"), read_key(None, "POST", "/v1/jobs", "", b"", world.now_ms))
     assert world.look().jobs_pending == {"queued": 1, "running": 0}
     world.now_ms += 5
     taken = core.jobs.claim(ClaimJob(worker="w1", lease_token=str(Ids().new()), lease_s=60))

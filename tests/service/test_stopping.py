@@ -344,7 +344,7 @@ def test_it_has_started_once_the_store_was_seen_to_replace_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first look it has not; afterwards it has, whatever becomes of the store, which readiness tells."""
-    monkeypatch.setattr(health, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     warehouse = tmp_path / "w"
     warehouse.write_text("a file where the folder should be")
     with TestClient(create_app(Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db")))) as client:

@@ -224,5 +224,5 @@ def test_a_dropped_table_says_how_long_it_can_come_back(lake: Lake) -> None:
     lake.now_ms = START_MS + 10 * HOUR_MS
     assert lake.client.post("/v1/namespaces/db/undrop", json={"name": "t"}).status_code == 200
     lake.client.delete(TABLE)
-    assert lake.catalog.doom_table(lake.table_id, dropped_before_ms=lake.now_ms + 1, now_ms=lake.now_ms)
+    assert lake.catalog.schedule_removal(lake.table_id, dropped_before_ms=lake.now_ms + 1, now_ms=lake.now_ms)
     assert lake.problem("POST", "/v1/namespaces/db/undrop", name="t") == (404, "table_not_found")

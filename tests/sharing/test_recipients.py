@@ -67,7 +67,7 @@ def test_a_real_server_takes_the_urls_as_the_client_sends_them(
     pytestconfig: pytest.Config, real_s3: Any, tmp_path: Path
 ) -> None:
     """It quotes them anew, names with blanks and umlauts too, and the signature still holds."""
-    with shared_lake(pytestconfig, real_s3, tmp_path, is_gated=False) as real:
+    with shared_lake(pytestconfig, real_s3, tmp_path, needs_login=False) as real:
         for is_delta in (False, True):
             assert same(real.recipient.load("sales.orders", use_delta_format=is_delta), ALL)
 

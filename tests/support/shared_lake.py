@@ -149,11 +149,11 @@ class SharedLake:
 
 
 @contextmanager
-def shared_lake(config: pytest.Config, s3: S3Server, folder: Path, *, is_gated: bool = True) -> Iterator[SharedLake]:
-    """A running one; not ``is_gated``: the server itself demands signatures."""
+def shared_lake(config: pytest.Config, s3: S3Server, folder: Path, *, needs_login: bool = True) -> Iterator[SharedLake]:
+    """A running one; not ``needs_login``: the server itself demands signatures."""
     bucket = s3.bucket(f"shared-{uuid.uuid4().hex[:8]}")
     with signed_gate(s3.endpoint_url) as gate, sharing_client.pool() as pool:
-        signing = {"signed_endpoint_url": gate.url} if is_gated else {}
+        signing = {"signed_endpoint_url": gate.url} if needs_login else {}
         settings = {
             "warehouse": f"{bucket}/warehouse",
             "catalog": folder / "catalog.db",

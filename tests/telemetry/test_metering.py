@@ -68,10 +68,10 @@ class Heard:
         assert took_s >= 0
         self.calls.append((operation, outcome))
 
-    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+    def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
         """Remember it."""
         assert took_s >= 0
-        self.waits.append(in_vain)
+        self.waits.append(timed_out)
 
 
 CATALOGS = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))

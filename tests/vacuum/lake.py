@@ -146,7 +146,7 @@ class Lake:
         added = list(self.warehouse.segments(to.pointer)) if now != then else []
         result = self.warehouse.commit(record.pointer, added=added, removed=sorted(now), now_ms=self.now_ms)
         entry = history_entry(record.version + 1, result.pointer, result.snapshot)
-        if not self.catalog.advance(table_id, entry, while_kept=to.seq):
+        if not self.catalog.advance(table_id, entry, required_seq=to.seq):
             raise Unavailable("another commit came first", retry_after_s=0)
 
     def clean(self, table_id: str, *, cleaner: Vacuum | None = None, **asked: object) -> list[VacuumAnswer]:

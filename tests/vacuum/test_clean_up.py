@@ -249,7 +249,7 @@ def test_what_could_not_be_deleted_is_tried_again(lake: Lake) -> None:
     lake.store.refusing.clear()
     lake.clean(table_id)
     assert stubborn not in lake.store.locations()
-    assert lake.catalog.condemned(table_id, after="", limit=10) == []
+    assert lake.catalog.deletion_marks(table_id, after="", limit=10) == []
 
 
 def test_external_blocks_stay_unless_asked_for(lake: Lake) -> None:

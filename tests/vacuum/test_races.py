@@ -236,7 +236,7 @@ def test_a_clean_up_that_died_is_finished_by_the_next(lake: Lake) -> None:
         lake.clean(table_id)
         lake.verify(table_id)
         assert lake.folder(table_id) <= lake.needed(table_id)
-        assert lake.catalog.condemned(table_id, after="", limit=10) == []
+        assert lake.catalog.deletion_marks(table_id, after="", limit=10) == []
         if finished:
             return
     pytest.fail("the clean-up has more steps than were tried")

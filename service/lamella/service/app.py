@@ -88,7 +88,7 @@ def create_app(
     )
     register_all(core)
     envelopes = tuple(envelope for feature in core.features for envelope in feature.envelopes)
-    boundary = RouteFactory(log, core.metrics, core.gate, core.admission, core.audit.watched, envelopes)
+    route_factory = RouteFactory(log, core.metrics, core.authentication, core.admission, core.audit.watched, envelopes)
     described = operations(core)
     document = describe(
         described,
@@ -116,18 +116,18 @@ def create_app(
     )
     app.lifecycle = core.lifecycle
     app.connections = Connections(settings, core.metrics)
-    app.router.routes[:0] = [boundary.route(served) for served in described]
+    app.router.routes[:0] = [route_factory.route(served) for served in described]
     for feature in core.features:
         if feature.pages is not None:
-            app.router.routes += feature.pages(boundary)
+            app.router.routes += feature.pages(route_factory)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
-    _add_fallbacks(app, boundary)
-    direct = [(each.operation, boundary.endpoint(each)) for each in described if each.direct]
+    _add_fallbacks(app, route_factory)
+    direct = [(each.operation, route_factory.endpoint(each)) for each in described if each.direct]
     inner = BodyLimitMiddleware(
-        DirectMiddleware(app.framework, targets=direct, failed=boundary.answer),
+        DirectMiddleware(app.framework, targets=direct, failed=route_factory.answer),
         limit_bytes=settings.max_body_bytes,
-        refuse=boundary.answer,
+        refuse=route_factory.answer,
     )
     app.outermost = AccessMiddleware(
         with_spans(inner, core.traces),
@@ -197,18 +197,18 @@ def _add_reference(app: FastAPI, document: dict[str, Any]) -> None:
     app.add_route("/docs", docs, include_in_schema=False)
 
 
-def _add_fallbacks(app: FastAPI, boundary: RouteFactory) -> None:
+def _add_fallbacks(app: FastAPI, route_factory: RouteFactory) -> None:
     """Problem documents for what no route of ours answered."""
 
     async def no_route(request: Request, error: Exception) -> Response:
         path = request.url.path
         if isinstance(error, HTTPException) and error.status_code == 405:
             problem = InvalidRequest(f"{request.method} is not a method of {path}", method=request.method)
-            return boundary.answer(request, problem, status=405, headers={"Allow": _allowed(request)})
-        return boundary.answer(request, NotFound(f"there is nothing at {path}"))
+            return route_factory.answer(request, problem, status=405, headers={"Allow": _allowed(request)})
+        return route_factory.answer(request, NotFound(f"there is nothing at {path}"))
 
     async def failed(request: Request, error: Exception) -> Response:
-        return Response(None, 499) if isinstance(error, ClientDisconnect) else boundary.answer(request, error)
+        return Response(None, 499) if isinstance(error, ClientDisconnect) else route_factory.answer(request, error)
 
     app.add_exception_handler(HTTPException, no_route)
     app.add_exception_handler(Exception, failed)

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from typing import Final
 
 from lamella.service.access import Authenticator
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.access.routes import AccessRoutes
 from lamella.service.catalog import Catalog
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.clustering.routes import ClusteringRoutes, RewriteRoutes
-from lamella.service.commits.blocks import Intake
+from lamella.service.commits.blocks import FileChecker
 from lamella.service.commits.committer import Committer
 from lamella.service.commits.routes import CommitRoutes
 from lamella.service.config.settings import Settings
@@ -61,7 +61,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import TracedCalls, Traces
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.feedback import Feedback, FeedbackCheck
-from lamella.service.usage.filters import PruneNotes, PruneRates, Recorder
+from lamella.service.usage.filters import FilterRecorder, PruneNotes, PruneRates
 from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.ids import Ids
@@ -111,7 +111,7 @@ class Core:
         self.store: Store = store
         self.catalog = catalog
         self.clock = clock
-        self.gate = Authenticator(
+        self.authentication = Authenticator(
             settings,
             catalog,
             self.metrics,
@@ -120,7 +120,7 @@ class Core:
             clock=clock,
         )
         self.admission = Admission(settings, self.metrics)
-        self.administration = Administration(catalog, self.gate.authenticator, clock)
+        self.administration = AccessAdministration(catalog, self.authentication.authenticator, clock)
         kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         self.token_secret = secret = _token_secret(settings, catalog)
         self.page_tokens = tokens = PageTokens(secret)
@@ -174,7 +174,7 @@ class Core:
             store=store,
             reader=reader,
             committer=self.committer,
-            intake=Intake(store, self.metrics, settings.ingest_threads),
+            intake=FileChecker(store, self.metrics, settings.ingest_threads),
             rules=self.rules,
             clock=clock,
             settings=settings,
@@ -188,7 +188,7 @@ class Core:
             rules=self.rules,
             clock=clock,
         )
-        self.recorder = Recorder(
+        self.recorder = FilterRecorder(
             catalog,
             self.warehouse,
             self.metrics,
@@ -233,7 +233,7 @@ class Core:
             min_age_ms=settings.vacuum_min_age_s * 1000,
             drop_grace_ms=settings.drop_grace_s * 1000,
             max_objects=settings.vacuum_max_objects,
-            places_of=lambda record: self.rules.of(record.namespace, record.table_id),
+            locations_of=lambda record: self.rules.of(record.namespace, record.table_id),
             tokens=tokens,
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)

@@ -43,7 +43,7 @@ _LONGEST_PRINCIPAL: Final = 250
 _KINDS: Final = ("key", "user", "group")
 
 
-class Administration:
+class AccessAdministration:
     """Manages keys and grants. Its methods block on the catalog.
 
     ``clock`` returns Unix milliseconds; ``random`` returns bytes that cannot be guessed.
@@ -61,23 +61,23 @@ class Administration:
         self._clock = clock
         self._random = random
 
-    def create_key(self, by: Principal, asked: CreateKey) -> NewKey:
+    def create_key(self, by: Principal, request: CreateKey) -> NewKey:
         """Create a key. Raises InvalidRequest, AlreadyExists, and the errors of a caller that is not admin of the key's
         grants.
         """
-        name = check_name("key", asked.name)
-        if len(asked.grants) > _MAX_GRANTS:
-            raise InvalidRequest(f"a key has at most {_MAX_GRANTS} grants, not {len(asked.grants)}", path="$.grants")
-        _check_distinct(asked.grants)
-        if asked.requests_per_s is not None and not 0 < asked.requests_per_s <= _MAX_PER_S:
+        name = check_name("key", request.name)
+        if len(request.grants) > _MAX_GRANTS:
+            raise InvalidRequest(f"a key has at most {_MAX_GRANTS} grants, not {len(request.grants)}", path="$.grants")
+        _check_distinct(request.grants)
+        if request.requests_per_s is not None and not 0 < request.requests_per_s <= _MAX_PER_S:
             raise InvalidRequest(f"requests_per_s is a number above 0 and up to {_MAX_PER_S}", path="$.requests_per_s")
-        expires_s = _seconds("expires_s", asked.expires_s)
-        for grant in asked.grants:
-            _check_place(grant)
+        expires_s = _seconds("expires_s", request.expires_s)
+        for grant in request.grants:
+            _check_resource(grant)
             check(by, "admin", grant.namespace, grant.table)
-        if not asked.grants or asked.requests_per_s is not None:
+        if not request.grants or request.requests_per_s is not None:
             check(by, "admin")  # rate limits are set by server admins only
-        self._check_room_for_key(by)
+        self._check_key_count(by)
         now_ms = self._clock()
         text = key_text(self._random(RANDOM_BYTES))
         key = KeyRecord(
@@ -87,16 +87,16 @@ class Administration:
             created_by=by.name,
             expires_ms=None if expires_s is None else now_ms + expires_s * 1000,
             # A key with a rate limit of its own cannot create a key with a higher one.
-            requests_per_s=by.requests_per_s if asked.requests_per_s is None else asked.requests_per_s,
+            requests_per_s=by.requests_per_s if request.requests_per_s is None else request.requests_per_s,
         )
-        grants = [_given(grant, key.principal, by, now_ms) for grant in asked.grants]
+        grants = [_given(grant, key.principal, by, now_ms) for grant in request.grants]
         self._catalog.add_key(key, grants)
         self._authenticator.forget()
         return NewKey(key=text, info=_info(key, grants))
 
     def keys(self, by: Principal) -> KeyList:
         """Return the keys that the caller may see."""
-        found = [key for key in self._catalog.api_keys() if _is_theirs(by, key)]
+        found = [key for key in self._catalog.api_keys() if _owns_key(by, key)]
         granted: dict[str, list[GrantInfo]] = {}
         for grant in self._catalog.grants([key.principal for key in found]):
             granted.setdefault(grant.principal, []).append(grant)
@@ -104,19 +104,19 @@ class Administration:
 
     def key(self, by: Principal, name: str) -> KeyInfo:
         """Return one key. Raises KeyNotFound, also for a key that belongs to somebody else."""
-        key = self._theirs(by, name)
+        key = self._own_key(by, name)
         return _info(key, self._catalog.grants([key.principal]))
 
-    def rotate_key(self, by: Principal, name: str, asked: RotateKey) -> NewKey:
+    def rotate_key(self, by: Principal, name: str, request: RotateKey) -> NewKey:
         """Give a key a new text. Raises InvalidRequest, KeyNotFound, and the errors of :meth:`create_key`.
 
         Without a new expiry the key keeps its lifetime, counted from now: a key that expires stays one that expires.
         """
-        overlap_s = asked.overlap_s
+        overlap_s = request.overlap_s
         if not 0 <= overlap_s <= _LONGEST_OVERLAP_S:
             raise InvalidRequest(f"overlap_s is a number from 0 to {_LONGEST_OVERLAP_S}", path="$.overlap_s")
-        expires_s = _seconds("expires_s", asked.expires_s)
-        before = self._theirs(by, name)
+        expires_s = _seconds("expires_s", request.expires_s)
+        before = self._own_key(by, name)
         grants = self._catalog.grants([before.principal])
         for grant in grants:
             if grant.created_by == by.name:  # the creator need not administer what others granted
@@ -141,7 +141,7 @@ class Administration:
 
     def revoke_key(self, by: Principal, name: str) -> None:
         """Revoke a key, here at once and elsewhere within ``auth_cache_s``. Raises KeyNotFound."""
-        self._catalog.drop_key(self._theirs(by, name).name)
+        self._catalog.drop_key(self._own_key(by, name).name)
         self._authenticator.forget()
 
     def grants(self, by: Principal, principal: str | None) -> GrantList:
@@ -154,30 +154,30 @@ class Administration:
             grants=tuple(g for g in found if g.principal in own or by.rights.may("admin", g.namespace, g.table))
         )
 
-    def give(self, by: Principal, asked: GrantRequest) -> GrantInfo:
+    def give(self, by: Principal, request: GrantRequest) -> GrantInfo:
         """Add a grant; it replaces another role on the same resource.
 
         Raises InvalidRequest, KeyNotFound, and the errors of :meth:`create_key`.
         """
-        principal = _check_principal(asked.principal)
-        _check_place(asked)
-        check(by, "admin", asked.namespace, asked.table)
-        grant = _given(asked, principal, by, self._clock())
-        self._check_room(grant)
+        principal = _check_principal(request.principal)
+        _check_resource(request)
+        check(by, "admin", request.namespace, request.table)
+        grant = _given(request, principal, by, self._clock())
+        self._check_grant_count(grant)
         self._catalog.put_grant(grant)
         self._authenticator.forget()
         return grant
 
-    def take(self, by: Principal, asked: GrantRequest) -> None:
+    def take(self, by: Principal, request: GrantRequest) -> None:
         """Remove a grant; a missing one is no error. A principal may remove its own. Raises as :meth:`give`."""
-        principal = _check_principal(asked.principal)
-        _check_place(asked)
+        principal = _check_principal(request.principal)
+        _check_resource(request)
         if principal != by.name:
-            check(by, "admin", asked.namespace, asked.table)
-        self._catalog.drop_grant(principal, asked.namespace, asked.table)
+            check(by, "admin", request.namespace, request.table)
+        self._catalog.drop_grant(principal, request.namespace, request.table)
         self._authenticator.forget()
 
-    def _check_room(self, grant: GrantInfo) -> None:
+    def _check_grant_count(self, grant: GrantInfo) -> None:
         """Limit the grants of a principal: each look-up reads all of them, so thousands would be slow."""
         there = [each for each in self._catalog.grants([grant.principal]) if each.namespace == grant.namespace]
         if len(there) >= _MAX_IN_ONE and not any(each.table == grant.table for each in there):
@@ -188,21 +188,21 @@ class Administration:
                 used=len(there) + 1,
             )
 
-    def _check_room_for_key(self, by: Principal) -> None:
+    def _check_key_count(self, by: Principal) -> None:
         if by.rights.may("admin"):
             return
         made = sum(key.created_by == by.name for key in self._catalog.api_keys())
         if made >= _MAX_KEYS:
             raise QuotaExceeded(f"{by.name} has created {made} keys", limit="keys", most=_MAX_KEYS, used=made + 1)
 
-    def _theirs(self, by: Principal, name: str) -> KeyRecord:
+    def _own_key(self, by: Principal, name: str) -> KeyRecord:
         key = self._catalog.key(name)
-        if not _is_theirs(by, key):
+        if not _owns_key(by, key):
             raise KeyNotFound(f"there is no API key {name!r}", key=name)
         return key
 
 
-def _is_theirs(by: Principal, key: KeyRecord) -> bool:
+def _owns_key(by: Principal, key: KeyRecord) -> bool:
     return by.rights.may("admin") or key.created_by == by.name
 
 
@@ -222,7 +222,7 @@ def _info(key: KeyRecord, grants: Sequence[GrantInfo]) -> KeyInfo:
     return KeyInfo(**{name: known[name] for name in KeyInfo.__struct_fields__ if name in known}, grants=tuple(grants))
 
 
-def _check_place(grant: Grant) -> None:
+def _check_resource(grant: Grant) -> None:
     if grant.namespace is not None:
         check_name("namespace", grant.namespace)
     if grant.table is not None:

@@ -208,10 +208,10 @@ class Authenticator:
         if not self.is_on:
             refuse_foreign(request)
             return self._admitted(request, OPEN)
-        shown = _bearer(request)
-        found = None if shown is None else self.authenticator.near(shown)
+        credential = _bearer(request)
+        found = None if credential is None else self.authenticator.cached(credential)
         if found is None:
-            found = await self._found(request, shown)
+            found = await self._found(request, credential)
         return self._admitted(request, found)
 
     async def admit_page(self, request: Request) -> Principal:
@@ -222,7 +222,7 @@ class Authenticator:
         session = self.sessions.of(request)
         if session is None:
             raise Unauthenticated("log in first", reason="no session")
-        found = self._near(session)
+        found = self._cached(session)
         if found is None:
             found = await self._look_ups.run(
                 (self.authenticator.generation, session),
@@ -231,16 +231,16 @@ class Authenticator:
             )
         return self._admitted(request, found)
 
-    async def log_in(self, request: Request, shown: str) -> Principal:
+    async def log_in(self, request: Request, credential: str) -> Principal:
         """Return the principal of a key or token that was entered in the log-in form. Raises as :meth:`admit`."""
         self._hosts.check(request)
-        return await self._found(request, shown)
+        return await self._found(request, credential)
 
-    async def _found(self, request: HTTPConnection, shown: str | None) -> Principal:
+    async def _found(self, request: HTTPConnection, credential: str | None) -> Principal:
         try:
-            if shown is None:
+            if credential is None:
                 raise Unauthenticated("send an API key or a token as Authorization: Bearer ...", reason="none")
-            return await self._tried(request, shown)
+            return await self._look_up(request, credential)
         except Unauthenticated as error:
             # The reason goes to the operator's log only, not to the caller.
             reason = error.details.pop("reason", "other")
@@ -248,26 +248,26 @@ class Authenticator:
             self._log.info("not authenticated", reason=reason, client=_address(request))
             raise
 
-    async def _tried(self, request: HTTPConnection, shown: str) -> Principal:
+    async def _look_up(self, request: HTTPConnection, credential: str) -> Principal:
         """Look up a credential. One that was valid lately is looked up even while its address has too many failures."""
         # The generation is part of the key: a look-up that began before a change of keys must not answer requests after
         # it.
-        key = (self.authenticator.generation, shown)
-        within_s = self._wait_s if shown.startswith(PREFIX) else None
-        return await self._look_ups.run(key, lambda: self._begun(request, shown), within_s)
+        key = (self.authenticator.generation, credential)
+        within_s = self._wait_s if credential.startswith(PREFIX) else None
+        return await self._look_ups.run(key, lambda: self._begin_look_up(request, credential), within_s)
 
-    def _begun(self, request: HTTPConnection, shown: str) -> Coroutine[Any, Any, Principal]:
+    def _begin_look_up(self, request: HTTPConnection, credential: str) -> Coroutine[Any, Any, Principal]:
         """Begin a look-up. Requests with the same credential wait for it instead of starting their own."""
-        is_counted = not self.authenticator.held(shown)
+        is_counted = not self.authenticator.was_valid(credential)
         if is_counted:
             self._count_try(request)
-        threads, address = self._threads if shown.startswith(PREFIX) else self._issuer_threads, _address(request)
+        threads, address = self._threads if credential.startswith(PREFIX) else self._issuer_threads, _address(request)
 
         async def looked_up() -> Principal:
-            found = await threads.run(lambda: self.authenticator.find(shown))
+            found = await threads.run(lambda: self.authenticator.find(credential))
             if is_counted:
                 self._failures.give_back(address)
-                self.authenticator.note_held(shown)
+                self.authenticator.note_valid(credential)
             return found
 
         return looked_up()
@@ -299,10 +299,10 @@ class Authenticator:
                 raise limited(f"{name} sends more than {rate_per_s:g} requests a second", wait_s)
         return principal
 
-    def _near(self, session: Session) -> Principal | None:
+    def _cached(self, session: Session) -> Principal | None:
         if session.key_sha256 is not None:
-            return self.authenticator.near_key(session.key_sha256)
-        return self.authenticator.near_names(session.names, session.expires_ms)
+            return self.authenticator.cached_key(session.key_sha256)
+        return self.authenticator.cached_names(session.names, session.expires_ms)
 
     def _by(self, session: Session) -> Principal:
         if session.key_sha256 is not None:

@@ -37,7 +37,7 @@ class TokenBuckets:
     def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MAX_NAMES) -> None:
         self._burst_s = burst_s
         self._clock = clock
-        self._most = most
+        self._max_names = most
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str, rate_per_s: float) -> float | None:
@@ -45,7 +45,7 @@ class TokenBuckets:
         wait_s, level, now = self._look(name, rate_per_s)
         self._levels[name] = (level if wait_s is not None else level - 1, now)
         self._levels.move_to_end(name)
-        if len(self._levels) > self._most:
+        if len(self._levels) > self._max_names:
             self._levels.popitem(last=False)
         return wait_s
 
@@ -72,15 +72,15 @@ def limited(what: str, wait_s: float) -> RateLimited:
     return RateLimited(what, retry_after_s=max(1, math.ceil(min(wait_s, _LONGEST_S))), limit="rate")
 
 
-_MAX_KEPT: Final = 10_000
-_HELD_S: Final = 3_600.0
+_MAX_CACHED: Final = 10_000
+_VALID_FOR_S: Final = 3_600.0
 #: Shortest time between two notes of a key's use.
 _USED_EVERY_MS: Final = 60_000
 ROOT_NAME: Final = "root"
 
 
 class CredentialCache:
-    """Looks up keys and tokens. :meth:`near` is for the event loop; the other methods block and are thread-safe.
+    """Looks up keys and tokens. :meth:`cached` is for the event loop; the other methods block and are thread-safe.
 
     ``clock`` returns Unix milliseconds; ``monotonic`` returns seconds that never go back.
     """
@@ -101,8 +101,8 @@ class CredentialCache:
         self._audience = audience
         self._root_key_sha256 = root_key_sha256
         self._clock = clock
-        self._kept: TTLCache[bytes, Principal] = TTLCache(_MAX_KEPT, cache_s, timer=monotonic)
-        self._held: TTLCache[bytes, None] = TTLCache(_MAX_KEPT, _HELD_S, timer=monotonic)
+        self._cache: TTLCache[bytes, Principal] = TTLCache(_MAX_CACHED, cache_s, timer=monotonic)
+        self._recently_valid: TTLCache[bytes, None] = TTLCache(_MAX_CACHED, _VALID_FOR_S, timer=monotonic)
         self._lock = threading.Lock()
         self._generation = 0
 
@@ -111,78 +111,78 @@ class CredentialCache:
         """Return a number that changes with each :meth:`forget`; results of an earlier generation may be outdated."""
         return self._generation
 
-    def near(self, shown: str) -> Principal | None:
+    def cached(self, credential: str) -> Principal | None:
         """Return the principal of a credential that is in the cache and valid; otherwise None."""
-        return self._near(_digest(b"shown", shown))
+        return self._cached(_digest(b"shown", credential))
 
-    def held(self, shown: str) -> bool:
+    def was_valid(self, credential: str) -> bool:
         """Return whether this credential was valid within the last hour; it may not be valid any more."""
         with self._lock:
-            return _digest(b"shown", shown) in self._held
+            return _digest(b"shown", credential) in self._recently_valid
 
-    def note_held(self, shown: str) -> None:
+    def note_valid(self, credential: str) -> None:
         """Note that this credential was valid."""
         with self._lock:
-            self._held[_digest(b"shown", shown)] = None
+            self._recently_valid[_digest(b"shown", credential)] = None
 
-    def find(self, shown: str) -> Principal:
+    def find(self, credential: str) -> Principal:
         """Return the principal of a key or token.
 
         Raises:
             Unauthenticated: it is not valid, or not any more.
             Unavailable: the catalog or the token issuer does not answer.
         """
-        if shown.startswith(PREFIX):
-            if not is_key(shown):
+        if credential.startswith(PREFIX):
+            if not is_key(credential):
                 raise Unauthenticated("the key is not valid", reason="form")
-            return self._keep(_digest(b"shown", shown), lambda: self._of_key(key_sha256(shown)))
+            return self._cache_result(_digest(b"shown", credential), lambda: self._of_key(key_sha256(credential)))
         if self.issuer is None:
             raise Unauthenticated("the key is not valid", reason="form")
         issuer = self.issuer
 
         def found() -> Principal:
-            identity = issuer.identity(shown, self._audience)
+            identity = issuer.identity(credential, self._audience)
             return self._of_names(identity.names, identity.expires_ms)
 
-        return self._keep(_digest(b"shown", shown), found)
+        return self._cache_result(_digest(b"shown", credential), found)
 
-    def near_key(self, sha256: str) -> Principal | None:
-        """Return the cached principal of a key's hash, as :meth:`near` does."""
-        return self._near(_digest(b"key", sha256))
+    def cached_key(self, sha256: str) -> Principal | None:
+        """Return the cached principal of a key's hash, as :meth:`cached` does."""
+        return self._cached(_digest(b"key", sha256))
 
     def by_key(self, sha256: str) -> Principal:
         """Return the principal of a key's hash. Raises Unauthenticated, Unavailable."""
-        return self._keep(_digest(b"key", sha256), lambda: self._of_key(sha256))
+        return self._cache_result(_digest(b"key", sha256), lambda: self._of_key(sha256))
 
-    def near_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
-        """Return the cached principal of the names of a token, as :meth:`near` does."""
-        return self._near(_names_digest(names, expires_ms))
+    def cached_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
+        """Return the cached principal of the names of a token, as :meth:`cached` does."""
+        return self._cached(_names_digest(names, expires_ms))
 
     def by_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
         """Return the principal of a token's names. Raises Unauthenticated after ``expires_ms``, Unavailable."""
-        return self._keep(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
+        return self._cache_result(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
 
     def forget(self) -> None:
         """Drop the cache, because keys or grants have changed."""
         with self._lock:
             self._generation += 1
-            self._kept.clear()
+            self._cache.clear()
 
-    def _near(self, digest: bytes) -> Principal | None:
+    def _cached(self, digest: bytes) -> Principal | None:
         with self._lock:
-            found = self._kept.get(digest)
+            found = self._cache.get(digest)
         if found is None or (found.expires_ms is not None and self._clock() >= found.expires_ms):
             return None
         return found
 
-    def _keep(self, digest: bytes, find: Callable[[], Principal]) -> Principal:
+    def _cache_result(self, digest: bytes, find: Callable[[], Principal]) -> Principal:
         generation = self._generation
         found = find()
         if found.expires_ms is not None and self._clock() >= found.expires_ms:
             raise Unauthenticated("the key or token has expired", reason="expired")
         with self._lock:
             if generation == self._generation:  # otherwise the principal may be from before an acknowledged change
-                self._kept[digest] = found
+                self._cache[digest] = found
         return found
 
     def _of_key(self, sha256: str) -> Principal:
@@ -190,7 +190,7 @@ class CredentialCache:
             return root(ROOT_NAME)
         key = self._catalog.key_of(sha256)
         now_ms = self._clock()
-        if key is None or not _holds(key, sha256, now_ms):
+        if key is None or not _is_valid(key, sha256, now_ms):
             raise Unauthenticated("the key is not valid", reason="unknown" if key is None else "expired")
         rights = Rights(self._catalog.grants([key.principal]))
         if key.used_ms is None or now_ms - key.used_ms >= _USED_EVERY_MS:
@@ -214,7 +214,7 @@ class CredentialCache:
             return  # the time of use is for people to read; the request goes on
 
 
-def _holds(key: KeyRecord, sha256: str, now_ms: int) -> bool:
+def _is_valid(key: KeyRecord, sha256: str, now_ms: int) -> bool:
     if key.expires_ms is not None and now_ms >= key.expires_ms:
         return False
     return sha256 == key.sha256 or (key.old_until_ms is not None and now_ms < key.old_until_ms)

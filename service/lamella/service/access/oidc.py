@@ -188,7 +188,7 @@ class Issuer:
             Unavailable: the issuer's keys are not known, and it does not answer.
         """
         claims = self._claims(token, audience)
-        subject = _claim(claims, self._subject_claim)
+        subject = _token_claim(claims, self._subject_claim)
         if not isinstance(subject, str) or not _is_name(subject):
             raise Unauthenticated("the token is not valid", reason="subject")
         until_s = min(int(claims["exp"]), _LATEST_S) + self._leeway_s
@@ -225,7 +225,7 @@ class Issuer:
         return claims
 
     def _groups(self, claims: dict[str, Any]) -> tuple[str, ...]:
-        found = _claim(claims, self._groups_claim)
+        found = _token_claim(claims, self._groups_claim)
         listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
         named = [each for each in listed if isinstance(each, str) and _is_name(each)]
         return tuple(f"group:{each}" for each in dict.fromkeys(named[:_MAX_GROUPS]))
@@ -269,7 +269,7 @@ def exchange_json(url: str, body: bytes | None) -> Any:
         raise ValueError("the document is nested too deeply") from error
 
 
-def _claim(claims: dict[str, Any], name: str) -> Any:
+def _token_claim(claims: dict[str, Any], name: str) -> Any:
     """Return a claim by its name, or by its path (``realm_access.roles``)."""
     if name in claims:
         return claims[name]

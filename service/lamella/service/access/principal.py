@@ -45,8 +45,8 @@ class Rights:
         if self._everywhere >= rank:
             return None
         return (
-            *((name, None) for name, held in self._namespaces.items() if held >= rank),
-            *(place for place, held in self._tables.items() if held >= rank),
+            *((name, None) for name, granted in self._namespaces.items() if granted >= rank),
+            *(place for place, granted in self._tables.items() if granted >= rank),
         )
 
     def _add(self, grant: Grant) -> None:

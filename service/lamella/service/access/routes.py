@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import principal_of
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.http.admission import read_json
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.process.threads import Threads
@@ -26,7 +26,7 @@ _GRANT: Final = msgspec.json.Decoder(GrantRequest)
 class AccessRoutes:
     """Routes for keys and grants. They take no Idempotency-Key, because answers with a key's text are not stored."""
 
-    def __init__(self, *, readers: Threads, administration: Administration) -> None:
+    def __init__(self, *, readers: Threads, administration: AccessAdministration) -> None:
         self._readers = readers
         self._administration = administration
 
@@ -39,11 +39,11 @@ class AccessRoutes:
 
     async def create_key(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_CREATE, await request.body())
-        about(request, f"key:{unspelt(asked.name)}")
+        payload = read_json(_CREATE, await request.body())
+        about(request, f"key:{unspelt(payload.name)}")
         by = principal_of(request)
-        made = await self._readers.run(lambda: self._administration.create_key(by, asked))
-        return _unkept(json_response(made, 201))
+        made = await self._readers.run(lambda: self._administration.create_key(by, payload))
+        return _no_store(json_response(made, 201))
 
     async def get_key(self, request: Request) -> Response:
         by, name = principal_of(request), request.path_params["key"]
@@ -51,11 +51,11 @@ class AccessRoutes:
 
     async def rotate_key(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_ROTATE, await request.body())
+        payload = read_json(_ROTATE, await request.body())
         by, name = principal_of(request), request.path_params["key"]
         about(request, f"key:{unspelt(name)}")
-        made = await self._readers.run(lambda: self._administration.rotate_key(by, name, asked))
-        return _unkept(json_response(made))
+        made = await self._readers.run(lambda: self._administration.rotate_key(by, name, payload))
+        return _no_store(json_response(made))
 
     async def revoke_key(self, request: Request) -> Response:
         by, name = principal_of(request), request.path_params["key"]
@@ -68,22 +68,22 @@ class AccessRoutes:
         return json_response(await self._readers.run(lambda: self._administration.grants(by, principal)))
 
     async def give_grant(self, request: Request) -> Response:
-        asked = await self._grant(request)
+        payload = await self._grant(request)
         by = principal_of(request)
-        return json_response(await self._readers.run(lambda: self._administration.give(by, asked)))
+        return json_response(await self._readers.run(lambda: self._administration.give(by, payload)))
 
     async def take_grant(self, request: Request) -> Response:
-        asked = await self._grant(request)
+        payload = await self._grant(request)
         by = principal_of(request)
-        await self._readers.run(lambda: self._administration.take(by, asked))
+        await self._readers.run(lambda: self._administration.take(by, payload))
         return Response(status_code=204)
 
     async def _grant(self, request: Request) -> GrantRequest:
         require_json(request)
-        asked = read_json(_GRANT, await request.body())
-        place = ".".join(filter(None, (asked.namespace, asked.table))) or "*"
-        about(request, f"{unspelt(asked.principal)}={asked.role}@{place}")
-        return asked
+        payload = read_json(_GRANT, await request.body())
+        place = ".".join(filter(None, (payload.namespace, payload.table))) or "*"
+        about(request, f"{unspelt(payload.principal)}={payload.role}@{place}")
+        return payload
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -100,7 +100,7 @@ class AccessRoutes:
         )
 
 
-def _unkept(response: Response) -> Response:
+def _no_store(response: Response) -> Response:
     """Forbid caches to store an answer that contains a secret."""
     response.headers["Cache-Control"] = "no-store"
     return response

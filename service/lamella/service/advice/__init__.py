@@ -9,7 +9,7 @@ from lamella.service.advice.routes import AdviceRoutes
 from lamella.service.catalog import Catalog
 from lamella.service.features import Feature
 from lamella.service.history.history import History
-from lamella.service.usage.filters import Recorder
+from lamella.service.usage.filters import FilterRecorder
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 
@@ -19,7 +19,7 @@ class _Parts(Protocol):
 
     catalog: Catalog
     history: History
-    recorder: Recorder
+    recorder: FilterRecorder
     store: Store
     warehouse: Warehouse
 

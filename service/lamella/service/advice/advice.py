@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.service.catalog import RecordedFilter, TableRecord
 from lamella.service.history.history import History, trusted_manifests
-from lamella.service.usage.filters import Recorder, as_recorded
+from lamella.service.usage.filters import FilterRecorder, as_recorded
 from lamella.snapshot.advice.scores import Advising
 from lamella.snapshot.advice.what_if import WhatIf
 from lamella.snapshot.advice.why_not import WhyNot
@@ -34,7 +34,7 @@ MAX_LISTED = 10_000
 class Advice:
     """Gives advice on one table at a time; it changes only the recorded filters."""
 
-    def __init__(self, warehouse: Warehouse, store: Store, history: History, recorder: Recorder) -> None:
+    def __init__(self, warehouse: Warehouse, store: Store, history: History, recorder: FilterRecorder) -> None:
         access = IndexAccess(warehouse.manifests)
         self._scores = Advising(warehouse.manifests)
         self._what_if = WhatIf(warehouse.manifests, access, store)
@@ -56,15 +56,15 @@ class Advice:
             raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
         check_together(request.filters)
-        asked = [
+        payload = [
             ReplayedFilter(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
             for each in request.filters
         ]
         recorded = []
-        if not asked:
+        if not payload:
             recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
         with trusted_manifests():
-            return self._what_if.answer(pointer, request, asked, recorded)
+            return self._what_if.answer(pointer, request, payload, recorded)
 
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
         """Explain a query. Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, SnapshotNotFound,

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select, update
 
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
-from lamella.service.catalog.schema import condemned, history_row, snapshots, sweeps, tables
+from lamella.service.catalog.schema import deletion_marks, history_row, snapshots, sweeps, tables
 from lamella.service.catalog.session import SqlSession, entry_record
 from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import TableNotFound, Unavailable
@@ -25,33 +25,33 @@ from lamella.snapshot.errors import TableNotFound, Unavailable
 _EVERYWHERE: Final = "*"
 _AT_ONCE: Final = 500
 #: Objects that a commit uses although it did not write them: blocks, and parts of skip indexes.
-_TAKEN_UP: Final = ("block", "index")
+_REUSED_KINDS: Final = ("block", "index")
 
 _Item = TypeVar("_Item")
 
-_KEPT = history_row.order_by(snapshots.c.seq.desc())
+_HISTORY = history_row.order_by(snapshots.c.seq.desc())
 _TABLES = select(tables.c.table_id).where(tables.c.doomed_at_ms.is_(None))
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
     sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
 )
 #: A shared lock: commits do not wait for each other, only for a clean-up that condemns files.
-_HELD_STATE = _STATE.with_for_update(read=True)
-_AMONG = select(condemned.c.location).where(condemned.c.location.in_(bindparam("wanted", expanding=True)))
+_LOCKED_STATE = _STATE.with_for_update(read=True)
+_AMONG = select(deletion_marks.c.location).where(deletion_marks.c.location.in_(bindparam("wanted", expanding=True)))
 _OF_TABLE = (
     select(
-        condemned.c.location,
-        condemned.c.table_id,
-        condemned.c.kind,
-        condemned.c.size_bytes,
-        condemned.c.condemned_at_ms,
+        deletion_marks.c.location,
+        deletion_marks.c.table_id,
+        deletion_marks.c.kind,
+        deletion_marks.c.size_bytes,
+        deletion_marks.c.condemned_at_ms,
     )
-    .where(condemned.c.table_id == bindparam("id"), condemned.c.location > bindparam("after"))
-    .order_by(condemned.c.location)
+    .where(deletion_marks.c.table_id == bindparam("id"), deletion_marks.c.location > bindparam("after"))
+    .order_by(deletion_marks.c.location)
     .limit(bindparam("rows"))
 )
-_CONDEMN = insert(condemned)
-_FORGET = delete(condemned).where(
-    condemned.c.table_id == bindparam("id"), condemned.c.location.in_(bindparam("wanted", expanding=True))
+_MARK = insert(deletion_marks)
+_FORGET = delete(deletion_marks).where(
+    deletion_marks.c.table_id == bindparam("id"), deletion_marks.c.location.in_(bindparam("wanted", expanding=True))
 )
 _ADVANCE = (
     update(sweeps)
@@ -70,7 +70,7 @@ def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -
     """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the table's
     row.
     """
-    rows = connection.execute(_HELD_STATE, {"id": table_id}).all()
+    rows = connection.execute(_LOCKED_STATE, {"id": table_id}).all()
     state = {row.table_id: row for row in rows}
     own = state.get(table_id)
     if own is not None and own.watermark_ms >= guard.since_ms:
@@ -88,7 +88,7 @@ class SqlCleanup(SqlSession):
     """The part of :class:`~lamella.service.catalog.port.Catalog` for objects that are being deleted."""
 
     def kept(self, table_id: str) -> list[HistoryEntry]:
-        return [entry_record(row) for row in self._rows(_KEPT, {"id": table_id})]
+        return [entry_record(row) for row in self._rows(_HISTORY, {"id": table_id})]
 
     def tables_with_files(self) -> list[str]:
         return sorted(row["table_id"] for row in self._rows(_TABLES, {}))
@@ -104,28 +104,28 @@ class SqlCleanup(SqlSession):
                 raise Unavailable(f"{row['location']} is about to be deleted by a clean-up", retry_after_s=1)
         return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
 
-    def condemn(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
+    def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         kinds = {one.kind for one in objects}
         with self._transaction(None) as connection:
             if connection.execute(LOCK_TABLE, {"id": table_id}).first() is None:
                 raise TableNotFound("the table is not in the catalog", table_id=table_id)
             known: set[str] = set()
             for some in _parts(one.location for one in objects):
-                found = connection.execute(_AMONG.where(condemned.c.table_id == table_id), {"wanted": some})
+                found = connection.execute(_AMONG.where(deletion_marks.c.table_id == table_id), {"wanted": some})
                 known.update(found.scalars())
             for part in _parts(one for one in objects if one.location not in known):
-                connection.execute(_CONDEMN, [msgspec.structs.asdict(one) for one in part])
-            step = {"whose": table_id, "steps": int(not kinds.isdisjoint(_TAKEN_UP)), "to_ms": watermark_ms}
+                connection.execute(_MARK, [msgspec.structs.asdict(one) for one in part])
+            step = {"whose": table_id, "steps": int(not kinds.isdisjoint(_REUSED_KINDS)), "to_ms": watermark_ms}
             if connection.execute(_ADVANCE, step).rowcount != 1:
                 connection.execute(_START, {"table_id": table_id, "epoch": step["steps"], "watermark_ms": watermark_ms})
             if "external" in kinds:
                 connection.execute(_ADVANCE, {"whose": _EVERYWHERE, "steps": 1, "to_ms": 0})
 
-    def condemned(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
+    def deletion_marks(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
         which = {"id": table_id, "after": after, "rows": limit}
         return [SweepMark(**row) for row in self._rows(_OF_TABLE, which)]
 
-    def acquit(self, table_id: str, locations: Iterable[str]) -> None:
+    def unmark(self, table_id: str, locations: Iterable[str]) -> None:
         with self._transaction(None) as connection:
             for some in _parts(locations):
                 connection.execute(_FORGET, {"id": table_id, "wanted": some})

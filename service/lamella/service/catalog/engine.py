@@ -134,8 +134,8 @@ class CatalogListener(Protocol):
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
         """A statement ran for ``took_s`` until its first rows arrived, or a commit did."""
 
-    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
-        """A thread waited ``took_s`` for a pooled connection; ``in_vain``: it got none, because all were in use."""
+    def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
+        """A thread waited ``took_s`` for a pooled connection; ``timed_out``: it got none, because all were in use."""
 
 
 class NoListener:
@@ -144,7 +144,7 @@ class NoListener:
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
         """Ignore it."""
 
-    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+    def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
         """Ignore it."""
 
 

@@ -51,7 +51,7 @@ LOCK_JOB: Final = SELECT_JOB.with_for_update()
 _LONG: Final = ("result", "checkpoint")
 _SHORT: Final = select(*(column for column in jobs.c if column.name not in _LONG))
 _INSERT: Final = insert(jobs)
-_SELECT_TWIN: Final = select(jobs).where(jobs.c.twin == bindparam("alike"), jobs.c.finished_ms.is_(None))
+_SELECT_EQUAL: Final = select(jobs).where(jobs.c.twin == bindparam("alike"), jobs.c.finished_ms.is_(None))
 _LINES: Final = (
     select(job_log.c.number, job_log.c.at_ms, job_log.c.text, job_log.c.level)
     .where(job_log.c.job_id == bindparam("id"), job_log.c.number > bindparam("after"))
@@ -82,8 +82,8 @@ class SqlJobs(SqlSession):
             with self._transaction(remember) as connection:
                 twin = insert_job(connection, job, unique=unique)
                 if twin is not None:
-                    raise _Twin(twin)
-        except _Twin as found:
+                    raise _EqualPending(twin)
+        except _EqualPending as found:
             return found.job
         return None
 
@@ -96,7 +96,7 @@ class SqlJobs(SqlSession):
                 raise JobFinished(f"the job has ended: it {job.state}", job_id=job_id, state=job.state)
             if job.state == "running" and job.lease_expires_ms is not None and job.lease_expires_ms > now_ms:
                 return changed(connection, job, cancel_requested=True)
-            return changed(connection, job, state="cancelled", cancel_requested=True, finished_ms=now_ms, **NOBODY)
+            return changed(connection, job, state="cancelled", cancel_requested=True, finished_ms=now_ms, **UNCLAIMED)
 
     def retry_job(self, job_id: str, *, now_ms: int) -> JobRecord:
         with self._transaction(None) as connection:
@@ -108,7 +108,7 @@ class SqlJobs(SqlSession):
             if job.state == "queued":
                 return changed(connection, job, not_before_ms=now_ms)
             again: dict[str, Any] = {
-                **NOBODY,
+                **UNCLAIMED,
                 "state": "queued",
                 "attempts": 0,
                 "not_before_ms": now_ms,
@@ -127,18 +127,18 @@ class SqlJobs(SqlSession):
         raise no_job(job_id)
 
     def jobs(self, which: JobFilter, *, before_id: str | None, limit: int) -> list[JobRecord]:
-        wanted = _SHORT
+        query = _SHORT
         if which.states is not None:
-            wanted = wanted.where(jobs.c.state.in_(which.states))
+            query = query.where(jobs.c.state.in_(which.states))
         if which.kinds is not None:
-            wanted = wanted.where(jobs.c.kind.in_(which.kinds))
+            query = query.where(jobs.c.kind.in_(which.kinds))
         if which.table is not None:
-            wanted = wanted.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
+            query = query.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
         if which.within is not None:
-            wanted = wanted.where(or_(false(), *(_in_place(*place) for place in which.within)))
+            query = query.where(or_(false(), *(_of_table(*place) for place in which.within)))
         if before_id is not None:
-            wanted = wanted.where(jobs.c.job_id < before_id)
-        return [JobRecord(**row) for row in self._rows(wanted.order_by(jobs.c.job_id.desc()).limit(limit), {})]
+            query = query.where(jobs.c.job_id < before_id)
+        return [JobRecord(**row) for row in self._rows(query.order_by(jobs.c.job_id.desc()).limit(limit), {})]
 
     def job_lines(self, job_id: str, *, after: int, limit: int) -> list[JobLine]:
         return [JobLine(**row) for row in self._rows(_LINES, {"id": job_id, "after": after, "rows": limit})]
@@ -156,12 +156,12 @@ class SqlJobs(SqlSession):
         return len(old)
 
 
-def _in_place(namespace: str, table: str | None) -> ColumnElement[bool]:
+def _of_table(namespace: str, table: str | None) -> ColumnElement[bool]:
     inside = jobs.c.namespace == namespace
     return inside if table is None else and_(inside, jobs.c.table_name == table)
 
 
-class _Twin(Exception):
+class _EqualPending(Exception):
     """Nothing to do: an equal job is pending."""
 
     def __init__(self, job: JobRecord) -> None:
@@ -170,7 +170,7 @@ class _Twin(Exception):
 
 
 #: Columns of a job that no worker runs.
-NOBODY: Final[dict[str, Any]] = {"worker": None, "lease_token": None, "lease_expires_ms": None}
+UNCLAIMED: Final[dict[str, Any]] = {"worker": None, "lease_token": None, "lease_expires_ms": None}
 
 
 def insert_job(connection: Connection, job: JobRecord, *, unique: bool) -> JobRecord | None:
@@ -186,7 +186,7 @@ def insert_job(connection: Connection, job: JobRecord, *, unique: bool) -> JobRe
         if not unique:
             job = msgspec.structs.replace(job, twin=None)
             continue
-        for row in connection.execute(_SELECT_TWIN, {"alike": job.twin}).mappings():
+        for row in connection.execute(_SELECT_EQUAL, {"alike": job.twin}).mappings():
             return JobRecord(**row)
 
 
@@ -236,7 +236,7 @@ class SqlJobClaims(SqlSession):
     def claim_job(
         self, *, worker: str, kinds: Sequence[str] | None, lease_token: str, lease_expires_ms: int, now_ms: int
     ) -> ClaimResult:
-        homeless: list[JobRecord] = []
+        orphaned: list[JobRecord] = []
         claim = {
             "worker": worker,
             "lease_token": lease_token,
@@ -247,18 +247,18 @@ class SqlJobClaims(SqlSession):
             "cancel_requested": False,
         }
         with self._transaction(None) as connection:
-            held = _claimed_by(connection, lease_token)
-            if held is not None:
-                return _held(connection, held)
+            earlier = _claimed_by(connection, lease_token)
+            if earlier is not None:
+                return _earlier_result(connection, earlier)
             run_out = [JobRecord(**row) for row in connection.execute(_RUN_OUT, {"now_ms": now_ms}).mappings()]
-            lost = tuple(_lost(connection, job, now_ms) for job in run_out)
+            lost = tuple(_lease_lost(connection, job, now_ms) for job in run_out)
             while True:
                 job = _next(connection, kinds, now_ms)
                 if job is None:
-                    return ClaimResult(lost=lost, homeless=tuple(homeless))
+                    return ClaimResult(lost=lost, orphaned=tuple(orphaned))
                 table = _table(connection, job)
                 if job.table_id is not None and table is None:
-                    homeless.append(_homeless(connection, job, now_ms))
+                    orphaned.append(_fail_orphan(connection, job, now_ms))
                     continue
                 try:
                     with connection.begin_nested():
@@ -266,9 +266,9 @@ class SqlJobClaims(SqlSession):
                 except IntegrityError:
                     # Another claim was faster, for another job of the table or with the same token.
                     if _claimed_by(connection, lease_token) is not None:
-                        return ClaimResult(lost=lost, homeless=tuple(homeless))
+                        return ClaimResult(lost=lost, orphaned=tuple(orphaned))
                     continue
-                return ClaimResult(job=job, table=table, lost=lost, homeless=tuple(homeless))
+                return ClaimResult(job=job, table=table, lost=lost, orphaned=tuple(orphaned))
 
     def heartbeat_job(
         self, job_id: str, lease_token: str, report: JobReport, *, lease_expires_ms: int, now_ms: int
@@ -277,8 +277,8 @@ class SqlJobClaims(SqlSession):
             job = locked_job(connection, job_id)
             if job.lease_token != lease_token or job.state != "running":
                 raise _not_yours(job)
-            told = _told(connection, job, report)
-            return changed(connection, job, lease_expires_ms=lease_expires_ms, heartbeat_ms=now_ms, **told)
+            reported = _reported(connection, job, report)
+            return changed(connection, job, lease_expires_ms=lease_expires_ms, heartbeat_ms=now_ms, **reported)
 
     def finish_job(
         self, job_id: str, lease_token: str, report: JobReport, ending: JobEnding, *, now_ms: int
@@ -289,8 +289,8 @@ class SqlJobClaims(SqlSession):
                 raise _not_yours(job)
             if job.state != "running":
                 return job, False  # this claim ended the job before, and its answer was lost
-            told = _told(connection, job, report)
-            return changed(connection, job, **told, **_ended(job, ending, now_ms)), True
+            reported = _reported(connection, job, report)
+            return changed(connection, job, **reported, **_ended(job, ending, now_ms)), True
 
 
 def _claimed_by(connection: Connection, lease_token: str) -> JobRecord | None:
@@ -298,7 +298,7 @@ def _claimed_by(connection: Connection, lease_token: str) -> JobRecord | None:
     return None if row is None else JobRecord(**row)
 
 
-def _held(connection: Connection, job: JobRecord) -> ClaimResult:
+def _earlier_result(connection: Connection, job: JobRecord) -> ClaimResult:
     """Return the result of a claim that was made before."""
     if job.state != "running":
         return ClaimResult()
@@ -321,10 +321,10 @@ def _table(connection: Connection, job: JobRecord) -> tuple[str, str] | None:
     return None if row is None else (row["namespace"], row["name"])
 
 
-def _lost(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
+def _lease_lost(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
     """Handle a running job whose worker sends no heartbeats any more."""
     text = f"worker {job.worker} sent no heartbeat any more, in attempt {job.attempts} of {job.max_attempts}"
-    values: dict[str, Any] = {**NOBODY, "log_lines": _noted(connection, job, text, now_ms)}
+    values: dict[str, Any] = {**UNCLAIMED, "log_lines": _add_note(connection, job, text, now_ms)}
     if job.cancel_requested:
         return changed(connection, job, **values, state="cancelled", finished_ms=now_ms)
     values["error"] = json_text(JobError(code="job_lost", detail=text))
@@ -333,7 +333,7 @@ def _lost(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
     return changed(connection, job, **values, state="queued")
 
 
-def _homeless(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
+def _fail_orphan(connection: Connection, job: JobRecord, now_ms: int) -> JobRecord:
     """Fail a queued job whose table was dropped."""
     error = json_text(JobError(code=TableNotFound.code, detail="the table was dropped"))
     return changed(connection, job, state="failed", finished_ms=now_ms, error=error)
@@ -357,20 +357,20 @@ def _ended(job: JobRecord, ending: JobEnding, now_ms: int) -> dict[str, Any]:
     return {**queued, "not_before_ms": ending.retry_at_ms}
 
 
-def _told(connection: Connection, job: JobRecord, report: JobReport) -> dict[str, Any]:
+def _reported(connection: Connection, job: JobRecord, report: JobReport) -> dict[str, Any]:
     """Return the columns that a worker's report changes; adds the report's lines to the log."""
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     if report.progress is not None:
-        told["progress"] = report.progress
+        reported["progress"] = report.progress
     if report.checkpoint is not None:
-        told["checkpoint"] = report.checkpoint
+        reported["checkpoint"] = report.checkpoint
     fresh = {line.number: line for line in report.lines if line.number > job.log_lines}
     if fresh:
-        told["log_lines"] = _added(connection, job, [fresh[number] for number in sorted(fresh)], report.max_lines)
-    return told
+        reported["log_lines"] = _added(connection, job, [fresh[number] for number in sorted(fresh)], report.max_lines)
+    return reported
 
 
-def _noted(connection: Connection, job: JobRecord, text: str, now_ms: int) -> int:
+def _add_note(connection: Connection, job: JobRecord, text: str, now_ms: int) -> int:
     """Add a line of the service itself to a job's log; return its number."""
     line = JobLine(number=job.log_lines + 1, at_ms=now_ms, text=text, level="warning")
     connection.execute(_ADD_LINE, {"job_id": job.job_id, **msgspec.structs.asdict(line)})

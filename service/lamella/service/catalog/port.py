@@ -257,10 +257,10 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def namespace_use(self, name: str) -> NamespaceUse:
         """Return the usage and the quotas of a namespace. Raises NamespaceNotFound."""
 
-    def check_room(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
+    def check_growth(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
         """Raise QuotaExceeded if so much growth of a table would exceed a quota now; reserves nothing."""
 
-    def check_room_for_table(self, namespace: str) -> None:
+    def check_table_quota(self, namespace: str) -> None:
         """Raise NamespaceNotFound, or QuotaExceeded if one more table would exceed a quota now."""
 
     def namespaces(self) -> list[NamespaceInfo]:
@@ -323,7 +323,7 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def dropped_before(self, before_ms: int) -> list[DroppedTable]:
         """Return all tables that were dropped before that, and all doomed ones; oldest drop first."""
 
-    def doom_table(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
+    def schedule_removal(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
         """Mark a dropped table so that it cannot be undropped and its files may be deleted.
 
         Returns False if it is not dropped (any more) or was dropped later than that.
@@ -337,13 +337,13 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         table_id: str,
         entry: HistoryEntry,
         *,
-        while_kept: int | None = None,
+        required_seq: int | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
     ) -> bool:
         """Make ``entry`` current if the table is still at version ``entry.seq - 1``.
 
-        Returns False if another commit came first or the table was dropped. ``while_kept``: only if the snapshot with
+        Returns False if another commit came first or the table was dropped. ``required_seq``: only if the snapshot with
         this ``seq`` is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
         meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
         quota, whatever others commit at the same time.
@@ -411,16 +411,16 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         Raises Unavailable if a clean-up is about to delete one of the files.
         """
 
-    def condemn(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
+    def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         """Mark objects for deletion, so that no commit uses them from now on.
 
         ``watermark_ms``: the latest time in the names of those objects that are not blocks. Raises TableNotFound.
         """
 
-    def condemned(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
+    def deletion_marks(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
         """Return marked objects after that location, in the database's order of locations."""
 
-    def acquit(self, table_id: str, locations: Iterable[str]) -> None:
+    def unmark(self, table_id: str, locations: Iterable[str]) -> None:
         """Remove the marks of objects that are deleted or turned out to be in use."""
 
     def feedback(self, table_id: str) -> list[FeedbackRecord]:

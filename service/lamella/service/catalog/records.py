@@ -114,11 +114,11 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A dropped table. ``doomed``: it cannot be undropped any more, and its files may be deleted."""
+    """A dropped table. ``removal_scheduled``: it cannot be undropped any more, and its files may be deleted."""
 
     record: TableRecord
     dropped_at_ms: int
-    doomed: bool
+    removal_scheduled: bool
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,7 +286,7 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
     job: JobRecord | None = None
     table: tuple[str, str] | None = None
     lost: tuple[JobRecord, ...] = ()
-    homeless: tuple[JobRecord, ...] = ()
+    orphaned: tuple[JobRecord, ...] = ()
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,7 +159,7 @@ leases = Table(
 )
 
 #: Objects that a clean-up decided to delete and may not have deleted yet. No commit may add one of these files.
-condemned = Table(
+deletion_marks = Table(
     "condemned",
     metadata,
     Column("location", Text, primary_key=True),
@@ -449,7 +449,7 @@ SELECT_TABLE = table_row.where(
 
 SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
 
-#: ``doomed``: the time if the table must not be undropped, otherwise None.
+#: ``removal_scheduled``: the time if the table must not be undropped, otherwise None.
 DROP_TABLE = (
     update(tables)
     .where(_live_table, tables.c.table_id == bindparam("id"))
@@ -493,7 +493,7 @@ SELECT_SNAPSHOT_AT = (
 )
 
 #: Whether a snapshot is still in the history. The transaction holds the lock on the table's row.
-SELECT_KEPT = select(snapshots.c.seq).where(
+SELECT_IN_HISTORY = select(snapshots.c.seq).where(
     snapshots.c.table_id == bindparam("id"), snapshots.c.seq == bindparam("wanted_seq")
 )
 

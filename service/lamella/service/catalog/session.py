@@ -137,9 +137,9 @@ class SqlSession:
         try:
             connection = engine.connect()
         except PoolTimeout:
-            self._listener.connection_awaited(perf_counter() - started_s, in_vain=True)
+            self._listener.connection_awaited(perf_counter() - started_s, timed_out=True)
             raise
-        self._listener.connection_awaited(perf_counter() - started_s, in_vain=False)
+        self._listener.connection_awaited(perf_counter() - started_s, timed_out=False)
         return connection
 
 

@@ -62,9 +62,9 @@ _DELETE = delete(snapshots).where(
 _AT_ONCE = 500
 
 
-def require_kept(connection: Connection, table_id: str, seq: int) -> None:
+def require_in_history(connection: Connection, table_id: str, seq: int) -> None:
     """Raise SnapshotExpired unless the snapshot is in the history. The caller holds the table's row."""
-    if connection.execute(sql.SELECT_KEPT, {"id": table_id, "wanted_seq": seq}).first() is None:
+    if connection.execute(sql.SELECT_IN_HISTORY, {"id": table_id, "wanted_seq": seq}).first() is None:
         raise SnapshotExpired("the snapshot expired meanwhile", table_id=table_id)
 
 
@@ -73,16 +73,16 @@ class SqlExpiry(SqlSession):
 
     def expire_snapshots(self, table_id: str, seqs: Sequence[int], *, now_ms: int) -> list[int]:
         with self._transaction(None) as connection:
-            held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
-            if held is None:
+            locked = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
+            if locked is None:
                 return []
             connection.execute(_FORGET_DEAD_TAGS, {"id": table_id, "now_ms": now_ms})
-            protected = {held["version"], *connection.execute(_TAGGED, {"id": table_id}).scalars()}
+            protected = {locked["version"], *connection.execute(_TAGGED, {"id": table_id}).scalars()}
             protected |= leased_snapshots(connection, table_id, now_ms=now_ms)
-            wanted = sorted(set(seqs) - protected)
+            removable = sorted(set(seqs) - protected)
             times: dict[int, int] = {}
-            for start in range(0, len(wanted), _AT_ONCE):
-                some = {"id": table_id, "wanted": wanted[start : start + _AT_ONCE]}
+            for start in range(0, len(removable), _AT_ONCE):
+                some = {"id": table_id, "wanted": removable[start : start + _AT_ONCE]}
                 times.update((row.seq, row.timestamp_ms) for row in connection.execute(_TIMES, some))
             if not times:
                 return []
@@ -168,10 +168,10 @@ class SqlTags(SqlSession):
         which = {"id": tag.table_id, "tag": tag.name, "now_ms": now_ms}
         with self._transaction(remember) as connection:
             # Expiring snapshots locks the same row: a snapshot that is found here stays until the tag protects it.
-            held = connection.execute(LOCK_TABLE, {"id": tag.table_id}).mappings().first()
-            if held is None or held["dropped_at_ms"] is not None:
+            locked = connection.execute(LOCK_TABLE, {"id": tag.table_id}).mappings().first()
+            if locked is None or locked["dropped_at_ms"] is not None:
                 raise TableNotFound("the table was dropped", table_id=tag.table_id)
-            require_kept(connection, tag.table_id, tag.seq)
+            require_in_history(connection, tag.table_id, tag.seq)
             if move:
                 moved = connection.execute(_MOVE, {**which, "to_seq": tag.seq, "until_ms": tag.expires_at_ms})
                 if moved.rowcount != 1:
@@ -238,10 +238,10 @@ class SqlLeases(SqlSession):
     def add_lease(self, lease: LeaseRecord) -> None:
         with self._transaction(None) as connection:
             # Expiring snapshots locks the same row: a snapshot that is found here stays until the lease protects it.
-            held = connection.execute(LOCK_TABLE, {"id": lease.table_id}).mappings().first()
-            if held is None or held["dropped_at_ms"] is not None:
+            locked = connection.execute(LOCK_TABLE, {"id": lease.table_id}).mappings().first()
+            if locked is None or locked["dropped_at_ms"] is not None:
                 raise TableNotFound("the table was dropped", table_id=lease.table_id)
-            require_kept(connection, lease.table_id, lease.seq)
+            require_in_history(connection, lease.table_id, lease.seq)
             if self.quotas.table_leases is not None:
                 counted = {"id": lease.table_id, "now_ms": lease.created_at_ms}
                 self.quotas.check("table_leases", connection.execute(_COUNT, counted).scalar_one() + 1)

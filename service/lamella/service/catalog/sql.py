@@ -27,7 +27,7 @@ from lamella.service.catalog.session import (
     snapshot_row,
     table_record,
 )
-from lamella.service.catalog.snapshots import SqlExpiry, SqlLeases, SqlTags, require_kept
+from lamella.service.catalog.snapshots import SqlExpiry, SqlLeases, SqlTags, require_in_history
 from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row
 from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
 from lamella.snapshot.errors import (
@@ -155,7 +155,7 @@ class SqlCatalog(
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         row = {"name": info.name, "properties": json_text(info.properties), "created_at_ms": now_ms}
         with self._transaction(remember) as connection:
-            self._hold_namespaces(connection, info.name)
+            self._lock_namespaces(connection, info.name)
             try:
                 connection.execute(sql.INSERT_NAMESPACE, row)
             except IntegrityError as error:
@@ -196,7 +196,7 @@ class SqlCatalog(
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = self._hold_for_table(connection, table.namespace, table.name)
+            namespace_id = self._lock_for_table(connection, table.namespace, table.name)
             row = {
                 "table_id": table.table_id,
                 "namespace_id": namespace_id,
@@ -261,7 +261,7 @@ class SqlCatalog(
         table_id: str,
         entry: HistoryEntry,
         *,
-        while_kept: int | None = None,
+        required_seq: int | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
     ) -> bool:
@@ -273,11 +273,11 @@ class SqlCatalog(
         }
         try:
             with self._transaction(remember) as connection:
-                self._hold_for_commit(connection, table_id, entry)
+                self._lock_for_commit(connection, table_id, entry)
                 if connection.execute(sql.SWAP_POINTER, swap).rowcount != 1:
                     raise _LostRace
-                if while_kept is not None:
-                    require_kept(connection, table_id, while_kept)
+                if required_seq is not None:
+                    require_in_history(connection, table_id, required_seq)
                 if guard is not None:
                     require_unswept(connection, table_id, guard)
                 connection.execute(sql.INSERT_SNAPSHOT, snapshot_row(table_id, entry))

@@ -30,7 +30,7 @@ from lamella.service.catalog.records import (
     no_namespace,
 )
 from lamella.service.catalog.schema import (
-    condemned,
+    deletion_marks,
     feedback,
     leases,
     namespaces,
@@ -165,7 +165,7 @@ _OF_TABLE: Final = (
     .where(tables.c.table_id == bindparam("id"))
 )
 #: Not a key column, so that other rows may still refer to the locked row.
-_HOLD: Final = (
+_LOCK_QUOTA: Final = (
     select(namespaces.c.namespace_id)
     .where(namespaces.c.namespace_id == bindparam("in_namespace_id"))
     .with_for_update(key_share=True)
@@ -202,7 +202,7 @@ class SqlQuotas(SqlSession):
                 return NamespaceUse(quotas=quotas, **counts)
         raise no_namespace(name)
 
-    def check_room(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
+    def check_growth(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
         for row in self._rows(_OF_TABLE, {"id": table_id}):
             quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
             for own in self._rows(_OWN, {"id": table_id}) if quotas.bounds_commits else ():
@@ -211,7 +211,7 @@ class SqlQuotas(SqlSession):
                 for others in self._rows(_OTHERS, {"in_namespace_id": row["namespace_id"], "but": table_id}):
                     _check(quotas, others, before, after)
 
-    def check_room_for_table(self, namespace: str) -> None:
+    def check_table_quota(self, namespace: str) -> None:
         for row in self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):
             quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
             if quotas.tables is not None:
@@ -220,7 +220,7 @@ class SqlQuotas(SqlSession):
             return
         raise no_namespace(namespace)
 
-    def _hold_namespaces(self, connection: Connection, name: str) -> None:
+    def _lock_namespaces(self, connection: Connection, name: str) -> None:
         """Lock before creating a namespace. Raises QuotaExceeded, unless the name exists, which is the error then."""
         if self.quotas.namespaces is None:
             return
@@ -230,7 +230,7 @@ class SqlQuotas(SqlSession):
             return
         self.quotas.check("namespaces", connection.execute(_COUNT_NAMESPACES).scalar_one() + 1)
 
-    def _hold_for_table(self, connection: Connection, namespace: str, name: str, undropped: str | None = None) -> int:
+    def _lock_for_table(self, connection: Connection, namespace: str, name: str, undropped: str | None = None) -> int:
         """Lock a live namespace until the transaction ends, before a table is added to it; return its id.
 
         ``undropped``: the id of a table that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded. If the
@@ -251,7 +251,7 @@ class SqlQuotas(SqlSession):
                 _check(quotas, others, (0, 0), (own.block_count, own.file_size_bytes))
         return namespace_id
 
-    def _hold_for_commit(self, connection: Connection, table_id: str, entry: HistoryEntry) -> None:
+    def _lock_for_commit(self, connection: Connection, table_id: str, entry: HistoryEntry) -> None:
         """Lock before a snapshot becomes current. Raises QuotaExceeded if its table would exceed a quota."""
         row = connection.execute(_OF_TABLE, {"id": table_id}).mappings().first()
         if row is None:
@@ -261,7 +261,7 @@ class SqlQuotas(SqlSession):
             return
         which = {"in_namespace_id": row["namespace_id"], "but": table_id}
         if quotas.blocks is not None or quotas.bytes is not None:
-            connection.execute(_HOLD, which)
+            connection.execute(_LOCK_QUOTA, which)
         own = connection.execute(_OWN, {"id": table_id}).first()
         before = (0, 0) if own is None else (own.block_count, own.file_size_bytes)
         others = connection.execute(_OTHERS, which).mappings().one()
@@ -287,31 +287,31 @@ def namespace_row(connection: Connection, statement: Executable, name: str) -> R
 
 _this_table = tables.c.table_id == bindparam("id")
 _is_dropped = tables.c.dropped_at_ms.is_not(None)
-_is_doomed = tables.c.doomed_at_ms.is_not(None)
+_is_scheduled = tables.c.doomed_at_ms.is_not(None)
 
 _dropped_row = sql.table_row.add_columns(tables.c.dropped_at_ms, tables.c.doomed_at_ms).where(_is_dropped)
-_SELECT_OF_NAMESPACE = _dropped_row.where(~_is_doomed, namespaces.c.name == bindparam("namespace")).order_by(
+_SELECT_OF_NAMESPACE = _dropped_row.where(~_is_scheduled, namespaces.c.name == bindparam("namespace")).order_by(
     tables.c.dropped_at_ms.desc(), tables.c.table_id.desc()
 )
 _SELECT_OF_THIS_NAMESPACE = _SELECT_OF_NAMESPACE.where(namespaces.c.dropped_at_ms.is_(None))
-_SELECT_OLD = _dropped_row.where(or_(_is_doomed, tables.c.dropped_at_ms < bindparam("before_ms"))).order_by(
+_SELECT_OLD = _dropped_row.where(or_(_is_scheduled, tables.c.dropped_at_ms < bindparam("before_ms"))).order_by(
     tables.c.dropped_at_ms, tables.c.table_id
 )
 _UNDROP = (
     update(tables)
-    .where(_this_table, _is_dropped, ~_is_doomed)
+    .where(_this_table, _is_dropped, ~_is_scheduled)
     .values(dropped_at_ms=None, namespace_id=bindparam("to_namespace_id"), name=bindparam("to_name"))
 )
-_DOOM = (
+_SCHEDULE_REMOVAL = (
     update(tables)
-    .where(_this_table, _is_dropped, or_(_is_doomed, tables.c.dropped_at_ms < bindparam("before_ms")))
+    .where(_this_table, _is_dropped, or_(_is_scheduled, tables.c.dropped_at_ms < bindparam("before_ms")))
     .values(doomed_at_ms=func.coalesce(tables.c.doomed_at_ms, bindparam("now_ms")))
 )
-_LOCK_DOOMED = select(tables.c.table_id).where(_this_table, _is_doomed).with_for_update()
+_LOCK_SCHEDULED = select(tables.c.table_id).where(_this_table, _is_scheduled).with_for_update()
 _FORGET = (
     delete(tags).where(tags.c.table_id == bindparam("id")),
     delete(leases).where(leases.c.table_id == bindparam("id")),
-    delete(condemned).where(condemned.c.table_id == bindparam("id")),
+    delete(deletion_marks).where(deletion_marks.c.table_id == bindparam("id")),
     delete(sweeps).where(sweeps.c.table_id == bindparam("id")),
     delete(feedback).where(feedback.c.table_id == bindparam("id")),
     delete(recorded).where(recorded.c.table_id == bindparam("id")),
@@ -329,12 +329,12 @@ class SqlDropped(SqlQuotas):
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
         if not self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):
             raise no_namespace(namespace)
-        wanted = _SELECT_OF_NAMESPACE if earlier else _SELECT_OF_THIS_NAMESPACE
-        return [_dropped(row) for row in self._rows(wanted, {"namespace": namespace})]
+        query = _SELECT_OF_NAMESPACE if earlier else _SELECT_OF_THIS_NAMESPACE
+        return [_dropped(row) for row in self._rows(query, {"namespace": namespace})]
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = self._hold_for_table(connection, namespace, name, table_id)
+            namespace_id = self._lock_for_table(connection, namespace, name, table_id)
             change: dict[str, Any] = {"id": table_id, "to_namespace_id": namespace_id, "to_name": name}
             try:
                 undropped = connection.execute(_UNDROP, change)
@@ -346,14 +346,14 @@ class SqlDropped(SqlQuotas):
     def dropped_before(self, before_ms: int) -> list[DroppedTable]:
         return [_dropped(row) for row in self._rows(_SELECT_OLD, {"before_ms": before_ms})]
 
-    def doom_table(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
+    def schedule_removal(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
         which = {"id": table_id, "before_ms": dropped_before_ms, "now_ms": now_ms}
         with self._transaction(None) as connection:
-            return connection.execute(_DOOM, which).rowcount == 1
+            return connection.execute(_SCHEDULE_REMOVAL, which).rowcount == 1
 
     def forget_table(self, table_id: str) -> bool:
         with self._transaction(None) as connection:
-            if connection.execute(_LOCK_DOOMED, {"id": table_id}).first() is None:
+            if connection.execute(_LOCK_SCHEDULED, {"id": table_id}).first() is None:
                 return False
             for statement in _FORGET:
                 connection.execute(statement, {"id": table_id})
@@ -363,5 +363,7 @@ class SqlDropped(SqlQuotas):
 def _dropped(row: RowMapping) -> DroppedTable:
     record = {name: value for name, value in row.items() if name not in ("dropped_at_ms", "doomed_at_ms")}
     return DroppedTable(
-        record=table_record(record), dropped_at_ms=row["dropped_at_ms"], doomed=row["doomed_at_ms"] is not None
+        record=table_record(record),
+        dropped_at_ms=row["dropped_at_ms"],
+        removal_scheduled=row["doomed_at_ms"] is not None,
     )

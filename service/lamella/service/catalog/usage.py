@@ -49,8 +49,8 @@ class SqlFeedback(SqlSession):
         which = {"id": record.table_id, "asks": record.question}
         with self._transaction(None) as connection:
             _lock(connection, record.table_id)
-            held = connection.execute(_SELECT_ONE, which).mappings().first()
-            before = _keys(b"" if held is None else held["blocks"])
+            stored_row = connection.execute(_SELECT_ONE, which).mappings().first()
+            before = _keys(b"" if stored_row is None else stored_row["blocks"])
             known = set(before)
             fresh = [key for key in dict.fromkeys(_keys(record.blocks)) if key not in known]
             room = (bounds.max_bytes - _ROW_BYTES - len(record.asked.encode())) // KEY_BYTES
@@ -83,15 +83,15 @@ class SqlFeedback(SqlSession):
         false = set(blocks)
         with self._transaction(None) as connection:
             _lock(connection, table_id)
-            held = connection.execute(_SELECT_ONE, which).mappings().first()
-            if held is None:
+            stored_row = connection.execute(_SELECT_ONE, which).mappings().first()
+            if stored_row is None:
                 return 0
-            before = _keys(held["blocks"])
+            before = _keys(stored_row["blocks"])
             kept = [key for key in before if key not in false]
             connection.execute(_DELETE_ONE_FEEDBACK, which)
             if kept:
-                size = held["size_bytes"] - KEY_BYTES * (len(before) - len(kept))
-                row = {**held, "blocks": b"".join(kept), "block_count": len(kept), "size_bytes": size}
+                size = stored_row["size_bytes"] - KEY_BYTES * (len(before) - len(kept))
+                row = {**stored_row, "blocks": b"".join(kept), "block_count": len(kept), "size_bytes": size}
                 connection.execute(_INSERT_FEEDBACK, row)
             return len(before) - len(kept)
 
@@ -104,8 +104,8 @@ class SqlFeedback(SqlSession):
 
 def _lock(connection: Connection, table_id: str) -> None:
     """Lock a table's row: two changes to the same table's reports run one after the other."""
-    held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
-    if held is None or held["dropped_at_ms"] is not None:
+    stored_row = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
+    if stored_row is None or stored_row["dropped_at_ms"] is not None:
         raise TableNotFound("the table was dropped", table_id=table_id)
 
 

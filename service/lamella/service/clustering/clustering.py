@@ -10,7 +10,7 @@ from lamella.service.commits.committer import Committer
 from lamella.service.history.history import History, cluster_key_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
 from lamella.service.process.deadline import time_is_up
-from lamella.service.usage.filters import Recorder, as_recorded
+from lamella.service.usage.filters import FilterRecorder, as_recorded
 from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError
 from lamella.snapshot.manifest import ClusterKey, ClusterKind, SnapshotPointer
 from lamella.snapshot.schema.column import cluster_columns
@@ -31,7 +31,7 @@ class Clustering:
         warehouse: Warehouse,
         history: History,
         committer: Committer,
-        recorder: Recorder,
+        recorder: FilterRecorder,
         clock: Callable[[], int],
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,7 +49,7 @@ class Clustering:
             return cluster_key_info(self._warehouse.head(record.pointer))
 
     def set_key(
-        self, record: TableRecord, request: ClusterKeyRequest, claim: IdempotencyKey
+        self, record: TableRecord, request: ClusterKeyRequest, idempotency_key: IdempotencyKey
     ) -> StoredResponse | Pending:
         """Set or remove a table's cluster key, in one snapshot. Writes nothing if the table has that key.
 
@@ -85,8 +85,8 @@ class Clustering:
         columns = cluster_columns(head.schema, request.columns)
         now = head.cluster_key
         if (columns, request.kind) == (() if now is None else now.columns, "linear" if now is None else now.kind):
-            return answered(self._catalog, claim, cluster_key_info(head))
-        return self._committer.alone(record, step, lambda result: cluster_key_info(result.snapshot), claim)
+            return answered(self._catalog, idempotency_key, cluster_key_info(head))
+        return self._committer.alone(record, step, lambda result: cluster_key_info(result.snapshot), idempotency_key)
 
     def figures(
         self,
@@ -112,7 +112,9 @@ class Clustering:
         with trusted_manifests():
             return self._warehouse.layouts.average_depth(record.pointer)
 
-    def regroup(self, record: TableRecord, request: RegroupRequest, claim: IdempotencyKey) -> StoredResponse | Pending:
+    def regroup(
+        self, record: TableRecord, request: RegroupRequest, idempotency_key: IdempotencyKey
+    ) -> StoredResponse | Pending:
         """Move blocks into other segments, for a part of the groups where that is worth it.
 
         Segments are written first; then one snapshot replaces the old ones with them. A group is skipped if somebody
@@ -128,22 +130,26 @@ class Clustering:
             made = self._warehouse.layouts.regroup(record.pointer, request, until=until)
         if not made.written:
             nothing = _regrouped(record.pointer.snapshot_id, made, (), is_dry=request.dry_run)
-            return answered(self._catalog, claim, nothing)
+            return answered(self._catalog, idempotency_key, nothing)
         done: list[Written] = []
 
         def step(base: SnapshotPointer) -> CommitResult:
-            result, landed = self._warehouse.rearranging.commit(base, made.written, now_ms=self._clock())
-            done[:] = landed
+            result, applied = self._warehouse.rearranging.commit(base, made.written, now_ms=self._clock())
+            done[:] = applied
             return result
 
         def again(error: LamellaError) -> Pending:
             if not isinstance(error, CommitConflict):
                 raise error
             current = self._catalog.table_by_id(record.table_id).pointer.snapshot_id
-            return finished(answered(self._catalog, claim, _regrouped(current, made, ())))
+            return finished(answered(self._catalog, idempotency_key, _regrouped(current, made, ())))
 
         pending = self._committer.alone(
-            record, step, lambda result: _regrouped(result.pointer.snapshot_id, made, done), claim, guard=guard
+            record,
+            step,
+            lambda result: _regrouped(result.pointer.snapshot_id, made, done),
+            idempotency_key,
+            guard=guard,
         )
         return Pending(pending.answered, again)
 

@@ -58,8 +58,8 @@ class ClusteringRoutes:
         require_json(request)
         body = await request.body()
 
-        def work(claim: IdempotencyKey) -> StoredResponse | Pending:
-            return self._clustering.set_key(self._table(request), read_json(_SET, body), claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
+            return self._clustering.set_key(self._table(request), read_json(_SET, body), idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
@@ -79,8 +79,8 @@ class ClusteringRoutes:
         require_json(request)
         body = await request.body()
 
-        def work(claim: IdempotencyKey) -> StoredResponse | Pending:
-            return self._clustering.regroup(self._table(request), read_json(_REGROUP, body), claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
+            return self._clustering.regroup(self._table(request), read_json(_REGROUP, body), idempotency_key)
 
         return await self._mutations.run(request, work, body, threads=self._writers)
 
@@ -140,25 +140,25 @@ class RewriteRoutes:
 
     async def plan(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_PLAN, await request.body())
+        payload = read_json(_PLAN, await request.body())
         return await self._answer(
-            request, asked.snapshot_id, lambda _, pointer: self._warehouse.planning.plan(pointer, asked)
+            request, payload.snapshot_id, lambda _, pointer: self._warehouse.planning.plan(pointer, payload)
         )
 
     async def blocks(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_BLOCKS, await request.body())
-        if len(asked.locations) > operations.MAX_BLOCKS:
+        payload = read_json(_BLOCKS, await request.body())
+        if len(payload.locations) > operations.MAX_BLOCKS:
             raise InvalidRequest(
-                f"at most {operations.MAX_BLOCKS} locations in one request, not {len(asked.locations)}"
+                f"at most {operations.MAX_BLOCKS} locations in one request, not {len(payload.locations)}"
             )
 
         def looked_up(record: TableRecord, pointer: SnapshotPointer) -> BlocksAnswer:
-            found = self._warehouse.planning.blocks(pointer, asked.locations)
-            return self._block_urls.in_blocks(record, found) if asked.sign_urls else found
+            found = self._warehouse.planning.blocks(pointer, payload.locations)
+            return self._block_urls.in_blocks(record, found) if payload.sign_urls else found
 
-        response = await self._answer(request, asked.snapshot_id, looked_up, reading=asked.sign_urls)
-        if asked.sign_urls:
+        response = await self._answer(request, payload.snapshot_id, looked_up, reading=payload.sign_urls)
+        if payload.sign_urls:
             response.headers["Cache-Control"] = "no-store"
         return response
 

@@ -24,7 +24,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.admission import read_json
 from lamella.service.indexes.part_check import MAX_COMMIT_PARTS, require_distinct
-from lamella.service.tables.names import require_own, require_places
+from lamella.service.tables.names import require_allowed, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
@@ -62,7 +62,7 @@ _NAMED_BLOCKS: Final = 100
 _LOCAL_RUN: Final = 64
 
 
-class Intake:
+class FileChecker:
     """Checks files in the store, ``threads`` at a time for one request."""
 
     def __init__(self, store: Store, metrics: Metrics, threads: int) -> None:
@@ -354,12 +354,12 @@ class AddedBlocks:
     """Checks and writes what requests add."""
 
     def __init__(
-        self, *, catalog: Catalog, warehouse: Warehouse, store: Store, intake: Intake, settings: Settings
+        self, *, catalog: Catalog, warehouse: Warehouse, store: Store, intake: FileChecker, settings: Settings
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
-        self._intake = intake
+        self._file_checker = intake
         self._max_blocks = settings.commit_list_blocks
         self._max_bytes = settings.max_body_bytes
 
@@ -377,13 +377,13 @@ class AddedBlocks:
         parts: Sequence[str],
         *,
         versions: Snapshot,
-        unsaid: Snapshot,
+        default_schema_id: Snapshot,
         since_ms: int,
     ) -> Added:
         """Check and return everything that is added.
 
-        ``parts``: locations of the index parts. ``unsaid``: the schema of blocks that do not name theirs. ``since_ms``:
-        now.
+        ``parts``: locations of the index parts. ``default_schema_id``: the schema of blocks that do not name theirs.
+        ``since_ms``: now.
 
         Raises:
             InvalidRequest, LimitExceeded, ObjectNotFound: an entry is not a block, or a list cannot be read.
@@ -393,27 +393,27 @@ class AddedBlocks:
             StoreError: storage failed.
             Unavailable: a clean-up is running.
         """
-        check = _Check(self._warehouse, self._store, table_id, versions, unsaid)
+        check = _Check(self._warehouse, self._store, table_id, versions, default_schema_id)
         sent = read_blocks(request.added)
-        require_places(places, sent)
+        require_allowed(places, sent)
         if not lists:
             if not sent:
                 return Added()
             guard = self._catalog.guard(table_id, [*spelled(sent), *parts], since_ms=since_ms)
-            blocks, refused = self._intake.each(sent, check)
-            self._intake.refuse(refused, all_or_nothing=True)
+            blocks, refused = self._file_checker.each(sent, check)
+            self._file_checker.refuse(refused, all_or_nothing=True)
             refuse_doubled("added", [block.location for block in blocks], DuplicateBlock)
             return Added(blocks=blocks, keys=block_keys(blocks if parts else ()), guard=guard)
         guard = self._catalog.guard(table_id, parts, since_ms=since_ms)
         segments: list[SegmentRef] = []
         keys: list[bytes] = []
         for some in self._batches(sent, lists):
-            require_places(places, [each.block for each in some])
+            require_allowed(places, [each.block for each in some])
             now = self._catalog.guard(table_id, spelled([each.block for each in some]), since_ms=since_ms)
             if now.epochs != guard.epochs:
                 raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
-            blocks, refused = self._intake.each([each.block for each in some], check)
-            self._intake.refuse(_placed(refused, some), all_or_nothing=True)
+            blocks, refused = self._file_checker.each([each.block for each in some], check)
+            self._file_checker.refuse(_placed(refused, some), all_or_nothing=True)
             with trusted_manifests():
                 segments += self._warehouse.prepare(table_id, versions, blocks)
             if parts:
@@ -436,17 +436,19 @@ class AddedBlocks:
 class _Check:
     """Checks a block, and its file in the store."""
 
-    def __init__(self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, unsaid: Snapshot) -> None:
+    def __init__(
+        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_schema_id: Snapshot
+    ) -> None:
         self._warehouse = warehouse
         self._store = store
         self._table_id = table_id
         self._versions = versions
-        self._unsaid_id = unsaid.schema.schema_id
+        self._default_schema_id = default_schema_id.schema.schema_id
         self._last_key_id = versions.max_cluster_key_id
 
     def __call__(self, block: Block) -> Block:
         require_own(self._warehouse, self._table_id, normal(block.location))
-        schema_id = self._unsaid_id if block.schema_id is None else block.schema_id
+        schema_id = self._default_schema_id if block.schema_id is None else block.schema_id
         block = check_block(block, schema_at(self._versions, schema_id).by_id(), last_key_id=self._last_key_id)
         stat = self._store.stat(block.location)
         return msgspec.structs.replace(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
-from lamella.service.commits.blocks import AddedBlocks, Intake, check_request, duplicate, once, replaced
+from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
 from lamella.service.commits.queue import BlockChange, CommitQueue, MakeAnswer, Step
 from lamella.service.config.settings import Settings
@@ -23,7 +23,7 @@ from lamella.service.history.history import History, schema_info, trusted_manife
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.indexes.part_check import PartCheck, left_out_parts
 from lamella.service.process.deadline import begin_within_s
-from lamella.service.tables.names import LocationRules, refused_places, require_own
+from lamella.service.tables.names import LocationRules, refused_locations, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
@@ -61,21 +61,21 @@ class Committer:
         self._traces = traces
         self._threads = settings.ingest_threads
         self._deadline_s = settings.commit_deadline_s
-        self._intake = Intake(store, metrics, settings.ingest_threads)
+        self._file_checker = FileChecker(store, metrics, settings.ingest_threads)
         self._added = AddedBlocks(
-            catalog=catalog, warehouse=warehouse, store=store, intake=self._intake, settings=settings
+            catalog=catalog, warehouse=warehouse, store=store, intake=self._file_checker, settings=settings
         )
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
         group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, traces=traces, clock=clock)
         self._queue: CommitQueue[BlockChange | Step, StoredResponse] = CommitQueue(
-            group.lead,
+            group.run_group,
             threads=settings.write_threads,
             max_changes=settings.commit_group,
             max_blocks=settings.commit_group_blocks,
-            linger_s=settings.commit_linger_ms / 1000,
+            batch_wait_s=settings.commit_linger_ms / 1000,
         )
 
-    def register(self, table: TableRecord, request: Register, claim: IdempotencyKey) -> Pending:
+    def register(self, table: TableRecord, request: Register, idempotency_key: IdempotencyKey) -> Pending:
         """Append the Parquet files that ``paths`` name.
 
         Raises, here or when awaited: InvalidRequest: ``paths`` is empty. LocationRefused: a path outside of the
@@ -90,8 +90,8 @@ class Committer:
         places = self._rules.of(table.namespace, table.table_id)
         for path in request.paths:
             places.require_all_below(path)
-        listed, refused = self._intake.expand(request.paths, plain=request.other_formats != "ignore")
-        found, outside = refused_places(places, listed)
+        listed, refused = self._file_checker.expand(request.paths, plain=request.other_formats != "ignore")
+        found, outside = refused_locations(places, listed)
         refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
         with trusted_manifests():
@@ -105,7 +105,7 @@ class Committer:
         refused += [replaced(location) for location in found if location in gone - present]
         fresh = [location for location in found if location not in present | gone]
 
-        def gone_from(pointer: SnapshotPointer, blocks: Sequence[Block]) -> set[str]:
+        def removed_before(pointer: SnapshotPointer, blocks: Sequence[Block]) -> set[str]:
             """Return the locations of blocks whose files were in the table before and may not return."""
             if takes_replaced:
                 return set()
@@ -120,16 +120,16 @@ class Committer:
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
             blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
         refused += unreadable
-        blocks, unfit = self._intake.each_at_once(blocks, checked)
+        blocks, unfit = self._file_checker.each_at_once(blocks, checked)
         refused += unfit
-        blocks, changed = self._intake.unchanged(blocks)
+        blocks, changed = self._file_checker.unchanged(blocks)
         with trusted_manifests():
-            returned = gone_from(table.pointer, blocks)
+            returned = removed_before(table.pointer, blocks)
         blocks = [block for block in blocks if block.location not in returned]
         refused = once([*refused, *changed, *map(replaced, sorted(returned))])
 
         def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
-            self._intake.refuse(refused, all_or_nothing=request.strict or not blocks)
+            self._file_checker.refuse(refused, all_or_nothing=request.strict or not blocks)
 
             def answer(result: CommitResult) -> RegisterAnswer:
                 return RegisterAnswer(
@@ -147,13 +147,15 @@ class Committer:
                 with trusted_manifests():
                     current = self._catalog.table_by_id(table.table_id).pointer
                     taken = self._warehouse.has_blocks(current, [block.location for block in blocks])
-                    returned = gone_from(current, blocks) - taken
+                    returned = removed_before(current, blocks) - taken
                 if not taken and not returned:
                     raise error
                 more = [*map(duplicate, sorted(taken)), *map(replaced, sorted(returned))]
                 return enrol([b for b in blocks if b.location not in taken | returned], [*refused, *more])
 
-            change = BlockChange(claim=claim, answer=answer, blocks=blocks, guard=guard, only_new=not takes_replaced)
+            change = BlockChange(
+                idempotency_key=idempotency_key, answer=answer, blocks=blocks, guard=guard, only_new=not takes_replaced
+            )
             answered = self._submit(table, change, len(blocks))
             if refused:
                 answered.add_done_callback(lambda done: self._count_if_done(done, refused))
@@ -161,7 +163,7 @@ class Committer:
 
         return enrol(blocks, refused)
 
-    def commit(self, table: TableRecord, request: CommitRequest, claim: IdempotencyKey) -> Pending:
+    def commit(self, table: TableRecord, request: CommitRequest, idempotency_key: IdempotencyKey) -> Pending:
         """Add and remove blocks in one snapshot, all or nothing.
 
         Raises, here or when awaited: InvalidRequest: nothing to do, an invalid member, or a list of blocks that does
@@ -176,30 +178,30 @@ class Committer:
         LimitExceeded: more blocks in lists than one commit may add. ObjectNotFound, StoreError: a list of blocks, or a
         part of an index. Unavailable: its turn did not come in time, or a clean-up was running; nothing was committed.
         """
-        asked = check_request(request)
+        payload = check_request(request)
         read_at = None
         if request.base_snapshot_id is not None:
             read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
-        lists = self._added.lists(table.table_id, asked.lists)
+        lists = self._added.lists(table.table_id, payload.lists)
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
             if request.added or lists or request.removed:
                 refuse_added(versions.properties)
-            unsaid = versions if read_at is None else self._warehouse.head(read_at)
-            if asked.no_new_matches is not None and read_at is not None:
+            default_schema_id = versions if read_at is None else self._warehouse.head(read_at)
+            if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.
-                self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
+                self._warehouse.new_matches(read_at, read_at, payload.no_new_matches)
         added = self._added.taken(
             table.table_id,
             self._rules.of(table.namespace, table.table_id),
             request,
             lists,
-            asked.part_locations,
+            payload.part_locations,
             versions=versions,
-            unsaid=unsaid,
+            default_schema_id=default_schema_id,
             since_ms=self._clock(),
         )
-        parts = self._parts.of_commit(table.table_id, versions, asked.index_parts, added.keys)
+        parts = self._parts.of_commit(table.table_id, versions, payload.index_parts, added.keys)
 
         def answer(result: CommitResult) -> CommitAnswer:
             return CommitAnswer(
@@ -209,26 +211,26 @@ class Committer:
                 removed=result.removed,
                 row_count=result.snapshot.summary.row_count,
                 block_count=result.snapshot.summary.block_count,
-                left_out_parts=left_out_parts(result.snapshot, asked.index_parts, parts),
+                left_out_parts=left_out_parts(result.snapshot, payload.index_parts, parts),
             )
 
         change = BlockChange(
-            claim=claim,
+            idempotency_key=idempotency_key,
             answer=answer,
             blocks=added.blocks,
             segments=added.segments,
-            removed=asked.removed,
+            removed=payload.removed,
             read_at=read_at,
             operation=request.operation,
             properties=request.properties,
             index_parts=parts.additions,
-            no_new_matches=asked.no_new_matches,
+            no_new_matches=payload.no_new_matches,
             guard=added.guard,
             only_new=request.take_replaced is not True,
         )
-        return Pending(self._submit(table, change, change.added + len(asked.removed)))
+        return Pending(self._submit(table, change, change.added + len(payload.removed)))
 
-    def evolve(self, table: TableRecord, request: EvolveRequest, claim: IdempotencyKey) -> Pending:
+    def evolve(self, table: TableRecord, request: EvolveRequest, idempotency_key: IdempotencyKey) -> Pending:
         """Change the table's schema in one snapshot, without rewriting blocks or segments.
 
         If another commit comes first, the changes are applied to its schema, unless ``base_schema_id`` requires another
@@ -245,25 +247,25 @@ class Committer:
                 base, request.changes, base_schema_id=request.base_schema_id, now_ms=self._clock()
             )
 
-        return self.alone(table, step, lambda result: schema_info(result.snapshot), claim)
+        return self.alone(table, step, lambda result: schema_info(result.snapshot), idempotency_key)
 
     def alone(
         self,
         table: TableRecord,
         step: Callable[[SnapshotPointer], CommitResult],
         answer: MakeAnswer,
-        claim: IdempotencyKey,
+        idempotency_key: IdempotencyKey,
         *,
-        while_kept: int | None = None,
+        required_seq: int | None = None,
         guard: CommitGuard | None = None,
     ) -> Pending:
         """Queue a commit that has a snapshot of its own, such as a schema change or a rollback.
 
         ``step`` writes the snapshot that follows a base. It is called again with a newer base if another process
-        commits first; its errors are the answer. ``while_kept``: only while the snapshot with this ``seq`` is in the
+        commits first; its errors are the answer. ``required_seq``: only while the snapshot with this ``seq`` is in the
         history. ``guard``: made before the objects that the step uses were written, if it uses any.
         """
-        change = Step(claim=claim, answer=answer, step=step, while_kept=while_kept, guard=guard)
+        change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required_seq=required_seq, guard=guard)
         return Pending(self._submit(table, change, 0))
 
     def close(self) -> None:
@@ -280,11 +282,11 @@ class Committer:
             blocks=blocks,
             alone=alone,
             deadline_s=deadline_s,
-            place=self._traces.here(),
+            span_context=self._traces.here(),
         )
         entry.answered.add_done_callback(lambda _: ended())
         return entry.answered
 
     def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self._intake.count(refused)
+            self._file_checker.count(refused)

@@ -36,7 +36,7 @@ from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 Waiting = Entry[BlockChange | Step, StoredResponse]
 
 
-class SharedLeaves:
+class SharedSegments:
     """Writes the segments that the changes of a group share."""
 
     def __init__(self, warehouse: Warehouse, table_id: str) -> None:
@@ -109,7 +109,7 @@ _FULL_KEPT: Final = 1_024
 
 
 class GroupCommit:
-    """Commits groups: :meth:`lead` answers every entry that it gets."""
+    """Commits groups: :meth:`run_group` answers every entry that it gets."""
 
     def __init__(
         self,
@@ -129,25 +129,25 @@ class GroupCommit:
         #: By table: until when its quota is checked before writing.
         self._full: dict[str, float] = {}
 
-    def lead(self, table_id: str, group: Sequence[Waiting]) -> None:
+    def run_group(self, table_id: str, group: Sequence[Waiting]) -> None:
         """Commit what can be committed of a group, in one snapshot if possible, and answer every entry."""
         now_s = time.monotonic()
         self._metrics.group_size.observe(len(group))
         for entry in group:
             self._metrics.queue_seconds.observe(now_s - entry.queued_s)
-            self._traces.waited(entry.place, "commit queue", now_s - entry.queued_s)
-        places = [entry.place for entry in group]
+            self._traces.waited(entry.span_context, "commit queue", now_s - entry.queued_s)
+        places = [entry.span_context for entry in group]
         with self._traces.for_all(places, "commit", {"lamella.commit.changes": len(group)}):
             for number, part in enumerate(_without_twins(group)):
                 try:
-                    self._land(table_id, self._without_replays(part) if number else part)
+                    self._commit(table_id, self._without_replays(part) if number else part)
                 except Exception as error:
                     for entry in part:
                         self._refuse(entry, error)
 
-    def _land(self, table_id: str, group: Sequence[Waiting]) -> None:
+    def _commit(self, table_id: str, group: Sequence[Waiting]) -> None:
         """Commit on the current snapshot, and again on a newer one each time another process came first."""
-        leaves = SharedLeaves(self._warehouse, table_id)
+        leaves = SharedSegments(self._warehouse, table_id)
         since_ms = self._clock()
         pause_s = _FIRST_PAUSE_S
         attempts = 0
@@ -156,7 +156,7 @@ class GroupCommit:
             group = self._unswept(group, guard)
             if not group:
                 return
-            group = self._with_room(table_id, group)
+            group = self._within_quota(table_id, group)
             if not group:
                 return
             record = self._catalog.table_by_id(table_id)
@@ -165,7 +165,7 @@ class GroupCommit:
             numbered = {"lamella.commit.attempt": attempts}
             try:
                 with self._traces.span("commit prepare", numbered), trusted_manifests():
-                    attempt = self._fold(record.pointer, group, leaves)
+                    attempt = self._merge(record.pointer, group, leaves)
             except Exception as error:
                 if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):
                     raise
@@ -195,12 +195,12 @@ class GroupCommit:
             time.sleep(self._random.uniform(0, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _fold(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedLeaves) -> _Attempt:
+    def _merge(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedSegments) -> _Attempt:
         """Write the snapshot that follows ``base``."""
         first = group[0]
         if isinstance(first.change, Step):
             result = first.change.step(base)
-            return _Attempt(result, [(first, result)], [], first.change.while_kept)
+            return _Attempt(result, [(first, result)], [], first.change.required_seq)
         sets, members = leaves.change_sets(base, group)
         done = self._warehouse.commit_many(base, sets, now_ms=self._clock())
         attempt = _Attempt(done.result, [], [], None)
@@ -215,13 +215,17 @@ class GroupCommit:
                     own = msgspec.structs.replace(
                         done.result, added=entry.change.added, removed=len(entry.change.removed)
                     )
-                    attempt.landed.append((entry, own))
+                    attempt.applied.append((entry, own))
         return attempt
 
     def _swap(self, record: TableRecord, result: CommitResult, attempt: _Attempt, guard: CommitGuard) -> bool:
         """Make the attempt's snapshot current, with all answers; False if another commit came first."""
-        attempt.sealed = [entry.change.claim.seal(200, entry.change.answer(own)) for entry, own in attempt.landed]
-        rows = [sealed.stored for sealed in attempt.sealed if sealed.stored is not None]
+        attempt.stored_response = [
+            entry.change.idempotency_key.store_as(200, entry.change.answer(own)) for entry, own in attempt.applied
+        ]
+        rows = [
+            stored_response.stored for stored_response in attempt.stored_response if stored_response.stored is not None
+        ]
         after = history_entry(record.version + 1, result.pointer, result.snapshot)
         # A clean-up may have run since objects were written that are older than this attempt.
         since_ms = min([guard.since_ms, *attempt.wrote_since_ms])
@@ -229,7 +233,7 @@ class GroupCommit:
             return self._catalog.advance(
                 record.table_id,
                 after,
-                while_kept=attempt.while_kept,
+                required_seq=attempt.required_seq,
                 guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
                 remember=rows,
             )
@@ -267,7 +271,7 @@ class GroupCommit:
         """Return the entries whose key is new; the others get the stored answer."""
         for entry in group:
             try:
-                earlier = replay_of(self._catalog, entry.change.claim)
+                earlier = replay_of(self._catalog, entry.change.idempotency_key)
             except IdempotencyMismatch as error:
                 self._refuse(entry, error)
             else:
@@ -275,7 +279,7 @@ class GroupCommit:
                     entry.answer(earlier)
         return [entry for entry in group if not entry.answered.done()]
 
-    def _with_room(self, table_id: str, group: Sequence[Waiting]) -> Sequence[Waiting]:
+    def _within_quota(self, table_id: str, group: Sequence[Waiting]) -> Sequence[Waiting]:
         """Return the entries that fit into a quota that was reached a moment ago; refuse the others before writing.
 
         Only appends are checked here: a change that also removes blocks is checked in the swap.
@@ -291,7 +295,7 @@ class GroupCommit:
             if isinstance(change, BlockChange) and change.added and not change.removed:
                 size_bytes = sum(block.file_size for block in change.blocks)
                 try:
-                    self._catalog.check_room(table_id, blocks=change.added, size_bytes=size_bytes)
+                    self._catalog.check_growth(table_id, blocks=change.added, size_bytes=size_bytes)
                 except QuotaExceeded as error:
                     self._refuse(entry, error)
         return [entry for entry in group if not entry.answered.done()]
@@ -310,7 +314,7 @@ class GroupCommit:
         parts[:0] = [shared] if own and shared else [[entry] for entry in shared]
         for part in parts:
             try:
-                self._land(table_id, part)
+                self._commit(table_id, part)
             except Exception as failed:
                 for entry in part:
                     self._refuse(entry, failed)
@@ -331,33 +335,33 @@ class _Attempt:
     def __init__(
         self,
         result: CommitResult | None,
-        landed: list[tuple[Waiting, CommitResult]],
+        applied: list[tuple[Waiting, CommitResult]],
         refused: list[tuple[Waiting, LamellaError]],
-        while_kept: int | None,
+        required_seq: int | None,
     ) -> None:
         self.result = result
-        self.landed = landed
+        self.applied = applied
         self.refused = refused
-        self.while_kept = while_kept
-        self.sealed: list[StoredResponse] = []
+        self.required_seq = required_seq
+        self.stored_response: list[StoredResponse] = []
 
     @property
     def adds_files(self) -> bool:
         """Return whether it adds blocks or other objects that a clean-up might have deleted."""
-        return any(entry.change.adds_files for entry, _ in self.landed)
+        return any(entry.change.adds_files for entry, _ in self.applied)
 
     @property
     def wrote_since_ms(self) -> list[int]:
         """Return, for entries that wrote objects themselves, the times since which they wrote."""
-        times = (entry.change.wrote_since_ms for entry, _ in self.landed)
+        times = (entry.change.wrote_since_ms for entry, _ in self.applied)
         return [since_ms for since_ms in times if since_ms is not None]
 
     def answer(self, metrics: Metrics) -> None:
         """Answer every entry."""
         if self.result is not None:
             metrics.committed(added=self.result.added, removed=self.result.removed)
-        for (entry, _), sealed in zip(self.landed, self.sealed, strict=True):
-            entry.answer(sealed)
+        for (entry, _), stored_response in zip(self.applied, self.stored_response, strict=True):
+            entry.answer(stored_response)
         for entry, error in self.refused:
             metrics.commits_rejected.labels(error.code).inc()
             entry.refuse(error)
@@ -368,10 +372,10 @@ def _without_twins(group: Sequence[Waiting]) -> list[list[Waiting]]:
     parts: list[list[Waiting]] = [[]]
     keys: list[set[tuple[str, str]]] = [set()]
     for entry in group:
-        claim = entry.change.claim
-        name = (claim.key or "", claim.scope)
+        idempotency_key = entry.change.idempotency_key
+        name = (idempotency_key.key or "", idempotency_key.scope)
         at = 0
-        while claim.key is not None and name in keys[at]:
+        while idempotency_key.key is not None and name in keys[at]:
             at += 1
             if at == len(parts):
                 parts.append([])

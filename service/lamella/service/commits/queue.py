@@ -43,7 +43,7 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     before.
     """
 
-    claim: IdempotencyKey
+    idempotency_key: IdempotencyKey
     answer: MakeAnswer
     blocks: Sequence[Block] = ()
     segments: tuple[SegmentRef, ...] = ()
@@ -81,15 +81,15 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of another kind, which has a snapshot of its own.
 
-    ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``while_kept``: only if
-    the snapshot with this ``seq`` is still in the history. ``guard``: the state of clean-ups before the objects that
+    ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``required_seq``: only
+    if the snapshot with this ``seq`` is still in the history. ``guard``: the state of clean-ups before the objects that
     the step uses were checked or written.
     """
 
-    claim: IdempotencyKey
+    idempotency_key: IdempotencyKey
     answer: MakeAnswer
     step: Callable[[SnapshotPointer], CommitResult]
-    while_kept: int | None = None
+    required_seq: int | None = None
     guard: CommitGuard | None = None
 
     @property
@@ -114,10 +114,10 @@ _SIZES_KEPT: Final = 1024
 class Entry(Generic[Change, Answer]):
     """A change that waits for its answer. ``blocks``: its share of a group; ``alone``: it has a group of its own.
 
-    ``place``: the trace that it belongs to.
+    ``span_context``: the trace that it belongs to.
     """
 
-    __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "place", "queued_s")
+    __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "queued_s", "span_context")
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class Entry(Generic[Change, Answer]):
         alone: bool,
         queued_s: float,
         deadline_s: float,
-        place: SpanContext | None = None,
+        span_context: SpanContext | None = None,
     ) -> None:
         self.change = change
         self.blocks = blocks
         self.alone = alone
         self.queued_s = queued_s
         self.deadline_s = deadline_s
-        self.place = place
+        self.span_context = span_context
         self.answered: Future[Answer] = Future()
 
     def answer(self, value: Answer) -> None:
@@ -157,31 +157,31 @@ class _Line(Generic[Change, Answer]):
 
     def __init__(self) -> None:
         self.waiting: deque[Entry[Change, Answer]] = deque()
-        self.led = False
+        self.has_leader = False
 
 
 class CommitQueue(Generic[Change, Answer]):
     """Accepts changes and calls ``lead(table_id, group)`` to answer them in groups, ``threads`` tables at a time.
 
     A group has at most ``max_changes`` entries and, unless its first one alone has more, ``max_blocks`` blocks. If the
-    last group had several entries, the leader waits ``linger_s`` for more before it takes the next: clients that were
-    answered together tend to send their next commits together.
+    last group had several entries, the leader waits ``batch_wait_s`` for more before it takes the next: clients that
+    were answered together tend to send their next commits together.
     """
 
     def __init__(
         self,
-        lead: Callable[[str, Sequence[Entry[Change, Answer]]], None],
+        run_group: Callable[[str, Sequence[Entry[Change, Answer]]], None],
         *,
         threads: int,
         max_changes: int,
         max_blocks: int,
-        linger_s: float,
+        batch_wait_s: float,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._lead = lead
+        self._run_group = run_group
         self._max_changes = max_changes
         self._max_blocks = max_blocks
-        self._linger_s = linger_s
+        self._batch_wait_s = batch_wait_s
         self._timer = timer
         self._lock = threading.Lock()
         self._lines: dict[str, _Line[Change, Answer]] = {}
@@ -197,21 +197,21 @@ class CommitQueue(Generic[Change, Answer]):
         blocks: int = 0,
         alone: bool = False,
         deadline_s: float,
-        place: SpanContext | None = None,
+        span_context: SpanContext | None = None,
     ) -> Entry[Change, Answer]:
         """Append a change to its table's queue; it is not started after ``deadline_s`` of the queue's timer.
 
         The answer is Unavailable, with nothing done, if the service is stopping or cannot start the change.
         """
         entry: Entry[Change, Answer] = Entry(
-            change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, place=place
+            change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, span_context=span_context
         )
         with self._lock:
             line = self._lines.get(table_id)
             if line is None:
                 line = self._lines[table_id] = _Line()
             line.waiting.append(entry)
-            begin, line.led = not line.led, True
+            begin, line.has_leader = not line.has_leader, True
         if begin:
             self._send_leader(table_id, line)
         return entry
@@ -263,7 +263,7 @@ class CommitQueue(Generic[Change, Answer]):
             return
         try:
             if group:
-                self._lead(table_id, group)
+                self._run_group(table_id, group)
         except Exception as error:
             for entry in group:
                 entry.refuse(error)
@@ -294,7 +294,7 @@ class CommitQueue(Generic[Change, Answer]):
         with self._lock:
             expected = min(self._last_sizes.get(table_id, 0), self._max_changes)
         if expected > 1:
-            self._linger(line, expected)
+            self._wait_for_batch(line, expected)
         blocks = 0
         with self._lock:
             waiting = line.waiting
@@ -311,7 +311,7 @@ class CommitQueue(Generic[Change, Answer]):
                 if entry.alone:
                     break
 
-    def _linger(self, line: _Line[Change, Answer], expected: int) -> None:
-        until = self._timer() + self._linger_s
+    def _wait_for_batch(self, line: _Line[Change, Answer], expected: int) -> None:
+        until = self._timer() + self._batch_wait_s
         while len(line.waiting) < expected and self._timer() < until:
-            time.sleep(self._linger_s / 8)
+            time.sleep(self._batch_wait_s / 8)

@@ -34,9 +34,9 @@ class CommitRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> Pending:
-            asked = read_json(_REGISTER, body)
-            return self._committer.register(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            payload = read_json(_REGISTER, body)
+            return self._committer.register(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
@@ -45,9 +45,9 @@ class CommitRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> Pending:
-            asked = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
-            return self._committer.commit(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            payload = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
+            return self._committer.commit(self._catalog.table(namespace, name), payload, idempotency_key)
 
         # An estimate from the unparsed body: it decides which queue the request waits in.
         threads = self._with_lists if b'"added_from"' in body else None

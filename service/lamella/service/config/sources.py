@@ -34,7 +34,7 @@ _OTHERS: Final = frozenset(
 )
 #: Similarity to a setting's name from which a variable counts as a mistyped setting.
 _MISTYPED: Final = 0.85
-_NEAR: Final = 0.6
+_SIMILARITY: Final = 0.6
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +97,11 @@ def _settings(
     try:
         return Settings(**values)
     except ValidationError as error:
-        problems += [_told(found, origins, options, values) for found in error.errors()]
+        problems += [_warn_of(found, origins, options, values) for found in error.errors()]
         return None
 
 
-def _told(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[str], values: Mapping[str, Any]) -> str:
+def _warn_of(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[str], values: Mapping[str, Any]) -> str:
     name = str(found["loc"][0]) if found["loc"] else ""
     if found["type"] == "missing" and len(found["loc"]) == 1:
         return _missing(name, options)
@@ -180,7 +180,7 @@ def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[st
         return {}, []
     for name in found:
         if name not in Settings.model_fields:
-            near = get_close_matches(name, Settings.model_fields, 1, _NEAR)
+            near = get_close_matches(name, Settings.model_fields, 1, _SIMILARITY)
             problems.append(f"{name} in {path} is not a setting" + (f"; did you mean {near[0]}?" if near else ""))
     secrets = [name for name in found if name in Settings.model_fields and not Settings.model_fields[name].repr]
     warnings = []

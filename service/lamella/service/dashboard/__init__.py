@@ -13,14 +13,14 @@ from typing import Protocol
 from starlette.routing import Route
 
 from lamella.service.access import Authenticator
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.catalog import Catalog
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.indexes import IndexChangePages
-from lamella.service.dashboard.job_preview import Previews, Touches
+from lamella.service.dashboard.job_preview import JobEffects, Previews
 from lamella.service.dashboard.jobs import JobPages, NewJobPages
 from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.lab_compare import LabComparison
@@ -54,7 +54,7 @@ from lamella.snapshot.warehouse import Warehouse
 class _Parts(Protocol):
     """What the console takes of the core: it shows all of it."""
 
-    administration: Administration
+    administration: AccessAdministration
     admission: Admission
     audit: Audit
     catalog: Catalog
@@ -63,7 +63,7 @@ class _Parts(Protocol):
     clustering: Clustering
     external: External
     features: list[Feature]
-    gate: Authenticator
+    authentication: Authenticator
     healths: TableHealths
     history: History
     indexes: Indexes
@@ -88,10 +88,10 @@ def register(core: _Parts) -> Feature:
     if not core.settings.dashboard:
         return Feature()
     secret = core.catalog.secret("dashboard forms", secrets.token_bytes(32))
-    return Feature(pages=lambda boundary: _routes(core, boundary, secret))
+    return Feature(pages=lambda route_factory: _routes(core, route_factory, secret))
 
 
-def _routes(core: _Parts, boundary: RouteFactory, secret: bytes) -> list[Route]:
+def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Route]:
     """``secret`` signs what forms carry."""
     catalog, warehouse, readers, clock = core.catalog, core.warehouse, core.readers, core.clock
     history, indexes, when_closing = core.history, core.indexes, core.when_closing
@@ -99,13 +99,13 @@ def _routes(core: _Parts, boundary: RouteFactory, secret: bytes) -> list[Route]:
     pages = Pages(
         admission=core.admission,
         mutations=core.mutations,
-        gate=core.gate,
+        authentication=core.authentication,
         audit=core.audit,
         clock=clock,
-        boundary=boundary,
+        route_factory=route_factory,
         secret=secret,
     )
-    touches = Touches(
+    touches = JobEffects(
         advice=advice,
         history=history,
         warehouse=warehouse,
@@ -138,7 +138,7 @@ def _routes(core: _Parts, boundary: RouteFactory, secret: bytes) -> list[Route]:
         catalog=catalog, advice=advice, history=history, warehouse=warehouse, when_closing=when_closing
     )
     screens = (
-        LoginPages(gate=core.gate, settings=core.settings, clock=clock, pages=pages, secret=secret),
+        LoginPages(authentication=core.authentication, settings=core.settings, clock=clock, pages=pages, secret=secret),
         OverviewPages(
             catalog=catalog,
             readers=readers,
@@ -193,7 +193,13 @@ def _routes(core: _Parts, boundary: RouteFactory, secret: bytes) -> list[Route]:
             parts=(new_jobs, index_pages),
             pages=pages,
         ),
-        AccessPages(readers=readers, administration=core.administration, gate=core.gate, clock=clock, pages=pages),
+        AccessPages(
+            readers=readers,
+            administration=core.administration,
+            authentication=core.authentication,
+            clock=clock,
+            pages=pages,
+        ),
         StatusPages(readers=readers, settings=core.settings, status=core.status, audit=core.audit, pages=pages),
     )
     return pages.routes([page for screen in screens for page in screen.pages()])

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import Authenticator, check, principal_of
-from lamella.service.access.administration import Administration
+from lamella.service.access.administration import AccessAdministration
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
@@ -34,19 +34,19 @@ class AccessPages:
         self,
         *,
         readers: Threads,
-        administration: Administration,
-        gate: Authenticator,
+        administration: AccessAdministration,
+        authentication: Authenticator,
         clock: Callable[[], int],
         pages: Pages,
     ) -> None:
         self._readers = readers
         self._administration = administration
-        self._gate = gate
+        self._authentication = authentication
         self._clock = clock
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        return await self._drawn(request)
+        return await self._render(request)
 
     async def create_key(self, request: Request) -> Response:
         form = await self._pages.form(request)
@@ -60,11 +60,11 @@ class AccessPages:
             return self._administration.create_key(by, asked)
 
         try:
-            return await self._drawn(request, made=await self._readers.run(made))
+            return await self._render(request, made=await self._readers.run(made))
         except LamellaError as error:
-            return await self._drawn(request, problem=error, of="key")
+            return await self._render(request, problem=error, of="key")
 
-    async def ask_rotate(self, request: Request) -> Response:
+    async def confirm_rotate(self, request: Request) -> Response:
         key = await self._key(request)
         return self._pages.question(
             request,
@@ -78,7 +78,7 @@ class AccessPages:
             ),
         )
 
-    async def ask_revoke(self, request: Request) -> Response:
+    async def confirm_revoke(self, request: Request) -> Response:
         key = await self._key(request)
         own = ("You are logged in with this key: revoking it logs you out.",)
         return self._pages.question(
@@ -94,7 +94,7 @@ class AccessPages:
             ),
         )
 
-    async def ask_take(self, request: Request) -> Response:
+    async def confirm_remove_role(self, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "").strip() for name in ("principal", "role", "place")}
         by, form = principal_of(request), Form(asked, b"")
         grant = self._grant(form)
@@ -127,7 +127,7 @@ class AccessPages:
             time_left_s = None if key.expires_ms is None else max(1, (key.expires_ms - now_ms) // 1000)
             return administration.rotate_key(by, name, RotateKey(expires_s=time_left_s))
 
-        return await self._drawn(request, made=await self._readers.run(made))
+        return await self._render(request, made=await self._readers.run(made))
 
     async def revoke_key(self, request: Request) -> Response:
         await self._pages.form(request)
@@ -143,7 +143,7 @@ class AccessPages:
             asked = self._request(request, form)
             await self._readers.run(lambda: self._administration.give(by, asked))
         except LamellaError as error:
-            return await self._drawn(request, problem=error, of="grant")
+            return await self._render(request, problem=error, of="grant")
         return self._pages.see(link("access", done="granted"))
 
     async def take(self, request: Request) -> Response:
@@ -153,22 +153,22 @@ class AccessPages:
         return self._pages.see(link("access", done="taken"))
 
     def pages(self) -> tuple[Page, ...]:
-        if not self._gate.is_on:
+        if not self._authentication.is_on:
             return ()
         one = _ACCESS + "/keys/{key}"
         return (
             Page(_ACCESS, self.show, "ui_access", AUTHENTICATED),
             Page(_ACCESS + "/keys", self.create_key, "ui_create_key", AUTHENTICATED, "POST"),
-            Page(one + "/rotate", self.ask_rotate, "ui_ask_rotate_key", AUTHENTICATED),
-            Page(one + "/revoke", self.ask_revoke, "ui_ask_revoke_key", AUTHENTICATED),
-            Page(_ACCESS + "/take", self.ask_take, "ui_ask_take_grant", AUTHENTICATED),
+            Page(one + "/rotate", self.confirm_rotate, "ui_ask_rotate_key", AUTHENTICATED),
+            Page(one + "/revoke", self.confirm_revoke, "ui_ask_revoke_key", AUTHENTICATED),
+            Page(_ACCESS + "/take", self.confirm_remove_role, "ui_ask_take_grant", AUTHENTICATED),
             Page(one + "/rotate", self.rotate_key, "ui_rotate_key", AUTHENTICATED, "POST"),
             Page(one + "/revoke", self.revoke_key, "ui_revoke_key", AUTHENTICATED, "POST"),
             Page(_ACCESS + "/give", self.give, "ui_give_grant", AUTHENTICATED, "POST"),
             Page(_ACCESS + "/take", self.take, "ui_take_grant", AUTHENTICATED, "POST"),
         )
 
-    async def _drawn(
+    async def _render(
         self, request: Request, *, made: NewKey | None = None, problem: LamellaError | None = None, of: str = ""
     ) -> Response:
         by, administration = principal_of(request), self._administration

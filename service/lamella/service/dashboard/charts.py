@@ -195,7 +195,7 @@ class Scale:
         return tuple(found.values())
 
 
-class Painter:
+class MapRenderer:
     """Renders one map in one colouring. ``verdicts``: of every block, for the colouring "match"."""
 
     def __init__(self, layer_map: LayerMap, colour: Colour, verdicts: Any = None) -> None:

@@ -56,16 +56,16 @@ class HistoryPages:
         values = await self._readers.run(lambda: self._difference(request))
         return self._draw(request, "difference.html", values, "Difference in")
 
-    async def ask_rollback(self, request: Request) -> Response:
-        values = await self._readers.run(lambda: self._ask_rollback(request))
+    async def confirm_rollback(self, request: Request) -> Response:
+        values = await self._readers.run(lambda: self._confirm_rollback(request))
         return self._draw(request, "rollback.html", values, "Roll back")
 
     async def roll_back(self, request: Request) -> Response:
         form = await self._pages.form(request)
         asked = RollbackRequest(snapshot_id=form.text("to") or None, base_snapshot_id=form.text("base") or None)
 
-        def work(claim: Any) -> Any:
-            return self._rollback.run(table_of(self._catalog, request), asked, claim)
+        def work(idempotency_key: Any) -> Any:
+            return self._rollback.run(table_of(self._catalog, request), asked, idempotency_key)
 
         await self._pages.change(request, form, work)
         return self._see(request, "rolled_back")
@@ -80,13 +80,13 @@ class HistoryPages:
             move=form.text("move") == "yes",
         )
 
-        def work(claim: Any) -> Any:
-            return self._tags.put(self._record(request), asked, claim)
+        def work(idempotency_key: Any) -> Any:
+            return self._tags.put(self._record(request), asked, idempotency_key)
 
         await self._pages.change(request, form, work)
         return self._see(request, "tagged")
 
-    async def ask_untag(self, request: Request) -> Response:
+    async def confirm_untag(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
         names = request.path_params
 
@@ -114,8 +114,8 @@ class HistoryPages:
         form = await self._pages.form(request)
         name = form.text("name")
 
-        def work(claim: Any) -> Any:
-            return self._tags.drop(self._record(request), name, claim)
+        def work(idempotency_key: Any) -> Any:
+            return self._tags.drop(self._record(request), name, idempotency_key)
 
         await self._pages.change(request, form, work)
         return self._see(request, "untagged")
@@ -124,10 +124,10 @@ class HistoryPages:
         return (
             Page(_HISTORY, self.show, "ui_history", on_table("read")),
             Page(_HISTORY + "/difference", self.difference, "ui_difference", on_table("read")),
-            Page(_HISTORY + "/rollback", self.ask_rollback, "ui_ask_rollback", on_table("maintain")),
+            Page(_HISTORY + "/rollback", self.confirm_rollback, "ui_ask_rollback", on_table("maintain")),
             Page(_HISTORY + "/rollback", self.roll_back, "ui_rollback", on_table("maintain"), "POST"),
             Page(_HISTORY + "/tag", self.put_tag, "ui_put_tag", on_table("write"), "POST"),
-            Page(_HISTORY + "/untag", self.ask_untag, "ui_ask_drop_tag", on_table("write")),
+            Page(_HISTORY + "/untag", self.confirm_untag, "ui_ask_drop_tag", on_table("write")),
             Page(_HISTORY + "/untag", self.drop_tag, "ui_drop_tag", on_table("write"), "POST"),
         )
 
@@ -191,7 +191,7 @@ class HistoryPages:
         found = self._changes.page(record, query).changes
         return found[0] if found else None
 
-    def _ask_rollback(self, request: Request) -> dict[str, Any]:
+    def _confirm_rollback(self, request: Request) -> dict[str, Any]:
         record = table_of(self._catalog, request)
         to = self._history.entry(record, snapshot_id=request.query_params.get("to") or None)
         now = self._history.entry(record)

@@ -129,7 +129,7 @@ def index_preview(
     answer: WhatIfAnswer | None = None
     if filters:
         try:
-            answer = _foretold(advice, table, change)
+            answer = _predicted(advice, table, change)
         except InvalidRequest:
             answer = None  # none of those that were recorded can be asked again
     size = size_of(advice, table, change) if answer is None else answer.size
@@ -142,7 +142,7 @@ def index_preview(
             notes=("There is no recorded filter that can be replayed, so the benefit is unknown.",),
         )
     facts.append(fact("A recorded filter reads now", _cost(answer.now)))
-    facts.append(fact("With the index", words.CANNOT_TELL if answer.then is None else _cost(answer.then)))
+    facts.append(fact("With the index", words.UNKNOWN_VALUE if answer.then is None else _cost(answer.then)))
     filters_then = _by_filter(answer.filters)
     return Preview(
         says=_effect(answer, filters_then),
@@ -164,7 +164,7 @@ def index_preview(
     )
 
 
-def _foretold(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
+def _predicted(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
     """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
     asked = WhatIfRequest(index=change, recorded=_RECORDED)
     answer = advice.what_if(table, asked)
@@ -214,7 +214,7 @@ class _Then(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """Return what it would read, in words."""
-        return f"{words.CANNOT_TELL}: {self.reason}" if self.then is None else _blocks(self.then)
+        return f"{words.UNKNOWN_VALUE}: {self.reason}" if self.then is None else _blocks(self.then)
 
 
 def _by_filter(forecasts: Sequence[Forecast]) -> list[_Then]:
@@ -381,7 +381,7 @@ class IndexChangePages:
                 preview = await self._readers.run(lambda: self._preview(request, asked.request))
                 waits = preview is None
             except (InvalidRequest, AlreadyExists) as error:
-                asked = _placed(asked, error)
+                asked = _with_error(asked, error)
         return await self._drawn(request, asked, preview, waits=waits)
 
     async def create(self, request: Request) -> Response:
@@ -393,13 +393,13 @@ class IndexChangePages:
         if not asked.is_right:
             return await self._drawn(request, asked, None, status=400)
 
-        def work(claim: IdempotencyKey) -> Pending:
-            return self._indexes.create(table_of(self._catalog, request), asked.request, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            return self._indexes.create(table_of(self._catalog, request), asked.request, idempotency_key)
 
         try:
             await self._pages.change(request, form, work)
         except (InvalidRequest, AlreadyExists) as error:
-            return await self._drawn(request, _placed(asked, error), None, status=status_of(type(error)))
+            return await self._drawn(request, _with_error(asked, error), None, status=status_of(type(error)))
         names = request.path_params
         job = SubmitJob(
             kind="index_refresh",
@@ -408,8 +408,10 @@ class IndexChangePages:
             unique=True,
         )
         # the same form, and another action that runs once for it
-        further = form if form.key is None else Form({**form.fields, KEY: f"{form.key}.fill"}, form.body)
-        done = await self._pages.change(request, further, lambda claim: self._jobs.submit(job, claim))
+        job_form = form if form.key is None else Form({**form.fields, KEY: f"{form.key}.fill"}, form.body)
+        done = await self._pages.change(
+            request, job_form, lambda idempotency_key: self._jobs.submit(job, idempotency_key)
+        )
         return self._pages.see(link("jobs", _JOB.decode(done).job_id, done="index_made"))
 
     async def show_drop(self, request: Request) -> Response:
@@ -489,8 +491,8 @@ class IndexChangePages:
         form = await self._pages.form(request)
         names = request.path_params
 
-        def work(claim: IdempotencyKey) -> Pending:
-            pending: Pending = change(table_of(self._catalog, request), names["index"], claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            pending: Pending = change(table_of(self._catalog, request), names["index"], idempotency_key)
             return pending
 
         await self._pages.change(request, form, work)
@@ -505,7 +507,7 @@ def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
     return IndexForm(kind=kind, fields=fields, values=values)
 
 
-def _placed(asked: IndexForm, error: LamellaError) -> IndexForm:
+def _with_error(asked: IndexForm, error: LamellaError) -> IndexForm:
     """Return the fields with an error next to the field that it is about, or above all of them."""
     names = [name for name in error.details if name in {field.name for field in asked.fields}]
     if isinstance(error, _OF_EXPRESSION):

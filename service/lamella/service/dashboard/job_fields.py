@@ -52,7 +52,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 def fields_of(kind: JobKind) -> tuple[Field, ...]:
     """Return the fields of a kind's form: required ones first, without :data:`EXECUTE`."""
-    told = _told(kind.arguments)
+    told = _descriptions(kind.arguments)
     advanced = RewriteArguments.__struct_fields__ if issubclass(kind.arguments, RewriteArguments) else ()
     struct = inspect.type_info(kind.arguments)
     if not isinstance(struct, inspect.StructType):
@@ -230,7 +230,7 @@ def _shape(field: inspect.Field) -> tuple[Shape, tuple[str, ...]]:
     return "json", ()
 
 
-def _told(arguments: type[Any]) -> dict[str, str]:
+def _descriptions(arguments: type[Any]) -> dict[str, str]:
     """Return the descriptions of members in the docstrings of a struct and its nested ones: ```name``: text.``"""
     found = {}
     for each in reversed(arguments.__mro__):

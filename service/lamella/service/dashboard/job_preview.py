@@ -12,7 +12,7 @@ from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import size_of
-from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fact, nothing_kept
+from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fact, unstored_key
 from lamella.service.external.external import External
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, trusted_manifests
@@ -51,7 +51,7 @@ class _Matches(msgspec.Struct, frozen=True):
     part: tuple[int, int, int]
 
 
-class Touches:
+class JobEffects:
     """Computes previews; changes nothing."""
 
     def __init__(
@@ -215,8 +215,8 @@ class Touches:
         asked = RefreshTable(
             mode="dry_run", location=values.get("location"), allow_empty=values.get("allow_empty", False)
         )
-        sealed = self._external.refresh(table, asked, nothing_kept(self._clock()))
-        answer = _REFRESH.decode(cast("Any", sealed).body)
+        stored_response = self._external.refresh(table, asked, unstored_key(self._clock()))
+        answer = _REFRESH.decode(cast("Any", stored_response).body)
         changed = answer.added + answer.removed + answer.replaced
         facts = (
             fact("New files", answer.added),
@@ -317,7 +317,7 @@ class Previews:
         clustering: Clustering,
         warehouse: Warehouse,
         clock: Callable[[], int],
-        touches: Touches,
+        touches: JobEffects,
     ) -> None:
         self._catalog = catalog
         self._clustering = clustering
@@ -419,8 +419,8 @@ class Previews:
             min_gain=values.get("min_gain"),
             dry_run=True,
         )
-        sealed = self._clustering.regroup(table, asked, nothing_kept(self._clock()))
-        answer = _REGROUP.decode(cast("Any", sealed).body)
+        stored_response = self._clustering.regroup(table, asked, unstored_key(self._clock()))
+        answer = _REGROUP.decode(cast("Any", stored_response).body)
         if not answer.groups:
             return Preview(says=f"There is nothing to do: {answer.reason}.", tone="warn")
         return Preview(

@@ -141,15 +141,15 @@ class NewJobPages:
         decided(request)
         if kind is None:
             return self._kinds(request)
-        asked, preview, waits = read_asked(kind, request.query_params), None, False
+        asked, preview, waits = read_form(kind, request.query_params), None, False
         if "preview" in request.query_params and asked.is_right:
             try:
                 require_of_job(request, "maintain", asked.table or None)
                 preview = await self._readers.run(lambda: self._preview(kind, asked))
                 waits = preview is None
             except LamellaError as error:
-                asked = _placed(asked, error)
-        return await self._drawn(request, asked, preview, waits=waits)
+                asked = _with_error(asked, error)
+        return await self._render(request, asked, preview, waits=waits)
 
     async def submit(self, request: Request) -> Response:
         form = await self._pages.form(request)
@@ -157,15 +157,15 @@ class NewJobPages:
         decided(request)
         if kind is None:
             raise InvalidRequest(f"there is no job kind {form.text('kind')!r}", parameter="kind")
-        asked = read_asked(kind, form.fields)
+        asked = read_form(kind, form.fields)
         about(request, asked.table)
         if not asked.is_right:
-            return await self._drawn(request, asked, None, status=400)
+            return await self._render(request, asked, None, status=400)
         try:
             priority = whole_number(asked.priority or "0")
             require_new_job(request, kind.name, asked.values, priority, asked.table or None)
         except (TableNotFound, NamespaceNotFound) as error:
-            return await self._drawn(request, _placed(asked, error), None, status=404)
+            return await self._render(request, _with_error(asked, error), None, status=404)
         arguments = {**asked.values, **({EXECUTE: True} if has_execute(kind) and form.text(EXECUTE) else {})}
         wanted = SubmitJob(
             kind=kind.name,
@@ -174,19 +174,19 @@ class NewJobPages:
             priority=whole_number(asked.priority or "0"),
             unique=asked.unique,
         )
-        is_twin = False
+        is_pending_already = False
 
-        def work(claim: IdempotencyKey) -> StoredResponse:
-            nonlocal is_twin
-            sealed = self._jobs.submit(wanted, claim)
-            is_twin = sealed.status == 200
-            return sealed
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse:
+            nonlocal is_pending_already
+            stored_response = self._jobs.submit(wanted, idempotency_key)
+            is_pending_already = stored_response.status == 200
+            return stored_response
 
         try:
             job = _JOB.decode(await self._pages.change(request, form, work))
         except (InvalidRequest, TableNotFound, NamespaceNotFound) as error:
-            return await self._drawn(request, _placed(asked, error), None, status=status_of(type(error)))
-        return self._pages.see(link("jobs", job.job_id, done="already_queued" if is_twin else "queued"))
+            return await self._render(request, _with_error(asked, error), None, status=status_of(type(error)))
+        return self._pages.see(link("jobs", job.job_id, done="already_queued" if is_pending_already else "queued"))
 
     def pages(self) -> tuple[Page, ...]:
         return (
@@ -211,7 +211,7 @@ class NewJobPages:
         values = {"kinds": kinds, "table": request.query_params.get("table", ""), "unknown": shortened(given, 100)}
         return self._pages.html(request, "job_kinds.html", values, status=404 if given else 200, title="New job")
 
-    async def _drawn(
+    async def _render(
         self,
         request: Request,
         asked: JobForm,
@@ -268,7 +268,7 @@ class NewJobPages:
             return ()  # suggestions only; the preview reports errors of the table
 
 
-def read_asked(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
+def read_form(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
     """Read the fields of a form or an address. Missing fields are reported only for a submitted form."""
     is_filled = "preview" in texts or "once" in texts
     fields, values = filled(fields_of(kind), texts)
@@ -290,7 +290,7 @@ def read_asked(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
             check_arguments(kind, values)
     except InvalidRequest as error:
         if "path" in error.details:
-            return _placed(asked, error)
+            return _with_error(asked, error)
         return msgspec.structs.replace(asked, priority_problem=f"{words.sentence(error.message)}.")
     return asked
 
@@ -302,7 +302,7 @@ def _table_problem(table: str) -> str:
     return "" if namespace and name else "Write namespace.table."
 
 
-def _placed(asked: JobForm, error: LamellaError) -> JobForm:
+def _with_error(asked: JobForm, error: LamellaError) -> JobForm:
     """Return the fields with an error next to the field that it is about, or above all of them."""
     message = error.message
     if isinstance(error, TableNotFound | NamespaceNotFound):
@@ -373,8 +373,8 @@ class JobPages:
         job: JobInfo = values["line"].job
         return self._pages.html(request, "job.html", values, title=f"{job.kind} of {job.table or 'the service'}")
 
-    async def ask_cancel(self, request: Request) -> Response:
-        job = await self._readers.run(lambda: self._theirs(request, "maintain"))
+    async def confirm_cancel(self, request: Request) -> Response:
+        job = await self._readers.run(lambda: self._job_of(request, "maintain"))
         if job.is_finished:
             return self._pages.see(link("jobs", job.job_id))  # the job has ended
         is_running = job.state == "running"
@@ -393,14 +393,14 @@ class JobPages:
 
     async def cancel(self, request: Request) -> Response:
         await self._pages.form(request)
-        job = await self._readers.run(lambda: self._jobs.cancel(self._theirs(request, "maintain").job_id))
+        job = await self._readers.run(lambda: self._jobs.cancel(self._job_of(request, "maintain").job_id))
         return self._pages.see(link("jobs", job.job_id, done="cancelled"))
 
     async def retry(self, request: Request) -> Response:
         await self._pages.form(request)
 
         def again() -> JobInfo:
-            job = self._theirs(request, "maintain")
+            job = self._job_of(request, "maintain")
             require_new_job(request, job.kind, job.arguments, job.priority, job.table)
             return self._jobs.retry(job.job_id)
 
@@ -414,12 +414,12 @@ class JobPages:
             Page(JOBS, self.show_all, "ui_jobs", BY_REQUEST),
             *parts,
             Page(ONE_JOB, self.show, "ui_job", BY_REQUEST),
-            Page(ONE_JOB + "/cancel", self.ask_cancel, "ui_ask_cancel_job", BY_REQUEST),
+            Page(ONE_JOB + "/cancel", self.confirm_cancel, "ui_ask_cancel_job", BY_REQUEST),
             Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", BY_REQUEST, "POST"),
             Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", BY_REQUEST, "POST"),
         )
 
-    def _theirs(self, request: Request, role: Role) -> JobInfo:
+    def _job_of(self, request: Request, role: Role) -> JobInfo:
         """The job in the path, for one who may; raises JobNotFound, PermissionDenied."""
         job = self._jobs.get(request.path_params["job_id"])
         require_job(request, role, job)
@@ -461,7 +461,7 @@ class JobPages:
         }
 
     def _job(self, request: Request) -> dict[str, Any]:
-        job = self._theirs(request, "read")
+        job = self._job_of(request, "read")
         last = self._catalog.job(job.job_id).log_lines
         is_tail = "after" not in request.query_params
         after = max(last - _LINES, 0) if is_tail else number_of(request, "after")

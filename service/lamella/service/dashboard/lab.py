@@ -27,11 +27,11 @@ from lamella.service.dashboard.lab_answer import (
 from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.lab_question import (
     FORMS,
+    FieldError,
     Question,
-    Trouble,
     Typed,
     column_names,
-    filter_trouble,
+    filter_error,
     own_examples,
     question_of,
     typed_of,
@@ -220,7 +220,7 @@ class LabPages:
             try:
                 answered = self._answered(request, table, pointer, head, question.request)
             except InvalidRequest as error:
-                return {**values, "troubles": {"filter": filter_trouble(error, typed.filter, head.schema)}}
+                return {**values, "troubles": {"filter": filter_error(error, typed.filter, head.schema)}}
             url = str(request.base_url).rstrip("/")
             copies = copies_of(url, table, head.schema, question.request, typed.at)
             # links from here stay with the same snapshot
@@ -312,7 +312,7 @@ class LabPages:
             try:
                 why = warehouse.block_reasons.why(pointer, question.request, segment_id, number)
             except InvalidRequest as error:
-                return {**values, "troubles": {"filter": filter_trouble(error, typed.filter, head.schema)}}
+                return {**values, "troubles": {"filter": filter_error(error, typed.filter, head.schema)}}
             pages, unread = None, None
             if why.verdict in ("SOME", "UNKNOWN"):
                 pages, unread = self._pages_left(pointer, question, segment_id, number)
@@ -330,14 +330,14 @@ class LabPages:
         except (StoreError, ManifestError) as error:
             return None, error.message
 
-    def _pointer(self, table: TableRecord, typed: Typed) -> tuple[SnapshotPointer, dict[str, Trouble]]:
+    def _pointer(self, table: TableRecord, typed: Typed) -> tuple[SnapshotPointer, dict[str, FieldError]]:
         """Return the requested snapshot; or the current one, and what is wrong with the request."""
         try:
             return self._exact_pointer(table, typed), {}
         except (InvalidRequest, SnapshotNotFound) as error:
             if "time_zone" in error.details and "timestamp" not in error.details:
                 return table.pointer, {}  # reported at its own field
-            return table.pointer, {"at": Trouble(error.message)}
+            return table.pointer, {"at": FieldError(error.message)}
 
     def _exact_pointer(self, table: TableRecord, typed: Typed) -> SnapshotPointer:
         at = typed.at

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, Group, Painter, Step, Tile
+from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, Group, MapRenderer, Step, Tile
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN
 from lamella.snapshot.prune.result import VERDICTS, Codes, PruneResult
@@ -260,7 +260,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 def picture_of(layer_map: LayerMap, verdicts: Codes) -> Picture:
     """Return the map of the whole snapshot."""
-    painter = Painter(layer_map, "match", verdicts)
+    painter = MapRenderer(layer_map, "match", verdicts)
     segments = len(layer_map.segment_id)
     if segments <= NESTED_SEGMENTS and len(layer_map) <= MAX_TILES:
         return Picture(painter.legend(), painter.groups(), ())

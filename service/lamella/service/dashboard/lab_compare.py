@@ -13,7 +13,7 @@ from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
-from lamella.service.dashboard.lab_question import Trouble, Typed, filter_trouble, question_of, typed_of
+from lamella.service.dashboard.lab_question import FieldError, Typed, filter_error, question_of, typed_of
 from lamella.service.dashboard.pages import At, one_of, table_of, text_of
 from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
 from lamella.service.features import Advisor
@@ -44,10 +44,10 @@ class Side(msgspec.Struct, frozen=True):
 class Wrong(Exception):
     """An error of a field of the form. Never leaves this module."""
 
-    def __init__(self, field: str, trouble: Trouble | str) -> None:
+    def __init__(self, field: str, trouble: FieldError | str) -> None:
         super().__init__(field)
         self.field = field
-        self.trouble = Trouble(words.sentence(trouble)) if isinstance(trouble, str) else trouble
+        self.trouble = FieldError(words.sentence(trouble)) if isinstance(trouble, str) else trouble
 
 
 class LabComparison:
@@ -66,7 +66,9 @@ class LabComparison:
         self._advice = advice
         self._history = history
         self._warehouse = warehouse
-        self._foretold: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(when_closing, MAX_READY, name="ui-foretold")
+        self._predicted: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(
+            when_closing, MAX_READY, name="ui-foretold"
+        )
 
     def show(self, request: Request) -> Mapping[str, Any]:
         """What the page shows; raises what reading a table raises."""
@@ -124,7 +126,7 @@ class LabComparison:
             try:
                 found = warehouse.find(pointer, question.request)
             except InvalidRequest as error:
-                trouble = filter_trouble(error, typed.filter, schema)
+                trouble = filter_error(error, typed.filter, schema)
                 message = f"{trouble.message} (in {table.namespace}.{table.name})"
                 raise Wrong("filter", msgspec.structs.replace(trouble, message=message)) from error
             layer_map = warehouse.layer_maps.of(pointer)
@@ -155,7 +157,7 @@ class LabComparison:
         else:
             request = msgspec.structs.replace(request, rows_per_block=_number(given, "rows", "", 1, 1 << 40))
         try:
-            answer = self._foretold.peek(
+            answer = self._predicted.peek(
                 (table.table_id, msgspec.json.encode(request)),
                 lambda: advice.what_if(table, request),
                 wait_s=WAIT_S,

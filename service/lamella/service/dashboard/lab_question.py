@@ -90,7 +90,7 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTA
 _ALIKE: Final = 0.6
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class FieldError(msgspec.Struct, frozen=True):
     """An error of one field.
 
     ``excerpt``: the line of the filter and a line of carets below it; ``at``: the position in the filter in UTF-16
@@ -139,7 +139,7 @@ class Question(msgspec.Struct, frozen=True):
     """The parsed form. ``request`` is None if a field is wrong; ``troubles`` by the fields' names."""
 
     request: PruneRequest | None
-    troubles: Mapping[str, Trouble]
+    troubles: Mapping[str, FieldError]
 
 
 def typed_of(request: Request) -> Typed:
@@ -155,26 +155,26 @@ def typed_of(request: Request) -> Typed:
 
 def question_of(typed: Typed, schema: Schema) -> Question:
     """Return the requested prune; errors of the filter are found by the prune itself."""
-    troubles: dict[str, Trouble] = {}
+    troubles: dict[str, FieldError] = {}
     limit, columns = None, None
     if len(typed.filter) > MAX_CHARACTERS:
-        troubles["filter"] = Trouble(
+        troubles["filter"] = FieldError(
             f"The filter has {len(typed.filter):,} characters; the lab takes {MAX_CHARACTERS:,}, the REST API more"
         )
     if typed.limit:
         if typed.limit.isascii() and typed.limit.isdigit() and len(typed.limit) <= 15:
             limit = int(typed.limit)
         else:
-            troubles["limit"] = Trouble("A number of rows")
+            troubles["limit"] = FieldError("A number of rows")
     if zone(typed.time_zone) is None:
-        troubles["zone"] = Trouble(f"There is no time zone {typed.zone!r}; write UTC, Europe/Paris or +02:00")
+        troubles["zone"] = FieldError(f"There is no time zone {typed.zone!r}; write UTC, Europe/Paris or +02:00")
     if typed.columns:
         columns = tuple(dict.fromkeys(filter(None, (name.strip() for name in typed.columns.split(",")))))
         for name in columns:
             try:
                 schema.select([name])
             except UnknownColumn as error:
-                troubles["columns"] = Trouble(words.sentence(error.message), near=_near(name, schema))
+                troubles["columns"] = FieldError(words.sentence(error.message), near=_similar(name, schema))
                 break
     if troubles:
         return Question(None, troubles)
@@ -182,7 +182,7 @@ def question_of(typed: Typed, schema: Schema) -> Question:
     return Question(request, {})
 
 
-def filter_trouble(error: InvalidRequest, text: str, schema: Schema) -> Trouble:
+def filter_error(error: InvalidRequest, text: str, schema: Schema) -> FieldError:
     """Return what is wrong with a filter."""
     near: tuple[str, ...] = ()
     column, literal = error.details.get("column"), error.details.get("literal")
@@ -192,25 +192,25 @@ def filter_trouble(error: InvalidRequest, text: str, schema: Schema) -> Trouble:
         start = position if isinstance(position, int) else None
         length = max(len(str(error.details.get("near") or "")), 1)
     elif isinstance(error, UnknownColumn) and column is not None:
-        near = _near(str(column), schema)
-        start, length = _place_of(str(column), text)
+        near = _similar(str(column), schema)
+        start, length = _position_of(str(column), text)
     else:
         for part in (literal, column):
             if part is not None and start is None:
-                start, length = _place_of(str(part), text)
+                start, length = _position_of(str(part), text)
     if start is None:
-        return Trouble(words.sentence(error.message), near=near)
+        return FieldError(words.sentence(error.message), near=near)
     start = max(min(start, len(text)), 0)
     at = len(text[:start].encode("utf-16-le", "surrogatepass")) // 2
-    return Trouble(words.sentence(error.message), _excerpt(text, start, length), at, near)
+    return FieldError(words.sentence(error.message), _excerpt(text, start, length), at, near)
 
 
-def _near(name: str, schema: Schema) -> tuple[str, ...]:
+def _similar(name: str, schema: Schema) -> tuple[str, ...]:
     by_lowered = {leaf.name.lower(): leaf.name for leaf in schema.leaves()}
     return tuple(by_lowered[each] for each in get_close_matches(name.lower(), by_lowered, n=3, cutoff=_ALIKE))
 
 
-def _place_of(part: str, text: str) -> tuple[int | None, int]:
+def _position_of(part: str, text: str) -> tuple[int | None, int]:
     """Return the position of a name or constant in a filter, and its length there."""
     if part.startswith("'"):
         found = text.find(part)

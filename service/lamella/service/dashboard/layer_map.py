@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from lamella.service.catalog import Catalog
 from lamella.service.dashboard import words
-from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
+from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, STEPS, Colour, MapRenderer, step_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.process.threads import Threads
@@ -62,7 +62,7 @@ _LISTED: Final = 25
 #: Pages and columns of a block in the lists, and pages in the chart.
 _PAGES_LISTED: Final = 200
 _COLUMNS_LISTED: Final = 300
-_PAGES_DRAWN: Final = 1_000
+_PAGES_SHOWN: Final = 1_000
 
 
 class MapPages:
@@ -122,7 +122,7 @@ class MapPages:
         colour = cast("Colour", chosen or ("match" if text else "depth" if layer_map.depth is not None else "size"))
         if colour == "match" and verdicts is None:
             colour = "depth" if layer_map.depth is not None else "size"
-        painter = Painter(layer_map, colour, verdicts)
+        painter = MapRenderer(layer_map, colour, verdicts)
         segments = len(layer_map.segment_id)
         first, count = (0, segments) if zoom is None else (zoom.first, zoom.count)
         is_segment = zoom is not None and zoom.count == 1
@@ -165,7 +165,7 @@ class MapPages:
         self,
         request: Request,
         layer_map: LayerMap,
-        painter: Painter,
+        painter: MapRenderer,
         first: int,
         count: int,
         is_segment: bool,
@@ -204,7 +204,7 @@ class MapPages:
             "page_count": len(pages),
             "strip": [
                 (page.row_count, None if page.reason else step_of(page.size_bytes or 0, most + 1), _page_text(page))
-                for page in pages[:_PAGES_DRAWN]
+                for page in pages[:_PAGES_SHOWN]
             ],
             "depth": None if layer_map.depth is None else int(layer_map.depth[start + number]),
             "blocks_in_segment": layer_map.blocks(zoom.first).stop - start,

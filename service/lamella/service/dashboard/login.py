@@ -39,7 +39,7 @@ from lamella.snapshot.wire.operation import PUBLIC
 LOGIN: Final = ROOT + "/login"
 _BACK: Final = LOGIN + "/back"
 _COOKIE: Final = "lamella_oidc"
-_WAY_S: Final = 600
+_LOGIN_STATE_S: Final = 600
 #: Largest form: a key or token, and the page to go on to. The sender is not authenticated yet.
 _MAX_BYTES: Final = 32_768
 #: A page of the console, and nothing that a browser could take for another site.
@@ -47,7 +47,7 @@ _OURS: Final = re.compile(rf"{ROOT}(?:[/?][!-\[\]-~]*)?")
 _SCOPES: Final = "openid profile email"
 
 
-class _Way(msgspec.Struct, frozen=True, kw_only=True):
+class _LoginState(msgspec.Struct, frozen=True, kw_only=True):
     """What must be the same when a browser comes back from the issuer."""
 
     state: str
@@ -57,38 +57,44 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int
 
 
-_WAY: Final = msgspec.json.Decoder(_Way)
+_LOGIN_STATE: Final = msgspec.json.Decoder(_LoginState)
 
 
 class LoginPages:
     """Pages of the log-in; starts and ends sessions."""
 
     def __init__(
-        self, *, gate: Authenticator, settings: Settings, clock: Callable[[], int], pages: Pages, secret: bytes
+        self,
+        *,
+        authentication: Authenticator,
+        settings: Settings,
+        clock: Callable[[], int],
+        pages: Pages,
+        secret: bytes,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._pages = pages
-        self._gate = gate
+        self._authentication = authentication
         self._ways = SignedTokens(secret, "lamella way to the issuer", max_characters=3_000)
 
     async def show(self, request: Request) -> Response:
-        return self._drawn(request, "", 200)
+        return self._render(request, "", 200)
 
     async def enter(self, request: Request) -> Response:
         form = await self._pages.form(request, max_bytes=_MAX_BYTES)
-        shown, onward = form.text("key"), onward_of(form.text("next"))
+        credential, onward = form.text("key"), onward_of(form.text("next"))
         try:
-            principal = await self._gate.log_in(request, shown)
+            principal = await self._authentication.log_in(request, credential)
         except (Unauthenticated, RateLimited, Unavailable) as error:
             text = "This key is not valid." if isinstance(error, Unauthenticated) else error.message
-            return self._drawn(request, text, 401 if isinstance(error, Unauthenticated) else 429)
+            return self._render(request, text, 401 if isinstance(error, Unauthenticated) else 429)
         set_principal(request, principal)
         until_ms = self._until_ms(principal.expires_ms)
-        by_key = shown.startswith(PREFIX)
+        by_key = credential.startswith(PREFIX)
         session = Session(
             expires_ms=until_ms,
-            key_sha256=key_sha256(shown) if by_key else None,
+            key_sha256=key_sha256(credential) if by_key else None,
             names=() if by_key else principal.names,
         )
         return self._started(request, session, self._pages.see(onward))
@@ -96,39 +102,41 @@ class LoginPages:
     async def leave(self, request: Request) -> Response:
         await self._pages.form(request, max_bytes=_MAX_BYTES)
         response = self._pages.see(LOGIN)
-        self._gate.sessions.end(response)
+        self._authentication.sessions.end(response)
         return response
 
     async def go(self, request: Request) -> Response:
-        settings, issuer = self._settings, self._gate.authenticator.issuer
+        settings, issuer = self._settings, self._authentication.authenticator.issuer
         if issuer is None or settings.oidc_client_id is None:
             raise NotFound("this service has no issuer for log-ins")
-        found = await self._gate.of_issuer(request, issuer.document)
-        way = _Way(
+        found = await self._authentication.of_issuer(request, issuer.document)
+        login_state = _LoginState(
             state=secrets.token_urlsafe(24),
             nonce=secrets.token_urlsafe(24),
             verifier=secrets.token_urlsafe(48),
             onward=onward_of(request.query_params.get("next", "")),
-            until_ms=self._clock() + _WAY_S * 1000,
+            until_ms=self._clock() + _LOGIN_STATE_S * 1000,
         )
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(way.verifier.encode()).digest()).decode().rstrip("=")
+        challenge = (
+            base64.urlsafe_b64encode(hashlib.sha256(login_state.verifier.encode()).digest()).decode().rstrip("=")
+        )
         query = {
             "response_type": "code",
             "client_id": settings.oidc_client_id,
             "redirect_uri": self._back_url,
             "scope": _SCOPES,
-            "state": way.state,
-            "nonce": way.nonce,
+            "state": login_state.state,
+            "nonce": login_state.nonce,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        place = str(found.get("authorization_endpoint", ""))
-        response = RedirectResponse(f"{place}{'&' if '?' in place else '?'}{urlencode(query)}", status_code=303)
+        endpoint = str(found.get("authorization_endpoint", ""))
+        response = RedirectResponse(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}", status_code=303)
         # Lax: the redirect back starts at the issuer's site, and must send the cookie.
         response.set_cookie(
             _COOKIE,
-            self._ways.write(msgspec.json.encode(way)),
-            max_age=_WAY_S,
+            self._ways.write(msgspec.json.encode(login_state)),
+            max_age=_LOGIN_STATE_S,
             path=LOGIN,
             httponly=True,
             samesite="lax",
@@ -137,22 +145,24 @@ class LoginPages:
         return response
 
     async def come_back(self, request: Request) -> Response:
-        way = self._way(request)
+        login_state = self._login_state(request)
         given = request.query_params
-        if way is None or not hmac.compare_digest(given.get("state", "").encode(), way.state.encode()):
+        if login_state is None or not hmac.compare_digest(given.get("state", "").encode(), login_state.state.encode()):
             raise InvalidRequest("this redirect does not belong to a log-in that began here a while ago: log in again")
         if "code" not in given:
             raise InvalidRequest("the issuer refused the log-in", reason=given.get("error", "")[:100])
-        identity = await self._gate.of_issuer(request, lambda: self._identity(given["code"], given.get("iss"), way))
+        identity = await self._authentication.of_issuer(
+            request, lambda: self._identity(given["code"], given.get("iss"), login_state)
+        )
         session = Session(expires_ms=self._until_ms(None), names=identity.names)
         # Not a redirect: the browser would treat it as part of the navigation from the issuer's site, and not send the
         # strict cookie.
-        page = self._pages.html(request, "login_done.html", {"onward": way.onward}, title="Logged in")
+        page = self._pages.html(request, "login_done.html", {"onward": login_state.onward}, title="Logged in")
         page.delete_cookie(_COOKIE, path=LOGIN)
         return self._started(request, session, page)
 
     def pages(self) -> tuple[Page, ...]:
-        if not self._gate.is_on:
+        if not self._authentication.is_on:
             return ()
         return (
             Page(LOGIN, self.show, "ui_login", PUBLIC),
@@ -166,7 +176,7 @@ class LoginPages:
     def _back_url(self) -> str:
         return (self._settings.public_url or "").rstrip("/") + _BACK
 
-    def _drawn(self, request: Request, problem: str, status: int) -> Response:
+    def _render(self, request: Request, problem: str, status: int) -> Response:
         values = {
             "problem": problem,
             "onward": onward_of(request.query_params.get("next", "")),
@@ -176,7 +186,7 @@ class LoginPages:
         return self._pages.html(request, "login.html", values, status=status, title="Log in")
 
     def _started(self, request: Request, session: Session, response: Response) -> Response:
-        self._gate.sessions.start(response, session, secure=self._is_secure(request))
+        self._authentication.sessions.start(response, session, secure=self._is_secure(request))
         return response
 
     def _is_secure(self, request: Request) -> bool:
@@ -186,16 +196,16 @@ class LoginPages:
         longest_ms = self._clock() + self._settings.session_s * 1000
         return longest_ms if expires_ms is None else min(expires_ms, longest_ms)
 
-    def _way(self, request: Request) -> _Way | None:
+    def _login_state(self, request: Request) -> _LoginState | None:
         try:
-            way = _WAY.decode(self._ways.read(request.cookies.get(_COOKIE, "")))
+            login_state = _LOGIN_STATE.decode(self._ways.read(request.cookies.get(_COOKIE, "")))
         except (InvalidPageToken, msgspec.MsgspecError):
             return None
-        return way if self._clock() < way.until_ms else None
+        return login_state if self._clock() < login_state.until_ms else None
 
-    def _identity(self, code: str, said_issuer: str | None, way: _Way) -> Identity:
+    def _identity(self, code: str, said_issuer: str | None, login_state: _LoginState) -> Identity:
         """Who logged in. Raises Unauthenticated, Unavailable."""
-        settings, issuer = self._settings, self._gate.authenticator.issuer
+        settings, issuer = self._settings, self._authentication.authenticator.issuer
         assert issuer is not None  # noqa: S101  # the way began here
         assert settings.oidc_client_id is not None  # noqa: S101
         if said_issuer not in (None, issuer.url):  # RFC 9207
@@ -205,13 +215,13 @@ class LoginPages:
             "code": code,
             "redirect_uri": self._back_url,
             "client_id": settings.oidc_client_id,
-            "code_verifier": way.verifier,
+            "code_verifier": login_state.verifier,
         }
         if settings.oidc_client_secret is not None:
             fields["client_secret"] = settings.oidc_client_secret
-        place = str(issuer.document().get("token_endpoint", ""))
+        endpoint = str(issuer.document().get("token_endpoint", ""))
         try:
-            answer: Any = exchange_json(place, urlencode(fields).encode())
+            answer: Any = exchange_json(endpoint, urlencode(fields).encode())
         except (OSError, ValueError) as error:
             raise Unavailable("the issuer did not confirm the log-in", retry_after_s=5) from error
         token = answer.get("id_token") if isinstance(answer, dict) else None
@@ -219,7 +229,7 @@ class LoginPages:
             raise Unauthenticated("the issuer did not return an identity")
         identity = issuer.identity(token, settings.oidc_client_id)
         nonce = identity.claims.get("nonce")
-        if not (isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), way.nonce.encode())):
+        if not (isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), login_state.nonce.encode())):
             raise Unauthenticated("the issuer's answer belongs to another log-in")
         return identity
 

@@ -164,18 +164,18 @@ class Pages:
         *,
         admission: Admission,
         mutations: Mutations,
-        gate: Authenticator,
+        authentication: Authenticator,
         audit: Audit,
         clock: Callable[[], int],
-        boundary: RouteFactory,
+        route_factory: RouteFactory,
         secret: bytes,
     ) -> None:
         self._admission = admission
         self._mutations = mutations
-        self._gate = gate
+        self._authentication = authentication
         self._audit = audit
         self._clock = clock
-        self._boundary = boundary
+        self._route_factory = route_factory
         self._tokens = Tokens(secret)
         self._assets, self._asset_names = _assets()
         self._templates = jinja2.Environment(
@@ -211,8 +211,8 @@ class Pages:
             "now_ms": now_ms,
             "ago": lambda at_ms: words.ago(at_ms, now_ms),
             "time": lambda at_ms: _time(at_ms, now_ms),
-            "sealed": lambda: self._sealed(started),
-            **_whose(request, is_gated=self._gate.is_on),
+            "hidden_fields": lambda: self._hidden_fields(started),
+            **_whose(request, needs_login=self._authentication.is_on),
             **values,
         }
         body = self._templates.get_template(template).render(context).encode()
@@ -258,7 +258,7 @@ class Pages:
 
     def problem(self, request: Request, error: Exception) -> Response:
         """Return the error page; unknown errors are logged and not shown."""
-        shown = self._boundary.shown(request, error)
+        shown = self._route_factory.shown(request, error)
         status = status_of(type(shown))
         heading = title_of(type(shown))
         values = {"error": shown, "heading": heading, "request_id": request.scope.get(REQUEST_ID)}
@@ -274,7 +274,7 @@ class Pages:
             try:
                 refuse_embedded(request)
                 if page.needs.scope != "public":
-                    check_permission(page.needs, request, await self._gate.admit_page(request))
+                    check_permission(page.needs, request, await self._authentication.admit_page(request))
                 response = await handler(request)
                 check_decided(page.needs, request)
                 return response
@@ -309,7 +309,7 @@ class Pages:
             headers["Content-Encoding"] = wanted
         return Response(body, status, headers)
 
-    def _sealed(self, session: str) -> Markup:
+    def _hidden_fields(self, session: str) -> Markup:
         """Return the hidden fields of every form that changes something."""
         pairs = ((TOKEN, self._tokens.token(session)), (KEY, new_key()))
         return Markup("").join(_HIDDEN.format(name, value) for name, value in pairs)
@@ -320,12 +320,12 @@ def _address_of(request: Request) -> str:
     return quote(request.url.path) + (f"?{query}" if query else "")
 
 
-def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
+def _whose(request: Request, *, needs_login: bool) -> dict[str, Any]:
     """Return the user of a page and its rights; None and no rights without authentication."""
     try:
-        principal = principal_of(request) if is_gated else OPEN
+        principal = principal_of(request) if needs_login else OPEN
     except Unauthenticated:
-        return {"who": None, "may": lambda *_place: False, "is_gated": is_gated}
+        return {"who": None, "may": lambda *_place: False, "is_gated": needs_login}
     may = principal.rights.may
 
     def may_maintain(table: str | None) -> bool:
@@ -333,7 +333,7 @@ def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
         namespace, _, name = (table or "").rpartition(".")
         return may("maintain", namespace, name) if namespace else may("maintain")
 
-    return {"who": principal.name, "may": may, "may_maintain": may_maintain, "is_gated": is_gated}
+    return {"who": principal.name, "may": may, "may_maintain": may_maintain, "is_gated": needs_login}
 
 
 def link(*parts: str, **query: Any) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from markupsafe import escape
 
 from lamella.service.dashboard import words
-from lamella.service.http.idempotency import IdempotencyKey, claim
+from lamella.service.http.idempotency import IdempotencyKey, read_key
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
 
@@ -246,9 +246,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     carried: tuple[tuple[str, str], ...] = ()
 
 
-def nothing_kept(now_ms: int) -> IdempotencyKey:
+def unstored_key(now_ms: int) -> IdempotencyKey:
     """A claim for asking a mutation what it would do: it has no key, so that nothing is stored."""
-    return claim(None, "GET", "", "", b"", now_ms)
+    return read_key(None, "GET", "", "", b"", now_ms)
 
 
 _T = TypeVar("_T")
@@ -264,7 +264,7 @@ FRESH_S: Final = 60.0
 _FAILURE_S: Final = 10.0
 
 
-class _Kept(Generic[_T]):
+class _Figure(Generic[_T]):
     """A value or a failure, ready or in progress; ``made_s``: when it became ready."""
 
     def __init__(self, future: Future[_T], timer: Callable[[], float]) -> None:
@@ -290,11 +290,11 @@ class BackgroundFigures(Generic[_T]):
         fresh_s: float = math.inf,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most
+        self._max_values = most
         self._fresh_s = fresh_s
         self._timer = timer
         self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, _Kept[_T]] = OrderedDict()
+        self._values: OrderedDict[Hashable, _Figure[_T]] = OrderedDict()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         when_closing(self.close)
 
@@ -322,13 +322,13 @@ class BackgroundFigures(Generic[_T]):
             if found is not None and not self._is_over(found):
                 self._values.move_to_end(key)
                 return found.future
-            if found is None and len(self._values) >= self._most:
+            if found is None and len(self._values) >= self._max_values:
                 self._drop_oldest()
             made = self._pool.submit(make)
-            self._values[key] = _Kept(made, self._timer)
+            self._values[key] = _Figure(made, self._timer)
             return made
 
-    def _is_over(self, kept: _Kept[_T]) -> bool:
+    def _is_over(self, kept: _Figure[_T]) -> bool:
         if not kept.future.done():
             return False
         if kept.future.cancelled():

@@ -22,14 +22,14 @@ _LATEST: Final = 15
 _PAGE: Final = 100
 
 
-class AccessShown(msgspec.Struct, frozen=True):
+class AccessFacts(msgspec.Struct, frozen=True):
     """How requests are authenticated, and warnings for the operator."""
 
     says: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def access_shown(settings: Settings) -> AccessShown:
+def access_facts(settings: Settings) -> AccessFacts:
     """Return the description for these settings."""
     says = []
     if settings.auth:
@@ -52,7 +52,7 @@ def access_shown(settings: Settings) -> AccessShown:
             "Requests are not authenticated (auth is off): everyone who reaches the address may read and change every "
             f"table. The service listens on {settings.host} because of the setting insecure."
         )
-    return AccessShown(tuple(says), unsafe_warnings(settings))
+    return AccessFacts(tuple(says), unsafe_warnings(settings))
 
 
 class StatusPages:
@@ -83,7 +83,7 @@ class StatusPages:
         status = self._status.look()
         requests = sorted(status.requests, key=lambda each: -each.requests)
         return {
-            "access": access_shown(self._settings),
+            "access": access_facts(self._settings),
             "status": status,
             "requests": requests,
             "entries": self._audit.page(None, _LATEST) if status.catalog.error is None else [],

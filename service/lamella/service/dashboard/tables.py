@@ -116,8 +116,8 @@ class TablePages:
             raise InvalidRequest(f"{form.text('kind')!r} is not a kind of cluster key", parameter="kind")
         asked = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
 
-        def work(claim: Any) -> Any:
-            return self._clustering.set_key(table_of(self._catalog, request), asked, claim)
+        def work(idempotency_key: Any) -> Any:
+            return self._clustering.set_key(table_of(self._catalog, request), asked, idempotency_key)
 
         await self._pages.change(request, form, work)
         names = request.path_params

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 #: Shown for an unknown value.
-CANNOT_TELL: Final = "unknown"
+UNKNOWN_VALUE: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SHORT: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))

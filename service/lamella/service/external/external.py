@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
-from lamella.service.commits.blocks import Intake
+from lamella.service.commits.blocks import FileChecker
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
@@ -189,8 +189,8 @@ def outcome_of(
     A listed file that is missing by now counts as removed if only the listing named it.
     """
     found = plan.difference
-    is_told = plan.source.kind != "directory"
-    refused = [*plan.state.refused, *(r for r in taken.refused if is_told or r.code != ObjectNotFound.code)]
+    is_listed = plan.source.kind != "directory"
+    refused = [*plan.state.refused, *(r for r in taken.refused if is_listed or r.code != ObjectNotFound.code)]
     added_places = {file.location for file in found.added}
     fresh = {block.location: block for block in taken.blocks}
     same: set[str] = set()
@@ -258,7 +258,7 @@ class External:
         store: Store,
         reader: Reader,
         committer: Committer,
-        intake: Intake,
+        intake: FileChecker,
         rules: LocationRules,
         clock: Callable[[], int],
         settings: Settings,
@@ -268,14 +268,16 @@ class External:
         self._store = store
         self._reader = reader
         self._committer = committer
-        self._intake = intake
+        self._file_checker = intake
         self._rules = rules
         self._clock = clock
         self._threads = settings.ingest_threads
         self._lock = threading.Lock()
         self._under_way: dict[str, _Watch] = {}
 
-    def refresh(self, table: TableRecord, request: RefreshTable, claim: IdempotencyKey) -> StoredResponse | Pending:
+    def refresh(
+        self, table: TableRecord, request: RefreshTable, idempotency_key: IdempotencyKey
+    ) -> StoredResponse | Pending:
         """Bring a table up to date with its source, all or nothing.
 
         Raises, here or when awaited: InvalidRequest: the table has no source, or the source cannot be followed; nothing
@@ -284,7 +286,7 @@ class External:
         allow; ``refused`` lists each with its reason. ObjectNotFound, StoreError: the source does not exist, or could
         not be read. Unavailable, CommitConflict: other commits always came first, or a clean-up was running.
         """
-        return self._refresh(table.table_id, request, claim, _TRIES)
+        return self._refresh(table.table_id, request, idempotency_key, _TRIES)
 
     def progress(self, table: TableRecord) -> RefreshProgress:
         """Return the progress of the refresh that runs in this process."""
@@ -293,7 +295,7 @@ class External:
         return RefreshProgress(running=False) if watch is None else watch.shown()
 
     def _refresh(
-        self, table_id: str, request: RefreshTable, claim: IdempotencyKey, tries: int
+        self, table_id: str, request: RefreshTable, idempotency_key: IdempotencyKey, tries: int
     ) -> StoredResponse | Pending:
         with self._watched(table_id) as watch:
             record = self._catalog.table_by_id(table_id)
@@ -302,15 +304,15 @@ class External:
             places = self._rules.of(record.namespace, table_id)
             plan = plan_refresh(self._warehouse, self._reader, places, record.pointer, head, request)
             if request.mode == "dry_run":
-                return answered(self._catalog, claim, plan.expected(record.pointer.snapshot_id))
+                return answered(self._catalog, idempotency_key, plan.expected(record.pointer.snapshot_id))
             guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())
             taken = self._taken(table_id, plan, request, watch)
             outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=request.mode == "full")
-            self._intake.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
-            self._intake.count(outcome.refused)
+            self._file_checker.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
+            self._file_checker.count(outcome.refused)
             if outcome.is_nothing:
                 unchanged = outcome.answer(record.pointer.snapshot_id, request.mode, changed=False)
-                return answered(self._catalog, claim, unchanged)
+                return answered(self._catalog, idempotency_key, unchanged)
             step = self._step(record, plan, outcome)
 
             def answer(result: CommitResult) -> RefreshTableAnswer:
@@ -319,11 +321,11 @@ class External:
             def again(error: LamellaError) -> Pending:
                 if not isinstance(error, CommitConflict | DuplicateBlock | SchemaConflict) or tries <= 1:
                     raise error
-                following = self._refresh(table_id, request, claim, tries - 1)
+                following = self._refresh(table_id, request, idempotency_key, tries - 1)
                 return following if isinstance(following, Pending) else finished(following)
 
             watch.phase = "committing"
-            pending = self._committer.alone(record, step, answer, claim, guard=guard)
+            pending = self._committer.alone(record, step, answer, idempotency_key, guard=guard)
         return Pending(pending.answered, again)
 
     def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> SourceBlocks:
@@ -344,8 +346,8 @@ class External:
             require_own(self._warehouse, table_id, block.location)
             return block
 
-        blocks, foreign = self._intake.each_at_once(taken.blocks, owned)
-        blocks, changed = self._intake.unchanged(blocks)
+        blocks, foreign = self._file_checker.each_at_once(taken.blocks, owned)
+        blocks, changed = self._file_checker.unchanged(blocks)
         return SourceBlocks(blocks, [*taken.refused, *foreign, *changed])
 
     def _step(

@@ -39,9 +39,9 @@ class ExternalRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse | Pending:
-            asked = read_json(_REFRESH, body)
-            return self._external.refresh(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
+            payload = read_json(_REFRESH, body)
+            return self._external.refresh(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body, threads=self._threads)
 

@@ -9,7 +9,7 @@ from lamella.service.catalog import TableRecord
 from lamella.service.commits.committer import Committer
 from lamella.service.history.history import History
 from lamella.service.http.idempotency import IdempotencyKey, Pending
-from lamella.service.tables.names import LocationRules, require_places
+from lamella.service.tables.names import LocationRules, require_allowed
 from lamella.snapshot.errors import CommitConflict, InvalidRequest
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import SnapshotPointer
@@ -35,7 +35,7 @@ class Rollback:
         self._rules = rules
         self._clock = clock
 
-    def run(self, table: TableRecord, request: RollbackRequest, claim: IdempotencyKey) -> Pending:
+    def run(self, table: TableRecord, request: RollbackRequest, idempotency_key: IdempotencyKey) -> Pending:
         """Make the new snapshot current. Concurrent commits are undone too, unless there is a base.
 
         Raises, at once or when awaited: InvalidRequest: both or none of ``snapshot_id`` and ``timestamp``, or the
@@ -49,7 +49,7 @@ class Rollback:
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         target_id = target.pointer.snapshot_id
-        allow = partial(require_places, self._rules.of(table.namespace, table.table_id))
+        allow = partial(require_allowed, self._rules.of(table.namespace, table.table_id))
 
         def step(base: SnapshotPointer) -> CommitResult:
             _check(request, base.snapshot_id, target_id)
@@ -66,7 +66,7 @@ class Rollback:
                 block_count=result.snapshot.summary.block_count,
             )
 
-        return self._committer.alone(table, step, answer, claim, while_kept=target.seq)
+        return self._committer.alone(table, step, answer, idempotency_key, required_seq=target.seq)
 
 
 def _check(request: RollbackRequest, base_id: str, target_id: str) -> None:

@@ -125,9 +125,9 @@ class TagRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse:
-            asked = read_json(_PUT, body)
-            return self._tags.put(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse:
+            payload = read_json(_PUT, body)
+            return self._tags.put(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
@@ -135,8 +135,8 @@ class TagRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         tag = request.path_params["tag"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._tags.drop(self._catalog.table(namespace, name), tag, claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse:
+            return self._tags.drop(self._catalog.table(namespace, name), tag, idempotency_key)
 
         return await self._mutations.run(request, work)
 
@@ -244,9 +244,9 @@ class RollbackRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> Pending:
-            asked = read_json(_REQUEST, body)
-            return self._rollback.run(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            payload = read_json(_REQUEST, body)
+            return self._rollback.run(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body)
 

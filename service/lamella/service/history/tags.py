@@ -28,7 +28,7 @@ class Tags:
         found = self._catalog.tags(table.table_id, now_ms=self._clock())
         return TagList(tags=tuple(_info(tag) for tag in found))
 
-    def put(self, table: TableRecord, request: TagRequest, claim: IdempotencyKey) -> StoredResponse:
+    def put(self, table: TableRecord, request: TagRequest, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Create or move a tag.
 
         Raises:
@@ -57,15 +57,15 @@ class Tags:
             created_at_ms=created_at_ms,
             expires_at_ms=expires_at_ms,
         )
-        sealed = claim.seal(200 if request.move else 201, _info(tag))
-        self._catalog.put_tag(tag, move=request.move, now_ms=now_ms, remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(200 if request.move else 201, _info(tag))
+        self._catalog.put_tag(tag, move=request.move, now_ms=now_ms, remember=stored_response.stored)
+        return stored_response
 
-    def drop(self, table: TableRecord, name: str, claim: IdempotencyKey) -> StoredResponse:
+    def drop(self, table: TableRecord, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Delete a tag; the snapshot then expires by the table's retention. Raises TagNotFound."""
-        sealed = claim.seal(204)
-        self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(204)
+        self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=stored_response.stored)
+        return stored_response
 
 
 def _end(request: TagRequest, now_ms: int) -> int | None:

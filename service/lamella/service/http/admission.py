@@ -26,7 +26,7 @@ from lamella.snapshot.errors import BodyTooLarge, InvalidRequest, LimitExceeded,
 
 
 class BodyReader:
-    """Limits the memory of bodies that arrive in parts: ``max_bytes``, and half of that for one ``whose`` if
+    """Limits the memory of bodies that arrive in parts: ``max_bytes``, and half of that for one ``owner`` if
     ``shared``.
 
     Belongs to one event loop. A single body may be larger. Bodies that are complete when they are read are not counted:
@@ -36,11 +36,11 @@ class BodyReader:
     def __init__(self, *, max_bytes: int, shared: bool, metrics: Metrics) -> None:
         self._max_bytes = max_bytes
         self._own_bytes = max_bytes // 2 if shared else max_bytes
-        self._held_bytes = 0
-        self._held_by: Counter[str] = Counter()
+        self._body_bytes = 0
+        self._bytes_by_owner: Counter[str] = Counter()
         self._metrics = metrics.limits
 
-    async def read(self, request: Request, whose: str, limit_bytes: int) -> int:
+    async def read(self, request: Request, owner: str, limit_bytes: int) -> int:
         """Read a body; ``request.body()`` returns it from then on.
 
         Returns:
@@ -62,8 +62,8 @@ class BodyReader:
             return 0
         parts = [body]
         size_bytes = len(body)
-        self._check(whose, 0, size_bytes)
-        self._hold(whose, size_bytes)
+        self._check(owner, 0, size_bytes)
+        self._count(owner, size_bytes)
         try:
             while message.get("more_body", False):
                 message = await request.receive()
@@ -72,33 +72,35 @@ class BodyReader:
                 part = message.get("body", b"")
                 if size_bytes + len(part) > limit_bytes:
                     raise too_large(limit_bytes)
-                self._check(whose, size_bytes, len(part))
+                self._check(owner, size_bytes, len(part))
                 parts.append(part)
                 size_bytes += len(part)
-                self._hold(whose, len(part))
+                self._count(owner, len(part))
         except BaseException:
-            self.forget(whose, size_bytes)
+            self.forget(owner, size_bytes)
             raise
         request._body = b"".join(parts)
         return size_bytes
 
-    def forget(self, whose: str, size_bytes: int) -> None:
+    def forget(self, owner: str, size_bytes: int) -> None:
         """Release the memory of a body."""
         if size_bytes:
-            self._hold(whose, -size_bytes)
-            if not self._held_by[whose]:
-                del self._held_by[whose]
+            self._count(owner, -size_bytes)
+            if not self._bytes_by_owner[owner]:
+                del self._bytes_by_owner[owner]
 
-    def _hold(self, whose: str, size_bytes: int) -> None:
-        self._held_bytes += size_bytes
-        self._held_by[whose] += size_bytes
-        self._metrics.body_bytes.set(self._held_bytes)
+    def _count(self, owner: str, size_bytes: int) -> None:
+        self._body_bytes += size_bytes
+        self._bytes_by_owner[owner] += size_bytes
+        self._metrics.body_bytes.set(self._body_bytes)
 
-    def _check(self, whose: str, mine_bytes: int, more_bytes: int) -> None:
-        if self._held_bytes == mine_bytes:
+    def _check(self, owner: str, own_bytes: int, more_bytes: int) -> None:
+        if self._body_bytes == own_bytes:
             return
-        is_over = self._held_bytes + more_bytes > self._max_bytes
-        if is_over or (self._held_by[whose] > mine_bytes and self._held_by[whose] + more_bytes > self._own_bytes):
+        is_over = self._body_bytes + more_bytes > self._max_bytes
+        if is_over or (
+            self._bytes_by_owner[owner] > own_bytes and self._bytes_by_owner[owner] + more_bytes > self._own_bytes
+        ):
             self._metrics.refused.labels("body", "bytes").inc()
             raise Overloaded(
                 "the bodies of the current requests are too large together", retry_after_s=1, limit="bytes"
@@ -250,7 +252,7 @@ class Admission:
 
     def reading(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Take a slot for a read request. Raises as :meth:`admitted`."""
-        return self._reads.held(actor_of(request))
+        return self._reads.slot(actor_of(request))
 
     def check_testing(self, request: Request, block_tests: int) -> None:
         """Raise Overloaded if :meth:`testing` would."""
@@ -258,14 +260,14 @@ class Admission:
 
     def testing(self, request: Request, block_tests: int) -> AbstractAsyncContextManager[None]:
         """Take a slot for a request that tests so many blocks. Raises as :meth:`admitted`."""
-        return self._wide.held(actor_of(request), block_tests)
+        return self._wide.slot(actor_of(request), block_tests)
 
     def admitted(
-        self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool, takes_place: bool = True
+        self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool, takes_slot: bool = True
     ) -> Handler:
         """Return a handler that runs once there is a slot for its request, with the body read.
 
-        ``takes_place`` False: the handler takes a slot itself (:meth:`reading`, :meth:`testing`), unless it can answer
+        ``takes_slot`` False: the handler takes a slot itself (:meth:`reading`, :meth:`testing`), unless it can answer
         at once on the event loop.
 
         Authentication comes before this. The handler is cancelled at the request's deadline, unless it ``changes``
@@ -279,35 +281,35 @@ class Admission:
         deadline_s = self._deadline_s
 
         async def admitted(request: Request) -> Response:
-            whose = actor_of(request)
+            owner = actor_of(request)
             waits_s = requested_s(request.scope)
-            held_bytes = 0
+            read_bytes = 0
             if has_body:
                 if not is_large:
                     _check_announced(request, max_bytes)
-                if takes_place or not _is_small(request):
-                    places.check(whose)
-                held_bytes = await bodies.read(request, whose, max_bytes)
+                if takes_slot or not _is_small(request):
+                    places.check(owner)
+                read_bytes = await bodies.read(request, owner, max_bytes)
             try:
                 if changes:
                     begin_change(waits_s)
                 else:
                     begin_read(deadline_s, waits_s)
-                if not takes_place:
+                if not takes_slot:
                     return await handler(request)
-                if not places.take(whose):
-                    await places.wait(whose)
+                if not places.take(owner):
+                    await places.wait(owner)
                 try:
                     return await handler(request)
                 finally:
-                    places.give_back(whose)
+                    places.give_back(owner)
             except Unavailable as error:
                 if error.details.get("reason") == "deadline":
                     late.inc()
                 raise
             finally:
                 end()
-                bodies.forget(whose, held_bytes)
+                bodies.forget(owner, read_bytes)
 
         return admitted
 

@@ -78,7 +78,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     request_sha256: str
     now_ms: int
 
-    def seal(self, status: int, value: object = None) -> StoredResponse:
+    def store_as(self, status: int, value: object = None) -> StoredResponse:
         """Return the answer ``value`` (None: no body) and the row to store with the change."""
         body = b"" if value is None else msgspec.json.encode(value)
         return StoredResponse(status, body, None if self.key is None else self.stored(status, body))
@@ -96,7 +96,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
         )
 
 
-def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_ms: int) -> IdempotencyKey:
+def read_key(key: str | None, method: str, path: str, query: str, body: bytes, now_ms: int) -> IdempotencyKey:
     """Read the header's value. The query counts as part of the body: another query makes another request.
 
     Raises:
@@ -108,10 +108,10 @@ def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_
     scope = f"{method} {path}"
     if key is not None and len(scope) > _MAX_SCOPE:
         raise LimitExceeded(f"the path is longer than {_MAX_SCOPE} characters", limit="path", most=_MAX_SCOPE)
-    asked = hashlib.sha256(body)
+    digest = hashlib.sha256(body)
     if query:
-        asked.update(b"?" + query.encode())
-    return IdempotencyKey(key, scope, asked.hexdigest(), now_ms)
+        digest.update(b"?" + query.encode())
+    return IdempotencyKey(key, scope, digest.hexdigest(), now_ms)
 
 
 def replay_of(catalog: Catalog, request: IdempotencyKey) -> StoredResponse | None:
@@ -146,10 +146,10 @@ def answered(catalog: Catalog, request: IdempotencyKey, value: object) -> Stored
 
     Raises as :meth:`~lamella.service.catalog.Catalog.keep_answer`.
     """
-    sealed = request.seal(200, value)
-    if sealed.stored is not None:
-        catalog.keep_answer(sealed.stored)
-    return sealed
+    stored_response = request.store_as(200, value)
+    if stored_response.stored is not None:
+        catalog.keep_answer(stored_response.stored)
+    return stored_response
 
 
 def resolve(
@@ -230,10 +230,10 @@ class Pending(msgspec.Struct, frozen=True):
                 pending = pending.again(error)
 
 
-def finished(sealed: StoredResponse) -> Pending:
+def finished(stored_response: StoredResponse) -> Pending:
     """Return an answer that is ready."""
     answered: Future[StoredResponse] = Future()
-    answered.set_result(sealed)
+    answered.set_result(stored_response)
     return Pending(answered)
 
 

@@ -18,7 +18,7 @@ from lamella.service.http.idempotency import (
     Pending,
     StoredResponse,
     answer_of,
-    claim,
+    read_key,
     replay_of,
     resolve,
 )
@@ -30,7 +30,7 @@ from lamella.snapshot.errors import LamellaError, Overloaded, Unavailable
 from lamella.snapshot.wire.operation import JSON
 
 
-class QueueLimit:
+class MutationLimit:
     """Counts the pending mutations. Belongs to one event loop, so it needs no lock.
 
     ``max_waiting``: mutations of one table at once; ``max_bytes``: their bodies, over all tables. A larger body is
@@ -88,7 +88,7 @@ class Mutations:
             settings.idempotency_ttl_s * 1000,
             lambda before_ms, limit: catalog.forget_answers(before_ms=before_ms, limit=limit),
         )
-        self._door = QueueLimit(
+        self._limit = MutationLimit(
             max_waiting=settings.mutation_queue, max_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
 
@@ -115,12 +115,14 @@ class Mutations:
             Overloaded: too many mutations are pending.
         """
         key = request.headers.get("idempotency-key") if key is None else key
-        claimed = claim(key, _asking(request), request.url.path, request.url.query, body, self._clock())
-        place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
-        with self._door.enter(place, len(body)):
+        idempotency_key = read_key(
+            key, _scope_prefix(request), request.url.path, request.url.query, body, self._clock()
+        )
+        table_name = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
+        with self._limit.enter(table_name, len(body)):
             try:
                 own = self._threads if threads is None else threads
-                outcome = await own.run(lambda: self._begin(claimed, work))
+                outcome = await own.run(lambda: self._begin(idempotency_key, work))
                 while isinstance(outcome, Pending):
                     outcome = await self._wait(outcome, own)
             except LamellaError as error:
@@ -129,7 +131,7 @@ class Mutations:
                 failed = error  # Python deletes the name of an exception at the end of its clause
                 outcome = await self._threads.run(
                     lambda: resolve(
-                        self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
+                        self._catalog, idempotency_key, failed, lambda: problem_bytes(failed, instance=request.url.path)
                     ),
                     is_begun=True,
                 )
@@ -137,8 +139,8 @@ class Mutations:
             await self._threads.run(self._forget_old_answers, is_begun=True)
         return self._response(outcome)
 
-    def _begin(self, claimed: IdempotencyKey, work: Work) -> StoredResponse | Pending:
-        return replay_of(self._catalog, claimed) or work(claimed)
+    def _begin(self, idempotency_key: IdempotencyKey, work: Work) -> StoredResponse | Pending:
+        return replay_of(self._catalog, idempotency_key) or work(idempotency_key)
 
     async def _wait(self, pending: Pending, threads: Threads) -> StoredResponse | Pending:
         try:
@@ -149,20 +151,22 @@ class Mutations:
                 raise
         return await threads.run(lambda: again(failed), is_begun=True)
 
-    def _response(self, sealed: StoredResponse) -> Response:
+    def _response(self, stored_response: StoredResponse) -> Response:
         headers = {}
-        if sealed.replayed:
+        if stored_response.replayed:
             self._metrics.replays.inc()
             headers["Idempotency-Replayed"] = "true"
-        media_type = MEDIA_TYPE if sealed.status >= 400 else JSON
-        return Response(sealed.body, sealed.status, headers, media_type if sealed.body else None)
+        media_type = MEDIA_TYPE if stored_response.status >= 400 else JSON
+        return Response(
+            stored_response.body, stored_response.status, headers, media_type if stored_response.body else None
+        )
 
     def _forget_old_answers(self) -> None:
         with suppress(Unavailable):  # the mutation itself is done; the next one tries again
             self._forgetting.run()
 
 
-def _asking(request: Request) -> str:
+def _scope_prefix(request: Request) -> str:
     """Return the method and the principal, if known: a principal's key must not return the answers of another one."""
     actor = actor_of(request)
     return request.method if actor == ANONYMOUS else f"{actor} {request.method}"

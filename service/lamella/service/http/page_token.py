@@ -15,7 +15,7 @@ from lamella.snapshot.errors import InvalidPageToken
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.tokens import SignedTokens
 
-_Place = TypeVar("_Place")
+_Value = TypeVar("_Value")
 
 #: The position may be a location or a name.
 _MAX_CHARACTERS: Final = 16_384
@@ -41,11 +41,11 @@ class PageTokens:
         except InvalidPageToken as error:
             raise no_token(of, parameter) from error
 
-    def write_place(self, place: object, of: str, scope: str = "") -> str:
+    def write_position(self, position: object, of: str, scope: str = "") -> str:
         """Return the token for a value."""
-        return self.write(msgspec.json.encode(place), of, scope)
+        return self.write(msgspec.json.encode(position), of, scope)
 
-    def read_place(self, decoder: msgspec.json.Decoder[_Place], token: str, of: str, scope: str = "") -> _Place:
+    def read_position(self, decoder: msgspec.json.Decoder[_Value], token: str, of: str, scope: str = "") -> _Value:
         """Return the value of a token, as :meth:`read`. Tokens of releases with another type are refused."""
         data = self.read(token, of, scope)
         try:

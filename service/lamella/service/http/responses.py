@@ -88,18 +88,18 @@ class StreamingResponse(msgspec.Struct, frozen=True):
     is_secret: bool = False
 
 
-def encode_now(found: PruneResult, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
+def encode_now(found: PruneResult, response_format: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
     """The answer, when encoding it takes no longer than a thread would; else None."""
-    form = wanted.form(found)
+    form = response_format.form(found)
     data = write_now(found, _ENCODINGS[form], texts)
     return None if data is None else BufferedResponse(form, data)
 
 
 def encode_response(
-    found: PruneResult, wanted: ResponseFormat, texts: SegmentTexts
+    found: PruneResult, response_format: ResponseFormat, texts: SegmentTexts
 ) -> BufferedResponse | StreamingResponse:
     """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
-    form, is_secret = wanted.form(found), found.urls is not None
+    form, is_secret = response_format.form(found), found.urls is not None
     data = write(found, _ENCODINGS[form], texts)
     if isinstance(data, bytes):
         return BufferedResponse(form, data, is_secret)
@@ -121,14 +121,14 @@ def begin_streaming(
 
 
 async def respond_large(
-    found: PruneResult, wanted: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
+    found: PruneResult, response_format: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
 ) -> Response:
     """Return the response of a large answer, which is encoded once it has its turn. Raises as :func:`respond`."""
     turn = await large.turn(actor_of(request))
     try:
         with trusted_manifests():
-            answer = await large.run(lambda: encode_response(found, wanted, texts))
-        return await respond(answer, wanted, large, request, turn)
+            answer = await large.run(lambda: encode_response(found, response_format, texts))
+        return await respond(answer, response_format, large, request, turn)
     except BaseException:
         turn.give_back()
         raise
@@ -136,7 +136,7 @@ async def respond_large(
 
 async def respond(
     answer: BufferedResponse | StreamingResponse,
-    wanted: ResponseFormat,
+    response_format: ResponseFormat,
     large: LargeAnswers,
     request: Request,
     turn: Turn | None = None,
@@ -145,7 +145,7 @@ async def respond(
 
     ``turn``: the turn that it already has.
     """
-    code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
+    code, kind = response_format.coding, _CONTENT_TYPES[answer.form]
     if isinstance(answer, BufferedResponse):
         if turn is not None:
             turn.give_back()

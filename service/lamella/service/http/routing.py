@@ -50,7 +50,7 @@ class ServedOperation(msgspec.Struct, frozen=True):
     #: Asked so often that it is found before the routes are tried one by one.
     direct: bool = False
     #: Its handler takes a place by itself, if it needs one: what is answered in a moment waits for none.
-    takes_own_place: bool = False
+    takes_own_slot: bool = False
     #: Answered however busy the process is.
     is_urgent: bool = False
 
@@ -72,14 +72,14 @@ class RouteFactory:
         self,
         log: FilteringBoundLogger,
         metrics: Metrics,
-        gate: Authenticator,
+        authentication: Authenticator,
         admission: Admission,
         watched: Callable[[str, Handler], Handler],
         envelopes: Sequence[Envelope] = (),
     ) -> None:
         """``watched`` wraps the handler of an operation (by its id) so that its requests are in the audit trail."""
         self._log = log
-        self._gate = gate
+        self._authentication = authentication
         self._admission = admission
         self._metrics = metrics
         self._watched = watched
@@ -87,7 +87,12 @@ class RouteFactory:
 
     def endpoint(self, served: ServedOperation) -> Handler:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
-        operation, handler, permission, gate = served.operation, served.handler, served.permission, self._gate
+        operation, handler, permission, authentication = (
+            served.operation,
+            served.handler,
+            served.permission,
+            self._authentication,
+        )
         template, is_for_all = operation.path, permission.scope == "public"
         if served.is_admitted:
             handler = self._admission.admitted(
@@ -95,7 +100,7 @@ class RouteFactory:
                 changes=not operation.is_read,
                 has_body=operation.request_type is not None,
                 is_large=operation.is_large,
-                takes_place=not served.takes_own_place,
+                takes_slot=not served.takes_own_slot,
             )
 
         async def endpoint(request: Request) -> Response:
@@ -103,7 +108,7 @@ class RouteFactory:
             try:
                 if is_for_all:
                     return await handler(request)
-                check_permission(permission, request, await gate.admit(request))
+                check_permission(permission, request, await authentication.admit(request))
                 response = await handler(request)
                 try:
                     check_decided(permission, request)

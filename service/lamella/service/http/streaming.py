@@ -53,15 +53,15 @@ class LargeAnswers:
         """Return how busy the threads that make answers are."""
         return self._threads.use
 
-    def check(self, whose: str) -> None:
+    def check(self, owner: str) -> None:
         """Raise Overloaded if there is no turn and the line is full, before anything is made."""
         try:
-            self._turns.check(whose)
+            self._turns.check(owner)
         except Overloaded:
             self.metrics.large_refused.inc()
             raise
 
-    async def turn(self, whose: str) -> Turn:
+    async def turn(self, owner: str) -> Turn:
         """Wait for a turn until the request's deadline; it lasts until it is given back.
 
         Raises:
@@ -69,11 +69,11 @@ class LargeAnswers:
             Unavailable: the deadline passed before its turn came.
         """
         try:
-            await self._turns.wait(whose)
+            await self._turns.wait(owner)
         except Overloaded:
             self.metrics.large_refused.inc()
             raise
-        return Turn(self._turns, whose)
+        return Turn(self._turns, owner)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Run a part of the work in a thread that smaller requests do not use."""
@@ -83,9 +83,9 @@ class LargeAnswers:
 class Turn:
     """The right to send a large answer."""
 
-    def __init__(self, turns: ConcurrencyLimit, whose: str) -> None:
+    def __init__(self, turns: ConcurrencyLimit, owner: str) -> None:
         self._turns = turns
-        self._whose = whose
+        self._whose = owner
         self._is_over = False
 
     def give_back(self) -> None:
@@ -177,9 +177,9 @@ class StreamedResponse(Response):
         while (piece := await self._large.run(self._pieces.next)) is not None:
             if gone.done():
                 return "client"
-            with anyio.move_on_after(self._large.stall_s) as patience:
+            with anyio.move_on_after(self._large.stall_s) as stall_scope:
                 await send(_body(piece, more=True))
-            if patience.cancelled_caught:
+            if stall_scope.cancelled_caught:
                 return "stalled"
         await send(_body(b"", more=False))
         return None

@@ -28,7 +28,7 @@ class _Parts(Protocol):
 
     catalog: Catalog
     clock: Callable[[], int]
-    gate: Authenticator
+    authentication: Authenticator
     lanes: Lanes
     large_answers: LargeAnswers
     page_tokens: PageTokens
@@ -62,7 +62,7 @@ def register(core: _Parts) -> Feature:
         large_answers=core.large_answers,
         scans=scans,
     )
-    token_routes = IcebergTokenRoutes(gate=core.gate, clock=core.clock)
+    token_routes = IcebergTokenRoutes(authentication=core.authentication, clock=core.clock)
     return Feature(
         operations=(*catalog_routes.operations(), *scan_routes.operations(), *token_routes.operations()),
         envelopes=ENVELOPES,

@@ -76,7 +76,7 @@ ENDPOINTS: Final = (
 )
 #: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
-_MOST: Final = 1_000_000
+_MAX_NAMES: Final = 1_000_000
 _OF: Final = "this listing"
 
 
@@ -171,7 +171,7 @@ class IcebergCatalogRoutes:
 
 def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
     """Return the names on the requested page, and the token of the next one."""
-    size = whole_number(request, "pageSize", _MOST, 1, _MOST)
+    size = whole_number(request, "pageSize", _MAX_NAMES, 1, _MAX_NAMES)
     token = request.query_params.get("pageToken")
     if token:
         behind = tokens.read(token, _OF, scope, parameter="pageToken")
@@ -204,19 +204,21 @@ class IcebergScanRoutes:
         require_json(request)
         body = await request.body()
         scans = self._scans
-        return await self._answer(request, lambda record, most: scans.plan(record, read_json(_PLAN, body), most))
+        return await self._answer(
+            request, lambda record, max_names: scans.plan(record, read_json(_PLAN, body), max_names)
+        )
 
     async def fetch_scan_tasks(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
         scans = self._scans
         return await self._answer(
-            request, lambda record, most: scans.tasks(record, read_json(_TASKS, body).plan_task, most)
+            request, lambda record, max_names: scans.tasks(record, read_json(_TASKS, body).plan_task, max_names)
         )
 
     async def fetch_plan(self, request: Request) -> Response:
         plan_id, scans = request.path_params["plan_id"], self._scans
-        return await self._answer(request, lambda record, most: scans.fetched(record, plan_id, most))
+        return await self._answer(request, lambda record, max_names: scans.fetched(record, plan_id, max_names))
 
     async def cancel_plan(self, request: Request) -> Response:
         plan_id = request.path_params["plan_id"]
@@ -231,21 +233,21 @@ class IcebergScanRoutes:
         await self._readers.run(lambda: current_table(self._catalog, namespace, name))
         return Response(None, 204)
 
-    async def _answer(self, request: Request, ask: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
+    async def _answer(self, request: Request, call: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         wanted = ResponseFormat.of(request)
 
         def work(max_tests: int | None) -> BufferedResponse | StreamingResponse:
-            return begin_streaming(JSON, ask(current_table(self._catalog, namespace, name), max_tests))
+            return begin_streaming(JSON, call(current_table(self._catalog, namespace, name), max_tests))
 
         return await respond(await self._lanes.weighed(request, work), wanted, self._large_answers, request)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
         return (
-            ServedOperation(operations.PLAN_TABLE_SCAN, self.plan_table_scan, takes_own_place=True),
-            ServedOperation(operations.FETCH_SCAN_TASKS, self.fetch_scan_tasks, takes_own_place=True),
-            ServedOperation(operations.FETCH_PLAN, self.fetch_plan, takes_own_place=True),
+            ServedOperation(operations.PLAN_TABLE_SCAN, self.plan_table_scan, takes_own_slot=True),
+            ServedOperation(operations.FETCH_SCAN_TASKS, self.fetch_scan_tasks, takes_own_slot=True),
+            ServedOperation(operations.FETCH_PLAN, self.fetch_plan, takes_own_slot=True),
             ServedOperation(operations.CANCEL_PLAN, self.cancel_plan),
             ServedOperation(operations.REPORT_ICEBERG_METRICS, self.report_iceberg_metrics),
         )
@@ -262,8 +264,8 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 class IcebergTokenRoutes:
     """Routes that issue tokens. ``clock`` returns Unix milliseconds."""
 
-    def __init__(self, *, gate: Authenticator, clock: Callable[[], int]) -> None:
-        self._gate = gate
+    def __init__(self, *, authentication: Authenticator, clock: Callable[[], int]) -> None:
+        self._authentication = authentication
         self._clock = clock
 
     async def iceberg_token(self, request: Request) -> Response:
@@ -282,8 +284,8 @@ class IcebergTokenRoutes:
         if not shown:
             raise InvalidRequest("client_secret (or subject_token) is missing: send an API key there")
         expires_ms = None
-        if self._gate.is_on:
-            expires_ms = (await self._gate.log_in(request, shown)).expires_ms
+        if self._authentication.is_on:
+            expires_ms = (await self._authentication.log_in(request, shown)).expires_ms
         time_left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
         answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=time_left_s)
         response = json_response(answer)

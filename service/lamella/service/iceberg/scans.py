@@ -166,7 +166,7 @@ Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
 _Planned = tuple[PruneResult, IcebergResiduals, int]
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+class _Scan(msgspec.Struct, frozen=True, kw_only=True):
     """A scan of one snapshot; ``spoken``: the schema that its names refer to."""
 
     entry: HistoryEntry
@@ -203,9 +203,9 @@ class IcebergScans:
         """
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
             return self._incremental(record, request, max_tests)
-        asked = self._asked(record, request)
-        task = self._tasks.first(record.table_id, asked.head.snapshot_id, asked.spoken_by, request)
-        return self._completed(self._first(record, asked, task, max_tests), self._plan_id(task))
+        scan = self._scan_of(record, request)
+        task = self._tasks.first(record.table_id, scan.head.snapshot_id, scan.spoken_by, request)
+        return self._completed(self._first(record, scan, task, max_tests), self._plan_id(task))
 
     def tasks(self, record: TableRecord, token: str, max_tests: int | None = None) -> Iterator[bytes]:
         """Return the files of one part of a plan as JSON.
@@ -213,8 +213,8 @@ class IcebergScans:
         Raises PlanTaskNotFound if the token is not of a part for the table, NotNow for more than ``max_tests``.
         """
         task, request = self._read(record, token)
-        asked = self._again(record, task, request)
-        return _object(self._part(asked, task, self._found(asked, max_tests)))
+        scan = self._again(record, task, request)
+        return _object(self._part(scan, task, self._found(scan, max_tests)))
 
     def fetched(self, record: TableRecord, plan_id: str, max_tests: int | None = None) -> Iterator[bytes]:
         """Return a plan again. Raises PlanTaskNotFound, NotNow for more than ``max_tests``."""
@@ -229,7 +229,7 @@ class IcebergScans:
         if not plan_id.startswith(_WITHOUT_ID):
             self._read(record, plan_id)
 
-    def _asked(self, record: TableRecord, request: PlanTableScan) -> _Asked:
+    def _scan_of(self, record: TableRecord, request: PlanTableScan) -> _Scan:
         number = record.version if request.snapshot_id is None else request.snapshot_id
         entry = self._history.entry(record, number)
         spoken_by = entry.pointer if request.use_snapshot_schema else record.pointer
@@ -237,9 +237,9 @@ class IcebergScans:
         self._history.readable(record, head)
         with trusted_manifests():
             spoken = self._warehouse.head(spoken_by).schema
-        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
+        return _Scan(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
 
-    def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Asked:
+    def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Scan:
         """Return the scan that a task is a part of; its names refer to the schema of that time."""
         try:
             entry, spoken_by = (
@@ -249,7 +249,7 @@ class IcebergScans:
             raise PlanTaskNotFound("the snapshot of this plan is no longer in the table's history") from error
         head = self._history.head(entry)
         spoken = self._history.head(spoken_by).schema
-        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=task.spoken, request=request)
+        return _Scan(entry=entry, head=head, spoken=spoken, spoken_by=task.spoken, request=request)
 
     def _read(self, record: TableRecord, token: str) -> tuple[PlanTask, PlanTableScan]:
         try:
@@ -264,19 +264,19 @@ class IcebergScans:
         written = self._tasks.write(task)
         return written if len(written) <= _MAX_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
 
-    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, max_tests: int | None) -> Iterator[bytes]:
+    def _first(self, record: TableRecord, scan: _Scan, task: PlanTask, max_tests: int | None) -> Iterator[bytes]:
         """Return the whole plan if it is small enough, otherwise its first part."""
-        planned = self._found(asked, max_tests)
+        planned = self._found(scan, max_tests)
         found, residuals, each_bytes = planned
-        self._note(record, asked.request, found)
-        wanted = asked.request.min_rows_requested
+        self._note(record, scan.request, found)
+        wanted = scan.request.min_rows_requested
         if wanted:
             few = enough(found.parts(), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
-                return _tasks(tasks_json(few, self._members(asked)))
-        return self._part(asked, task, planned)
+                return _tasks(tasks_json(few, self._members(scan)))
+        return self._part(scan, task, planned)
 
-    def _part(self, asked: _Asked, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
+    def _part(self, scan: _Scan, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
         found, residuals, each_bytes = planned
         parts = tuple(found.parts())
         token_characters = len(self._tasks.write(task))
@@ -288,34 +288,34 @@ class IcebergScans:
             _require_few(found.block_count, each_bytes)
         mine = blocks_of(within(parts, *cuts[0]), residuals)
         tokens = [self._token(task, *cut) for cut in spread(cuts[1:], max_tokens)] if len(cuts) > 1 else []
-        return _tasks(tasks_json(mine, self._members(asked)), tokens)
+        return _tasks(tasks_json(mine, self._members(scan)), tokens)
 
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
-    def _found(self, asked: _Asked, max_tests: int | None) -> _Planned:
+    def _found(self, scan: _Scan, max_tests: int | None) -> _Planned:
         """Return the result of the prune, the residual filter, and the largest size of a task in bytes."""
-        request, schema = asked.request, asked.head.schema
+        request, schema = scan.request, scan.head.schema
         sensitive = request.case_sensitive
-        filter = filter_for(request.filter, asked.spoken, schema, case_sensitive=sensitive)
+        filter = filter_for(request.filter, scan.spoken, schema, case_sensitive=sensitive)
         residuals = IcebergResiduals(filter, schema, case_sensitive=sensitive)
-        columns = len(asked.spoken.select(request.stats_fields or (), case_sensitive=sensitive))
+        columns = len(scan.spoken.select(request.stats_fields or (), case_sensitive=sensitive))
         with trusted_manifests():
             found = self._warehouse.find_predicate(
-                asked.entry.pointer,
+                scan.entry.pointer,
                 filter.predicate,
                 PruneRequest(case_sensitive=sensitive),
                 max_tests=max_tests,
             )
         return found, residuals, task_bytes(filter.size_bytes, columns)
 
-    def _members(self, asked: _Asked) -> FileMembers | None:
-        names = asked.request.stats_fields
+    def _members(self, scan: _Scan) -> FileMembers | None:
+        names = scan.request.stats_fields
         if not names:
             return None
-        ids = asked.spoken.select(names, case_sensitive=asked.request.case_sensitive)
-        pointer = asked.entry.pointer
-        return FileMembers(asked.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
+        ids = scan.spoken.select(names, case_sensitive=scan.request.case_sensitive)
+        pointer = scan.entry.pointer
+        return FileMembers(scan.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
 
     def _incremental(self, record: TableRecord, request: PlanTableScan, max_tests: int | None) -> Iterator[bytes]:
         start, end = request.start_snapshot_id, request.end_snapshot_id
@@ -365,15 +365,15 @@ class IcebergScans:
                 "up to the snapshot before it, and from it on",
                 snapshot_id=after.seq,
             )
-        asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
-        found, residuals, each_bytes = self._found(asked, max_tests)
+        scan = self._scan_of(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
+        found, residuals, each_bytes = self._found(scan, max_tests)
         added = {block.location for block in change.added}
         blocks = [
             block
             for block in blocks_of(found.parts(), residuals)
             if block.part.sidecar.text_at("location", block.row) in added
         ]
-        return blocks, self._members(asked), each_bytes
+        return blocks, self._members(scan), each_bytes
 
     def _completed(self, members: Iterator[bytes], plan_id: str) -> Iterator[bytes]:
         return _object(chain([b'"status":"completed","plan-id":%b,' % msgspec.json.encode(plan_id)], members))

@@ -63,7 +63,7 @@ class Indexes:
             (coverage,) = self._warehouse.index_blocks.coverage(pointer, [index])
         return index_info(head, index, coverage)
 
-    def create(self, record: TableRecord, request: CreateIndex, claim: IdempotencyKey) -> Pending:
+    def create(self, record: TableRecord, request: CreateIndex, idempotency_key: IdempotencyKey) -> Pending:
         """Create an index that covers no block yet.
 
         Raises, when awaited: AlreadyExists: the name is taken, perhaps by a dropped index. InvalidRequest,
@@ -85,25 +85,25 @@ class Indexes:
             blocks = result.snapshot.summary.block_count
             return _named(result, request.name, Coverage(blocks=blocks, indexed=0, not_indexed=blocks))
 
-        return self._committer.alone(record, step, answer, claim)
+        return self._committer.alone(record, step, answer, idempotency_key)
 
-    def drop(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
+    def drop(self, record: TableRecord, name: str, idempotency_key: IdempotencyKey) -> Pending:
         """Stop using an index. Raises IndexNotFound when awaited."""
 
         def step(base: SnapshotPointer) -> CommitResult:
             return self._warehouse.indexing.drop(base, name, now_ms=self._clock())
 
-        return self._committer.alone(record, step, lambda result: _named(result, name), claim)
+        return self._committer.alone(record, step, lambda result: _named(result, name), idempotency_key)
 
-    def restore(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
+    def restore(self, record: TableRecord, name: str, idempotency_key: IdempotencyKey) -> Pending:
         """Use a dropped index again. Raises IndexNotFound when awaited."""
 
         def step(base: SnapshotPointer) -> CommitResult:
             return self._warehouse.indexing.restore(base, name, now_ms=self._clock())
 
-        return self._committer.alone(record, step, lambda result: _named(result, name), claim)
+        return self._committer.alone(record, step, lambda result: _named(result, name), idempotency_key)
 
-    def vacuum(self, record: TableRecord, name: str, claim: IdempotencyKey) -> Pending:
+    def vacuum(self, record: TableRecord, name: str, idempotency_key: IdempotencyKey) -> Pending:
         """Delete a dropped index for good. Raises IndexNotFound when awaited.
 
         The answer is the index as it was. Its objects are deleted with the last snapshot that has them.
@@ -114,7 +114,7 @@ class Indexes:
             was[:] = [_by_name(self._warehouse.head(base).skip_indexes, name)]
             return self._warehouse.indexing.remove(base, name, now_ms=self._clock())
 
-        return self._committer.alone(record, step, lambda result: index_info(result.snapshot, was[0]), claim)
+        return self._committer.alone(record, step, lambda result: index_info(result.snapshot, was[0]), idempotency_key)
 
 
 def index_info(snapshot: Snapshot, index: TableIndex, coverage: Coverage | None = None) -> IndexInfo:

@@ -170,7 +170,7 @@ def _keys(sent: PartSent, blocks: BlockKeys | None) -> BlockKeys:
     if sent.blocks:
         if blocks is None or sent.keys:
             raise ValueError("send keys or positions in a commit, not both")
-        if len(set(sent.blocks)) < len(sent.blocks) or not all(0 <= place < len(blocks) for place in sent.blocks):
+        if len(set(sent.blocks)) < len(sent.blocks) or not all(0 <= position < len(blocks) for position in sent.blocks):
             raise ValueError(f"its blocks must be distinct positions from 0 to {len(blocks) - 1}")
         return blocks[list(sent.blocks)]
     if not sent.keys or len(sent.keys) % KEY_BYTES:

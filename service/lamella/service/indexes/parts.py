@@ -51,7 +51,7 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     snapshot_id: str
     index_id: str
     mode: RefreshMode
-    place: RefreshPosition
+    position: RefreshPosition
 
 
 _TOKEN: Final = msgspec.json.Decoder(_Token)
@@ -106,7 +106,7 @@ class IndexParts:
                 pinned,
                 index,
                 request.mode,
-                token.place,
+                token.position,
                 max_blocks=self._blocks(request.max_blocks),
                 workers=self._threads,
                 until=until,
@@ -137,8 +137,8 @@ class IndexParts:
                 coverage=coverage,
                 next_page_token=None
                 if built.following is None
-                else self._tokens.write_place(
-                    msgspec.structs.replace(token, place=built.following), _OF, record.table_id
+                else self._tokens.write_position(
+                    msgspec.structs.replace(token, position=built.following), _OF, record.table_id
                 ),
             )
 
@@ -226,11 +226,11 @@ class IndexParts:
     ) -> Commit:
         """Return what commits a step; None: nothing has to be changed."""
 
-        def commit(claim: IdempotencyKey) -> StoredResponse | Pending:
+        def commit(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
             if step is None:
-                return answered(self._catalog, claim, answer(record.pointer.snapshot_id))
+                return answered(self._catalog, idempotency_key, answer(record.pointer.snapshot_id))
             return self._committer.alone(
-                record, step, lambda result: answer(result.pointer.snapshot_id), claim, guard=guard
+                record, step, lambda result: answer(result.pointer.snapshot_id), idempotency_key, guard=guard
             )
 
         return commit
@@ -241,18 +241,18 @@ class IndexParts:
     def _token(self, record: TableRecord, index: TableIndex, request: RefreshRequest) -> _Token:
         if request.page_token is None:
             return _Token(record.pointer.snapshot_id, index.index_id, request.mode, RefreshPosition())
-        token = self._tokens.read_place(_TOKEN, request.page_token, _OF, record.table_id)
-        if min(token.place.group, token.place.row, token.place.remaining or 0) < 0:
+        token = self._tokens.read_position(_TOKEN, request.page_token, _OF, record.table_id)
+        if min(token.position.group, token.position.row, token.position.remaining or 0) < 0:
             raise no_token(_OF)
         if (token.index_id, token.mode) != (index.index_id, request.mode):
             raise InvalidPageToken("page_token belongs to another refresh", parameter="page_token")
         return token
 
-    def _blocks(self, asked: int | None) -> int:
-        if asked is None:
+    def _blocks(self, payload: int | None) -> int:
+        if payload is None:
             return self._max_blocks
-        if not 1 <= asked <= self._max_blocks:
+        if not 1 <= payload <= self._max_blocks:
             raise InvalidRequest(
-                f"max_blocks must be a number from 1 to {self._max_blocks}, not {asked}", parameter="max_blocks"
+                f"max_blocks must be a number from 1 to {self._max_blocks}, not {payload}", parameter="max_blocks"
             )
-        return asked
+        return payload

@@ -37,7 +37,7 @@ _AT_ONCE: Final = 2
 _WAITING: Final = 16
 
 
-_Asked = TypeVar("_Asked")
+_Payload = TypeVar("_Payload")
 
 
 class IndexRoutes:
@@ -76,8 +76,8 @@ class IndexRoutes:
         require_json(request)
         body = await request.body()
 
-        def work(claim: IdempotencyKey) -> Pending:
-            return self._indexes.create(self._table(request), read_json(_CREATE, body), claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            return self._indexes.create(self._table(request), read_json(_CREATE, body), idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
@@ -107,23 +107,23 @@ class IndexRoutes:
     ) -> Response:
         body, name = await request.body(), request.path_params["index"]
 
-        def work(claim: IdempotencyKey) -> Pending:
-            return change(self._table(request), name, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            return change(self._table(request), name, idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
     async def _build(
         self,
         request: Request,
-        decoder: msgspec.json.Decoder[_Asked],
-        build: Callable[[TableRecord, str, _Asked], Commit],
+        decoder: msgspec.json.Decoder[_Payload],
+        build: Callable[[TableRecord, str, _Payload], Commit],
     ) -> Response:
         require_json(request)
         body, name = await request.body(), request.path_params["index"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse | Pending:
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
             commit = build(self._table(request), name, read_json(decoder, body))
-            return commit(claim)
+            return commit(idempotency_key)
 
         return await self._mutations.run(request, work, body, threads=self._builders)
 

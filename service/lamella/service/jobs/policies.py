@@ -259,11 +259,11 @@ class Policies:
             findings=tuple(_with_last(each, record.fired) for each in _FINDINGS.decode(record.findings)),
         )
 
-    def drop(self, table: TableRecord, claim: IdempotencyKey) -> StoredResponse:
+    def drop(self, table: TableRecord, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Delete a table's policy; the jobs that it added stay. Raises PolicyNotFound."""
-        sealed = claim.seal(204)
-        self._catalog.drop_policy(table.table_id, remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(204)
+        self._catalog.drop_policy(table.table_id, remember=stored_response.stored)
+        return stored_response
 
     def check(self, record: PolicyRecord) -> list[str]:
         """Add the jobs that a policy's rules request now; return the ids of the new ones.

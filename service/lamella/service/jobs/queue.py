@@ -15,7 +15,7 @@ from lamella.service.catalog.records import no_job
 from lamella.service.config.settings import Settings
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse, answered
 from lamella.service.http.page_token import PageTokens
-from lamella.service.tables.names import LocationRules, require_job_places
+from lamella.service.tables.names import LocationRules, require_job_locations
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, JobNotFound
 from lamella.snapshot.ids import Ids, canonical_id
@@ -258,7 +258,7 @@ class JobQueue:
             )
         )
 
-    def submit(self, request: SubmitJob, claim: IdempotencyKey) -> StoredResponse:
+    def submit(self, request: SubmitJob, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Add a job.
 
         Raises:
@@ -269,12 +269,12 @@ class JobQueue:
         """
         now_ms = self._clock()
         job = self._job(request, now_ms)
-        sealed = claim.seal(201, job_info(job))
-        twin = self._catalog.enqueue_job(job, unique=request.unique, remember=sealed.stored)
+        stored_response = idempotency_key.store_as(201, job_info(job))
+        twin = self._catalog.enqueue_job(job, unique=request.unique, remember=stored_response.stored)
         if twin is not None:
-            return answered(self._catalog, claim, job_info(twin))
+            return answered(self._catalog, idempotency_key, job_info(twin))
         self._metrics.job_enqueued(job.kind, job.origin)
-        return sealed
+        return stored_response
 
     def claim(self, request: ClaimJob) -> ClaimAnswer | None:
         """Return a job for a worker; None if nothing is due. Raises InvalidRequest."""
@@ -295,8 +295,8 @@ class JobQueue:
         )
         for lost in found.lost:
             self._metrics.job_attempt(lost.kind, "lost", _took_ms(lost, now_ms))
-        for homeless in found.homeless:
-            self._metrics.job_attempt(homeless.kind, "failed", None)
+        for orphaned in found.orphaned:
+            self._metrics.job_attempt(orphaned.kind, "failed", None)
         if found.job is None:
             return None
         return ClaimAnswer(
@@ -383,7 +383,7 @@ class JobQueue:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
         table = None if request.table is None else self._table(request.table)
         if table is not None:
-            require_job_places(self._rules.of(table.namespace, table.table_id), kind, checked)
+            require_job_locations(self._rules.of(table.namespace, table.table_id), kind, checked)
         return new_job(
             str(self._ids.new()),
             kind,

@@ -56,10 +56,12 @@ class JobRoutes:
         require_json(request)
         body = await request.body()
 
-        asked = await self._readers.run(lambda: read_json(_SUBMIT, body))  # it may be large
-        about(request, asked.table or "")
-        require_new_job(request, asked.kind, asked.arguments, asked.priority, asked.table)
-        return await self._mutations.run(request, lambda claim: self._jobs.submit(asked, claim), body)
+        payload = await self._readers.run(lambda: read_json(_SUBMIT, body))  # it may be large
+        about(request, payload.table or "")
+        require_new_job(request, payload.kind, payload.arguments, payload.priority, payload.table)
+        return await self._mutations.run(
+            request, lambda idempotency_key: self._jobs.submit(payload, idempotency_key), body
+        )
 
     async def list_jobs(self, request: Request) -> Response:
         page_size = whole_number(request, "page_size", operations.DEFAULT_PAGE, 1, self._page_size_max)
@@ -134,21 +136,21 @@ class WorkerRoutes:
 
     async def claim_job(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_CLAIM, await request.body())
-        answer = await self._readers.run(lambda: self._jobs.claim(asked))
+        payload = read_json(_CLAIM, await request.body())
+        answer = await self._readers.run(lambda: self._jobs.claim(payload))
         return Response(status_code=204) if answer is None else json_response(answer)
 
     async def heartbeat_job(self, request: Request) -> Response:
         require_json(request)
-        told = read_json(_HEARTBEAT, await request.body())
+        payload = read_json(_HEARTBEAT, await request.body())
         job_id = request.path_params["job_id"]
-        return json_response(await self._readers.run(lambda: self._jobs.heartbeat(job_id, told)))
+        return json_response(await self._readers.run(lambda: self._jobs.heartbeat(job_id, payload)))
 
     async def finish_job(self, request: Request) -> Response:
         require_json(request)
-        told = read_json(_FINISH, await request.body())
+        payload = read_json(_FINISH, await request.body())
         job_id = request.path_params["job_id"]
-        return json_response(await self._readers.run(lambda: self._jobs.finish(job_id, told)))
+        return json_response(await self._readers.run(lambda: self._jobs.finish(job_id, payload)))
 
     async def enqueue_due_jobs(self, _request: Request) -> Response:
         return json_response(await self._readers.run(self._due.run))
@@ -198,13 +200,13 @@ class ScheduleRoutes:
 
     async def put_schedule(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_SCHEDULE, await request.body())
+        payload = read_json(_SCHEDULE, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         schedule = request.path_params["schedule"]
-        require_new_job(request, asked.kind, asked.arguments, asked.priority, f"{namespace}.{name}")
+        require_new_job(request, payload.kind, payload.arguments, payload.priority, f"{namespace}.{name}")
 
         def work() -> ScheduleInfo:
-            return self._schedules.put(self._catalog.table(namespace, name), schedule, asked)
+            return self._schedules.put(self._catalog.table(namespace, name), schedule, payload)
 
         return json_response(await self._readers.run(work))
 
@@ -227,14 +229,14 @@ class ScheduleRoutes:
 
     async def put_policy(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_POLICY, await request.body())
+        payload = read_json(_POLICY, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        for kind, rule in msgspec.structs.asdict(asked).items():
+        for kind, rule in msgspec.structs.asdict(payload).items():
             if rule is not None:
                 require_new_job(request, kind, rule.arguments, rule.priority, f"{namespace}.{name}")
 
         def work() -> PolicyInfo:
-            return self._policies.put(self._catalog.table(namespace, name), asked)
+            return self._policies.put(self._catalog.table(namespace, name), payload)
 
         return json_response(await self._readers.run(work))
 

@@ -14,7 +14,7 @@ from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.jobs.policies import Policies
 from lamella.service.jobs.queue import LONGEST_S, MAX_ATTEMPTS, MAX_PRIORITY, arguments_text, check_range, new_job
 from lamella.service.process.deadline import time_is_up
-from lamella.service.tables.names import LocationRules, check_name, require_job_places
+from lamella.service.tables.names import LocationRules, check_name, require_job_locations
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, LamellaError, ScheduleNotFound, Unavailable
 from lamella.snapshot.expression.spark_casts import zone
@@ -100,7 +100,7 @@ class Schedules:
         if request.timeout_s is not None:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
         checked = check_arguments(kind, request.arguments)
-        require_job_places(self._rules.of(table.namespace, table.table_id), kind, checked)
+        require_job_locations(self._rules.of(table.namespace, table.table_id), kind, checked)
         arguments = arguments_text(checked)
         check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
         next_ms = _next(request.every_s, request.cron, request.time_zone, now_ms, now_ms)
@@ -132,11 +132,11 @@ class Schedules:
                 return _info(each)
         raise ScheduleNotFound(f"the table has no schedule {name!r}", schedule=name)
 
-    def drop(self, table: TableRecord, name: str, claim: IdempotencyKey) -> StoredResponse:
+    def drop(self, table: TableRecord, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Delete a schedule; the jobs that it added stay. Raises ScheduleNotFound."""
-        sealed = claim.seal(204)
-        self._catalog.drop_schedule(table.table_id, name, remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(204)
+        self._catalog.drop_schedule(table.table_id, name, remember=stored_response.stored)
+        return stored_response
 
     def fire(self, due: DueSchedule) -> AddedJob | None:
         """Add the job of a due schedule; None if another process did."""

@@ -47,26 +47,26 @@ class MaintenanceRoutes:
 
     async def vacuum(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_VACUUM, await request.body())
+        payload = read_json(_VACUUM, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> VacuumAnswer:
-            return self._vacuum.vacuum(self._catalog.table(namespace, name), asked)
+            return self._vacuum.vacuum(self._catalog.table(namespace, name), payload)
 
         return json_response(await self._maintainers.run(work))
 
     async def vacuum_dropped(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_VACUUM, await request.body())
-        return json_response(await self._maintainers.run(lambda: self._vacuum.purge_dropped(asked)))
+        payload = read_json(_VACUUM, await request.body())
+        return json_response(await self._maintainers.run(lambda: self._vacuum.purge_dropped(payload)))
 
     async def take_lease(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_LEASE, await request.body())
+        payload = read_json(_LEASE, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> LeaseInfo:
-            return self._leases.take(self._catalog.table(namespace, name), asked)
+            return self._leases.take(self._catalog.table(namespace, name), payload)
 
         return json_response(await self._readers.run(work), 201)
 
@@ -80,12 +80,12 @@ class MaintenanceRoutes:
 
     async def renew_lease(self, request: Request) -> Response:
         require_json(request)
-        asked = read_json(_RENEW, await request.body())
+        payload = read_json(_RENEW, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         lease_id = request.path_params["lease_id"]
 
         def work() -> LeaseInfo:
-            return self._leases.renew(self._catalog.table(namespace, name), lease_id, asked)
+            return self._leases.renew(self._catalog.table(namespace, name), lease_id, payload)
 
         return json_response(await self._readers.run(work))
 
@@ -130,12 +130,12 @@ class VerifyRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        asked = await self._readers.run(lambda: read_json(_REQUEST, body))
-        if asked.repair:
+        payload = await self._readers.run(lambda: read_json(_REQUEST, body))
+        if payload.repair:
             require(request, "maintain", namespace, name)
 
         def work() -> VerifyAnswer:
-            return self._verifications.verify(self._catalog.table(namespace, name), asked)
+            return self._verifications.verify(self._catalog.table(namespace, name), payload)
 
         return json_response(await self._threads.run(work))
 

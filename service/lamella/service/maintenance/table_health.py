@@ -95,7 +95,7 @@ _SMALL_SHARE: Final = 0.1
 _DEPTH: Final = 4.0
 #: Growth of the depth that is reported: single loads cause less.
 _GROWTH: Final = 1.5
-_GROWTH_LEAST: Final = 0.5
+_MIN_GROWTH: Final = 0.5
 #: Blocks that an index does not cover are read: a twentieth is noticeable, half makes it of little use.
 _NOT_INDEXED_SHARE: Final = 0.05
 _NOT_INDEXED_MUCH: Final = 0.5
@@ -133,13 +133,13 @@ def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     if depth is None:
         return
     rule = policy.recluster
-    least = _DEPTH if rule is None or rule.average_depth is None else rule.average_depth
+    min_depth = _DEPTH if rule is None or rule.average_depth is None else rule.average_depth
     remedy = _job("recluster", rule)
-    if depth >= least:
-        text = f"A value of the cluster key is in {depth:.1f} blocks on average; {least:g} or more are too many."
+    if depth >= min_depth:
+        text = f"A value of the cluster key is in {depth:.1f} blocks on average; {min_depth:g} or more are too many."
         yield Finding(code="depth", severity="warn", text=text, remedy=remedy)
     for before, when in ((health.depth_week_ago, "a week ago"), (health.depth_day_ago, "a day ago")):
-        if before is not None and depth >= before * _GROWTH and depth - before >= _GROWTH_LEAST:
+        if before is not None and depth >= before * _GROWTH and depth - before >= _MIN_GROWTH:
             text = f"A value of the cluster key is in {depth:.1f} blocks on average; {when} it was {before:.1f}."
             yield Finding(code="depth_growing", severity="info", text=text, remedy=remedy)
             return
@@ -188,7 +188,7 @@ def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = Non
 
 
 #: Tables whose health is cached, and tables that wait to be measured.
-_MAX_KEPT: Final = 1_000
+_MAX_CACHED: Final = 1_000
 _MAX_WAITING: Final = 1_000
 #: Retention and the comparison with a day ago change even if the snapshot does not.
 _FRESH_MS: Final = 300_000
@@ -236,7 +236,7 @@ class TableHealths:
         self._vacuum = vacuum
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, TableHealth] = OrderedDict()
+        self._health: OrderedDict[str, TableHealth] = OrderedDict()
         self._waiting: dict[str, tuple[str, Future[TableHealth]]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
         # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
@@ -248,17 +248,17 @@ class TableHealths:
         If nothing is known, or it is of an older snapshot or a few minutes old, the table is measured soon. Until then
         the old values are returned, perhaps of an earlier snapshot (``snapshot_id``).
         """
-        held = self._known(record.table_id)
-        if not self._is_fresh(held, record):
-            self._ask(record)
-        return held
+        known = self._known(record.table_id)
+        if not self._is_fresh(known, record):
+            self._queue(record)
+        return known
 
     def get(self, record: TableRecord) -> TableHealth:
         """Measure a table as of ``record`` and wait for the result. Values that fail are left out."""
-        held = self._known(record.table_id)
-        if held is not None and self._is_fresh(held, record):
-            return held
-        return self._ask(record, must=True).result()
+        known = self._known(record.table_id)
+        if known is not None and self._is_fresh(known, record):
+            return known
+        return self._queue(record, must=True).result()
 
     def close(self) -> None:
         """End the thread, once it is done with the table that it is at."""
@@ -266,16 +266,16 @@ class TableHealths:
 
     def _known(self, table_id: str) -> TableHealth | None:
         with self._lock:
-            held = self._held.get(table_id)
-            if held is not None:
-                self._held.move_to_end(table_id)
-            return held
+            known = self._health.get(table_id)
+            if known is not None:
+                self._health.move_to_end(table_id)
+            return known
 
-    def _is_fresh(self, held: TableHealth | None, record: TableRecord) -> bool:
-        is_same = held is not None and held.snapshot_id == record.pointer.snapshot_id
-        return held is not None and is_same and self._clock() - held.measured_ms < _FRESH_MS
+    def _is_fresh(self, known: TableHealth | None, record: TableRecord) -> bool:
+        is_same = known is not None and known.snapshot_id == record.pointer.snapshot_id
+        return known is not None and is_same and self._clock() - known.measured_ms < _FRESH_MS
 
-    def _ask(self, record: TableRecord, *, must: bool = False) -> Future[TableHealth]:
+    def _queue(self, record: TableRecord, *, must: bool = False) -> Future[TableHealth]:
         """Queue a table for measuring, unless it is queued. Without ``must`` it is skipped if too many wait."""
         with self._lock:
             waiting = self._waiting.get(record.table_id)
@@ -297,10 +297,10 @@ class TableHealths:
     def _measure_and_keep(self, record: TableRecord) -> TableHealth:
         health = self._measure(record)
         with self._lock:
-            self._held[record.table_id] = health
-            self._held.move_to_end(record.table_id)
-            while len(self._held) > _MAX_KEPT:
-                self._held.popitem(last=False)
+            self._health[record.table_id] = health
+            self._health.move_to_end(record.table_id)
+            while len(self._health) > _MAX_CACHED:
+                self._health.popitem(last=False)
         return health
 
     def _measure(self, record: TableRecord) -> TableHealth:
@@ -369,7 +369,7 @@ class TableHealths:
         return tuple(sorted(found, key=lambda each: each.name))
 
     def _expired(self, record: TableRecord, kept: Sequence[HistoryEntry]) -> int:
-        return sum(decision.expires for decision in self._vacuum.foreseen(record, kept))
+        return sum(decision.expires for decision in self._vacuum.preview_decisions(record, kept))
 
     def _depth_then(self, pointer: SnapshotPointer, kept: Sequence[HistoryEntry], at_ms: int) -> float | None:
         """Return the depth at an earlier time on the current key; ``kept``: the history, the newest first."""
@@ -386,6 +386,6 @@ class TableHealths:
             key = self._warehouse.head(pointer).cluster_key
             depth = self._warehouse.layouts.average_depth(pointer)
             found = self._depths[pointer.snapshot_id] = (None if key is None else key.key_id, depth)
-            while len(self._depths) > _MAX_KEPT:
+            while len(self._depths) > _MAX_CACHED:
                 self._depths.popitem(last=False)
         return found

@@ -53,17 +53,17 @@ class VacuumReport:
         self.fates: tuple[SnapshotFate, ...] = ()
         self.tables: list[str] = []
 
-    def stays(self, found: ClassifiedObject) -> None:
+    def count_used(self, found: ClassifiedObject) -> None:
         """Count an object that is in use."""
         self._others[found.verdict] = self._others[found.verdict].plus(found.size_bytes)
         if found.verdict == "unknown" and len(self._unknowns) < NAMED:
             self._unknowns.append(found.location)
 
-    def goes(self, kind: str, size_bytes: int) -> None:
+    def count_deleted(self, kind: str, size_bytes: int) -> None:
         """Count an object that was deleted, or would be."""
         self._garbage[kind] = self._garbage.get(kind, Tally()).plus(size_bytes)
 
-    def is_left(self, location: str, reason: str) -> None:
+    def note_left(self, location: str, reason: str) -> None:
         """Report an object that nothing uses and that is not deleted."""
         if len(self._left) < NAMED:
             self._left.append(LeftObject(location=location, reason=reason))
@@ -175,13 +175,13 @@ class ExternalBlocks:
         if not gone:
             return []
         needed = self.needed(without=without)
-        condemned: dict[str, SweepMark] = {}
+        deletion_marks: dict[str, SweepMark] = {}
         for block in self._blocks(gone, needed, None if half_deleted else report):
-            if block.location in needed or block.location in condemned or self._is_inside(block.location):
+            if block.location in needed or block.location in deletion_marks or self._is_inside(block.location):
                 continue
             reason = self._changed(block) if places.allows(block.location) else _OUTSIDE
             if reason is None:
-                condemned[block.location] = SweepMark(
+                deletion_marks[block.location] = SweepMark(
                     location=block.location,
                     table_id=table_id,
                     kind="external",
@@ -189,8 +189,8 @@ class ExternalBlocks:
                     condemned_at_ms=now_ms,
                 )
             elif reason:
-                report.is_left(block.location, reason)
-        return list(condemned.values())
+                report.note_left(block.location, reason)
+        return list(deletion_marks.values())
 
     def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet, report: VacuumReport | None) -> Iterable[Block]:
         seen: set[str] = set()
@@ -198,7 +198,7 @@ class ExternalBlocks:
             try:
                 if KIND in self._warehouse.head(entry.pointer).properties:
                     if report is not None:
-                        report.is_left(entry.pointer.manifest.location, _FOLLOWED)
+                        report.note_left(entry.pointer.manifest.location, _FOLLOWED)
                     continue
                 for ref in needed.others(entry.pointer):
                     if ref.segment_id not in seen:
@@ -207,7 +207,7 @@ class ExternalBlocks:
             except ObjectNotFound:
                 # It is out of the history, so another clean-up may delete it at any time.
                 if report is not None:
-                    report.is_left(entry.pointer.manifest.location, _UNNAMED)
+                    report.note_left(entry.pointer.manifest.location, _UNNAMED)
 
     def _is_inside(self, location: str) -> bool:
         """Return whether a location is in the warehouse: the clean-ups of tables handle those files."""
@@ -234,8 +234,8 @@ _EXTERNAL: Final = "external"
 class Sweep:
     """One table's deletions in one part of a clean-up; without ``execute`` they are only counted.
 
-    ``root``: its folder. ``doomed``: it is a dropped table, of which nothing is in use. ``newest_ms``: the latest time
-    in the names of the condemned objects. ``young``: some object was too young to be judged.
+    ``root``: its folder. ``removal_scheduled``: it is a dropped table, of which nothing is in use. ``newest_ms``: the
+    latest time in the names of the condemned objects. ``young``: some object was too young to be judged.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Sweep:
         *,
         root: str,
         execute: bool,
-        doomed: bool,
+        removal_scheduled: bool,
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -260,18 +260,18 @@ class Sweep:
         self._report = report
         self._root = root
         self._execute = execute
-        self._doomed = doomed
+        self._is_removed = removal_scheduled
         self.table_id = table_id
         self.newest_ms = 0
         self.young = False
 
-    def condemn(self, objects: Sequence[SweepMark]) -> None:
+    def mark_for_deletion(self, objects: Sequence[SweepMark]) -> None:
         """Mark objects for deletion; no commit uses them after this."""
         if not self._execute:
             for one in objects:
-                self._report.goes(one.kind, one.size_bytes)
+                self._report.count_deleted(one.kind, one.size_bytes)
         elif objects:
-            self._catalog.condemn(self.table_id, objects, watermark_ms=self.newest_ms)
+            self._catalog.mark_for_deletion(self.table_id, objects, watermark_ms=self.newest_ms)
 
     def finish(self, live: LiveSet) -> bool:
         """Delete everything that is condemned, also by an earlier part that was interrupted; True if all of it is
@@ -282,24 +282,24 @@ class Sweep:
         """
         if not self._execute:
             return True
-        if not self._doomed:
+        if not self._is_removed:
             live.add(entry.pointer for entry in self._catalog.kept(self.table_id))
         blocks: BlockSet | None = None
         clean = True
         for batch in self._batches():
             if blocks is None and any(one.kind == _EXTERNAL for one in batch):
                 blocks = self._external.needed()
-            doomed = {one.location: one for one in batch if not self._is_needed(one, live, blocks)}
-            failed = self._store.delete_many(doomed)
+            removal_scheduled = {one.location: one for one in batch if not self._is_needed(one, live, blocks)}
+            failed = self._store.delete_many(removal_scheduled)
             for location, reason in failed.items():
                 clean = False
-                self._report.is_left(location, reason)
-            for location, one in doomed.items():
+                self._report.note_left(location, reason)
+            for location, one in removal_scheduled.items():
                 if location not in failed:
-                    self._report.goes(one.kind, one.size_bytes)
+                    self._report.count_deleted(one.kind, one.size_bytes)
                     self._metrics.vacuumed(one.kind, one.size_bytes)
             done = [one.location for one in batch if one.location not in failed]
-            self._catalog.acquit(self.table_id, done)
+            self._catalog.unmark(self.table_id, done)
         return clean
 
     def _is_needed(self, one: SweepMark, live: LiveSet, blocks: BlockSet | None) -> bool:
@@ -313,7 +313,7 @@ class Sweep:
 
     def _batches(self) -> Iterator[list[SweepMark]]:
         after = ""
-        while batch := self._catalog.condemned(self.table_id, after=after, limit=BATCH):
+        while batch := self._catalog.deletion_marks(self.table_id, after=after, limit=BATCH):
             yield batch
             after = batch[-1].location
 
@@ -341,7 +341,7 @@ class Vacuum:
         min_age_ms: int,
         drop_grace_ms: int,
         max_objects: int,
-        places_of: Callable[[TableRecord], AllowedLocations] = lambda _: AllLocations(),
+        locations_of: Callable[[TableRecord], AllowedLocations] = lambda _: AllLocations(),
         tokens: PageTokens | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -356,7 +356,7 @@ class Vacuum:
         self._max_objects = max_objects
         self._timer = timer
         self._external = ExternalBlocks(catalog, warehouse, store)
-        self._places_of = places_of
+        self._locations_of = locations_of
         self._tokens = PageTokens() if tokens is None else tokens
 
     def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
@@ -382,7 +382,7 @@ class Vacuum:
         if not retention.enabled:
             return report.answer(next_page_token=None)
         gone = [entry for entry in entries if entry.seq in going]
-        sweep = self._sweep(record, report, request, doomed=False)
+        sweep = self._sweep(record, report, request, removal_scheduled=False)
         live = self._live(record.table_id)
         with trusted_manifests():
             if request.execute:
@@ -391,14 +391,16 @@ class Vacuum:
                 live.add(entry.pointer for entry in entries if entry.seq not in going)
             if request.include_external_blocks and behind is None:
                 without = set() if request.execute else {entry.pointer.snapshot_id for entry in gone}
-                places = self._places_of(record)
-                condemned = self._external.of(record.table_id, gone, places, report, without=without, now_ms=now_ms)
-                sweep.condemn(condemned)
+                places = self._locations_of(record)
+                deletion_marks = self._external.of(
+                    record.table_id, gone, places, report, without=without, now_ms=now_ms
+                )
+                sweep.mark_for_deletion(deletion_marks)
             behind = self._look(root, behind, live, sweep, report, request)
             sweep.finish(live)
         return report.answer(next_page_token=None if behind is None else write_token(self._tokens, behind, root))
 
-    def foreseen(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
+    def preview_decisions(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
         """Return what a clean-up would decide now on each snapshot of a table's history; changes nothing.
 
         Raises InvalidRequest (a retention property), ManifestError, StoreError, Unavailable.
@@ -418,16 +420,16 @@ class Vacuum:
         for found in self._catalog.dropped_before(dropped_before_ms):
             record = found.record
             root = self._owned(record)
-            held = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
-            if held and not found.doomed:
-                report.is_left(root, f"leased by {', '.join(sorted({lease.owner for lease in held}))}")
+            active_leases = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
+            if active_leases and not found.removal_scheduled:
+                report.note_left(root, f"leased by {', '.join(sorted({lease.owner for lease in active_leases}))}")
                 continue
-            if request.execute and not self._catalog.doom_table(
+            if request.execute and not self._catalog.schedule_removal(
                 record.table_id, dropped_before_ms=dropped_before_ms, now_ms=now_ms
             ):
                 continue  # it was undropped meanwhile
             report.tables.append(record.table_id)
-            sweep = self._sweep(record, report, request, doomed=True)
+            sweep = self._sweep(record, report, request, removal_scheduled=True)
             live = self._live(record.table_id)
             if request.include_external_blocks:
                 with trusted_manifests():
@@ -436,13 +438,13 @@ class Vacuum:
                     external = self._external.of(
                         record.table_id,
                         gone,
-                        self._places_of(record),
+                        self._locations_of(record),
                         report,
                         without=without,
                         now_ms=now_ms,
-                        half_deleted=found.doomed,
+                        half_deleted=found.removal_scheduled,
                     )
-                    sweep.condemn(external)
+                    sweep.mark_for_deletion(external)
             behind = self._look(root, None, live, sweep, report, request)
             clean = sweep.finish(live)
             if behind is not None:
@@ -459,18 +461,20 @@ class Vacuum:
 
         return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_expired)
 
-    def _sweep(self, record: TableRecord, report: VacuumReport, request: VacuumRequest, *, doomed: bool) -> Sweep:
+    def _sweep(
+        self, record: TableRecord, report: VacuumReport, request: VacuumRequest, *, removal_scheduled: bool
+    ) -> Sweep:
         return Sweep(
             self._catalog,
             self._store,
             self._metrics,
             self._external,
-            self._places_of(record),
+            self._locations_of(record),
             record.table_id,
             report,
             root=self._warehouse.table_location(record.table_id),
             execute=request.execute,
-            doomed=doomed,
+            removal_scheduled=removal_scheduled,
         )
 
     def _look(
@@ -501,7 +505,7 @@ class Vacuum:
         garbage = []
         for found in judged(listed(), root, live, before_ms=before_ms):
             if found.verdict != "garbage" or found.name is None:
-                report.stays(found)
+                report.count_used(found)
                 sweep.young = sweep.young or found.verdict == "young"
                 continue
             garbage.append(
@@ -514,7 +518,7 @@ class Vacuum:
                 )
             )
             sweep.newest_ms = max(sweep.newest_ms, found.name.made_ms)
-        sweep.condemn(garbage)
+        sweep.mark_for_deletion(garbage)
         return None if ended else last
 
     def _most(self, request: VacuumRequest) -> int:
@@ -542,9 +546,9 @@ class Vacuum:
             enabled=retention.enabled,
         )
         tags = _by_snapshot((tag.snapshot_id, tag.name) for tag in self._catalog.tags(record.table_id, now_ms=now_ms))
-        held = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
+        active_leases = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
         history = versions((e.seq, e.pointer.snapshot_id, e.pointer.timestamp_ms, e.until_ms) for e in entries)
-        leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in held)
+        leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in active_leases)
         return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
 
     def _owned(self, record: TableRecord) -> str:

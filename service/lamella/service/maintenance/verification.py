@@ -25,7 +25,7 @@ from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
 _MAX_HISTORY: Final = 1_000_000
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
+class _Position(msgspec.Struct, frozen=True, array_like=True):
     """Where a verification continues: on which snapshot, with which ``seq``, at which step, for which request.
 
     ``steps``: how many there were then; 0: unknown.
@@ -38,7 +38,7 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
     steps: int = 0
 
 
-_PLACE: Final = msgspec.json.Decoder(_Place)
+_POSITION: Final = msgspec.json.Decoder(_Position)
 _OF: Final = "a verification"
 
 
@@ -81,12 +81,12 @@ class Verifications:
         if not 0 <= request.history <= _MAX_HISTORY:
             raise InvalidRequest(f"history must be a number from 0 to {_MAX_HISTORY}, not {request.history}")
         is_over = time_is_up(request.max_ms, self._timer)
-        place = self._place(record, request)
-        pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
+        position = self._position(record, request)
+        pointer = self._history.pointer(record, snapshot_id=position.snapshot_id)
         options = Options(
             files=request.files,
             pages=self._page_sidecars if request.pages is None else request.pages,
-            history=(place.seq, request.history),
+            history=(position.seq, request.history),
             deep=_deep(request),
             repair=request.repair,
             workers=self._workers,
@@ -99,36 +99,36 @@ class Verifications:
             options,
             lambda below, limit: self._records(record.table_id, below, limit),
         )
-        if place.steps not in (0, verification.steps):
+        if position.steps not in (0, verification.steps):
             # Steps are identified by number. In another tree some would be skipped silently.
             raise StoreError(
                 f"the store returns a tree of {verification.steps} steps, and returned one of "
-                f"{place.steps} before; try again"
+                f"{position.steps} before; try again"
             )
-        answer = verification.run(place.step, until=lambda _done: is_over())
-        if options.deep is not None and place.step == 0 and self._feedback is not None:
+        answer = verification.run(position.step, until=lambda _done: is_over())
+        if options.deep is not None and position.step == 0 and self._feedback is not None:
             answer = self._feedback.added_to(answer, record, pointer, options.deep)
         if answer.steps_done >= answer.steps:
             return answer
-        following = msgspec.structs.replace(place, step=answer.steps_done, steps=answer.steps)
-        token = self._tokens.write_place(following, _OF, record.table_id)
+        following = msgspec.structs.replace(position, step=answer.steps_done, steps=answer.steps)
+        token = self._tokens.write_position(following, _OF, record.table_id)
         return msgspec.structs.replace(answer, next_page_token=token)
 
-    def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:
+    def _position(self, record: TableRecord, request: VerifyRequest) -> _Position:
         asked = _digest(request)
         if request.page_token is not None:
-            place = self._tokens.read_place(_PLACE, request.page_token, _OF, record.table_id)
-            if not (place.step >= 0 and 0 <= place.seq < 1 << 63):
+            position = self._tokens.read_position(_POSITION, request.page_token, _OF, record.table_id)
+            if not (position.step >= 0 and 0 <= position.seq < 1 << 63):
                 raise no_token(_OF)
-            if place.asked != asked:
+            if position.asked != asked:
                 raise InvalidPageToken("page_token belongs to another request", parameter="page_token")
-            return place
+            return position
         pointer = self._history.pointer(record, snapshot_id=request.snapshot_id, timestamp=request.timestamp)
         if pointer.snapshot_id == record.pointer.snapshot_id:
             seq = record.version
         else:
             seq = self._catalog.snapshot(record.table_id, pointer.snapshot_id).seq
-        return _Place(pointer.snapshot_id, seq, 0, asked)
+        return _Position(pointer.snapshot_id, seq, 0, asked)
 
     def _records(self, table_id: str, below: int, limit: int) -> Sequence[Recorded]:
         return [recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]

@@ -32,14 +32,14 @@ def requested_s(scope: Scope) -> float | None:
     return None
 
 
-def begin_read(max_s: float, asked: float | None) -> None:
+def begin_read(max_s: float, timeout_s: float | None) -> None:
     """Set the deadline of a read in this context."""
-    wait_until(time.monotonic() + (max_s if asked is None else min(max_s, asked)))
+    wait_until(time.monotonic() + (max_s if timeout_s is None else min(max_s, timeout_s)))
 
 
-def begin_change(asked: float | None) -> None:
+def begin_change(timeout_s: float | None) -> None:
     """Set the deadline for the start of a change in this context (None: the service's own)."""
-    _BEGIN_UNTIL.set(None if asked is None else time.monotonic() + asked)
+    _BEGIN_UNTIL.set(None if timeout_s is None else time.monotonic() + timeout_s)
 
 
 def begin_left_s() -> float | None:

@@ -26,16 +26,16 @@ from lamella.snapshot.errors import Unavailable
 #: Never refused, and neither logged nor traced.
 PATHS: Final = frozenset({"/health/startup", "/health/live", "/health/ready", "/metrics"})
 #: How long the result of a check is used, good or bad, in seconds.
-HOLDS_S: Final = 1.0
+RESULT_TTL_S: Final = 1.0
 
 
 class Probe:
     """Runs ``check`` once a second at most, since probes are open to everyone.
 
     A probe waits until ``timeout_s`` after the check has begun (None: no limit); a check that takes longer goes on, and
-    no other is started until it ends. A good result is used for ``holds_s`` (default: :data:`HOLDS_S`), a bad one for
-    :data:`HOLDS_S`. ``what`` names the part in errors. Belongs to one event loop. ``timer`` returns seconds that never
-    go back.
+    no other is started until it ends. A good result is used for ``result_ttl_s`` (default: :data:`RESULT_TTL_S`), a
+    bad one for :data:`RESULT_TTL_S`. ``what`` names the part in errors. Belongs to one event loop. ``timer`` returns
+    seconds that never go back.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Probe:
         *,
         what: str = "the service",
         timeout_s: float | None = None,
-        holds_s: float | None = None,
+        result_ttl_s: float | None = None,
     ) -> None:
         self._check = check
         self._timer = timer
         self._what = what
         self._timeout_s = timeout_s
-        self._good_s = holds_s
+        self._good_s = result_ttl_s
         self._flight: AsyncSingleFlight[None] = AsyncSingleFlight(self._no_answer)
         self._error: BaseException | None = None
         self._begun_s = 0.0
@@ -70,19 +70,19 @@ class Probe:
                 return
             self._begun_s = self._timer()
         time_left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
-        await self._flight.run(self, self._ask, None if time_left_s is None else max(0.0, time_left_s))
+        await self._flight.run(self, self._start_check, None if time_left_s is None else max(0.0, time_left_s))
 
-    async def _ask(self) -> None:
+    async def _start_check(self) -> None:
         self._error = None
-        holds_s = HOLDS_S if self._good_s is None else self._good_s
+        result_ttl_s = RESULT_TTL_S if self._good_s is None else self._good_s
         try:
             await self._check()
         except BaseException as error:
             self._error = error
-            holds_s = HOLDS_S
+            result_ttl_s = RESULT_TTL_S
             raise
         finally:
-            self._until_s = self._timer() + holds_s
+            self._until_s = self._timer() + result_ttl_s
 
     def _no_answer(self) -> Unavailable:
         message = f"{self._what} did not answer within {self._timeout_s:g} s"

@@ -60,9 +60,9 @@ class Readiness:
             await check_all(self._parts)
             self._lifecycle.is_started = True
 
-    def _probe(self, work: Callable[[], None], what: str, holds_s: float | None = None) -> Probe:
+    def _probe(self, work: Callable[[], None], what: str, result_ttl_s: float | None = None) -> Probe:
         timeout_s = self._settings.ready_timeout_s
-        return Probe(lambda: in_own_thread(work), what=what, timeout_s=timeout_s, holds_s=holds_s)
+        return Probe(lambda: in_own_thread(work), what=what, timeout_s=timeout_s, result_ttl_s=result_ttl_s)
 
     def _check_store(self) -> None:
         marker = f"{self._settings.warehouse_url}/{MARKER}"

@@ -64,15 +64,15 @@ def run_workers(
     options: dict[str, Any],
     sockets: Sequence[list[socket.socket]],
     *,
-    hung_s: float = 60.0,
+    unresponsive_s: float = 60.0,
 ) -> None:
     """Serve in a process for each list of sockets until a signal stops this one; SystemExit if they could not start.
 
     ``make_app`` is called in each of them, and can be pickled. A worker that ends is replaced, and one that does not
-    answer for ``hung_s`` seconds is killed and replaced. SIGTERM and SIGINT are passed on to the workers, which finish
-    their requests and end; a second one kills all processes.
+    answer for ``unresponsive_s`` seconds is killed and replaced. SIGTERM and SIGINT are passed on to the workers,
+    which finish their requests and end; a second one kills all processes.
     """
-    if _Supervisor(make_app, options, sockets, hung_s).run():
+    if _Supervisor(make_app, options, sockets, unresponsive_s).run():
         sys.exit(_DID_NOT_START)
 
 
@@ -181,7 +181,7 @@ class _Worker:
         self._pinged_s = time.monotonic()
         self._is_pinged = False
 
-    def is_well(self, hung_s: float) -> bool:
+    def is_well(self, unresponsive_s: float) -> bool:
         """Return whether it is alive and has answered within the time; never blocks."""
         try:
             if self._is_pinged and self.pings.poll():
@@ -192,7 +192,7 @@ class _Worker:
                 self._pinged_s, self._is_pinged = time.monotonic(), True
         except (OSError, EOFError):
             return False
-        return self.process.is_alive() and time.monotonic() - self._pinged_s < hung_s
+        return self.process.is_alive() and time.monotonic() - self._pinged_s < unresponsive_s
 
     def end(self) -> None:
         """Ask it to finish and end."""
@@ -213,10 +213,10 @@ class _Supervisor:
         make_app: Callable[[], FastAPI],
         options: dict[str, Any],
         sockets: Sequence[list[socket.socket]],
-        hung_s: float,
+        unresponsive_s: float,
     ) -> None:
         self._make_app = make_app
-        self._hung_s = hung_s
+        self._unresponsive_s = unresponsive_s
         uvicorn.Config(make_app, factory=True, **options)  # configures the log
         self._sockets = sockets
         self._options = options
@@ -257,7 +257,7 @@ class _Supervisor:
         for place, worker in enumerate(self._workers):
             if self._signals:
                 break
-            if worker.is_well(self._hung_s):
+            if worker.is_well(self._unresponsive_s):
                 continue
             worker.kill()
             if worker.process.exitcode == _DID_NOT_START:

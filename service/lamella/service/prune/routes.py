@@ -171,7 +171,7 @@ class PruneRoutes:
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
-        return (ServedOperation(operations.PRUNE, self.prune, direct=True, takes_own_place=True),)
+        return (ServedOperation(operations.PRUNE, self.prune, direct=True, takes_own_slot=True),)
 
 
 def _as_listed(asked: PruneRequest, cost: Deferred) -> Deferred:
@@ -271,8 +271,8 @@ class PruneManyRoutes:
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
         return (
-            ServedOperation(operations.PRUNE_BATCH, self.prune_batch, takes_own_place=True),
-            ServedOperation(operations.DIFF, self.diff, takes_own_place=True),
+            ServedOperation(operations.PRUNE_BATCH, self.prune_batch, takes_own_slot=True),
+            ServedOperation(operations.DIFF, self.diff, takes_own_slot=True),
         )
 
 
@@ -322,4 +322,4 @@ class AggregateRoutes:
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
-        return (ServedOperation(operations.AGGREGATE, self.aggregate, takes_own_place=True),)
+        return (ServedOperation(operations.AGGREGATE, self.aggregate, takes_own_slot=True),)

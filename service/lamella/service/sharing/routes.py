@@ -76,18 +76,18 @@ class ShareRoutes:
         principal = require_sight(request, namespace)
         require_share(request.path_params["share"])
         scope = f"tables of {namespace}"
-        after, most = self._after(request, scope), _most(request)
+        after, max_names = self._after(request, scope), _most(request)
 
         def work() -> SharedTableList:
             names = (name for name in self._readable(principal, namespace) if name > after)
-            found, token = self._page(names, most, scope)
+            found, token = self._page(names, max_names, scope)
             return _tables(((namespace, name) for name in found), token)
 
         return json_response(await self._readers.run(work))
 
     async def list_all_shared_tables(self, request: Request) -> Response:
         require_share(request.path_params["share"])
-        principal, most = principal_of(request), _most(request)
+        principal, max_names = principal_of(request), _most(request)
         first, _, after = self._after(request, "all tables").partition("/")
 
         def work() -> SharedTableList:
@@ -99,16 +99,16 @@ class ShareRoutes:
                 for name in self._readable(principal, namespace)
                 if namespace > first or name > after
             )
-            found, token = self._page(places, most, "all tables")
+            found, token = self._page(places, max_names, "all tables")
             return _tables(((namespace, name) for namespace, _, name in (each.partition("/") for each in found)), token)
 
         return json_response(await self._readers.run(work))
 
-    def _page(self, names: Iterable[str], most: int, scope: str) -> tuple[list[str], str | None]:
-        """Return the first ``most`` names, and the token for the others."""
+    def _page(self, names: Iterable[str], max_names: int, scope: str) -> tuple[list[str], str | None]:
+        """Return the first ``max_names`` names, and the token for the others."""
         found: list[str] = []
         for name in names:
-            if len(found) == most:
+            if len(found) == max_names:
                 return found, self._page_tokens.write(found[-1].encode(), _OF, scope)
             found.append(name)
         return found, None
@@ -167,14 +167,14 @@ class SharedTableRoutes:
         self._sharing = sharing
 
     async def get_shared_table(self, request: Request) -> Response:
-        namespace, name = _place(request)
+        namespace, name = _shared_table(request)
         record = await self._readers.run(lambda: current_table(self._catalog, namespace, name))
         response = json_response(SharedTable(name=name, schema=namespace, share=SHARE_NAME))
         response.headers[VERSION] = str(record.version)
         return response
 
     async def shared_table_version(self, request: Request) -> Response:
-        namespace, name = _place(request)
+        namespace, name = _shared_table(request)
         starting = request.query_params.get("startingTimestamp")
 
         def work() -> int:
@@ -204,17 +204,17 @@ class SharedTableRoutes:
         )
 
     async def shared_table_changes(self, request: Request) -> Response:
-        _place(request)
+        _shared_table(request)
         raise no_changes()
 
     async def _answer(
-        self, request: Request, ask: Callable[[TableRecord, int | None], SharedAnswer], *, is_secret: bool = False
+        self, request: Request, call: Callable[[TableRecord, int | None], SharedAnswer], *, is_secret: bool = False
     ) -> Response:
-        (namespace, name), wanted = _place(request), ResponseFormat.of(request)
+        (namespace, name), wanted = _shared_table(request), ResponseFormat.of(request)
         able = _able(request)
 
         def work(max_tests: int | None) -> tuple[SharedAnswer, BufferedResponse | StreamingResponse]:
-            answer = ask(current_table(self._catalog, namespace, name), max_tests)
+            answer = call(current_table(self._catalog, namespace, name), max_tests)
             return answer, begin_streaming(NDJSON, answer.lines, is_secret=is_secret)
 
         answer, made = await self._lanes.weighed(request, work)
@@ -228,13 +228,13 @@ class SharedTableRoutes:
         return (
             ServedOperation(operations.GET_SHARED_TABLE, self.get_shared_table),
             ServedOperation(operations.SHARED_TABLE_VERSION, self.shared_table_version),
-            ServedOperation(operations.SHARED_TABLE_METADATA, self.shared_table_metadata, takes_own_place=True),
-            ServedOperation(operations.QUERY_SHARED_TABLE, self.query_shared_table, takes_own_place=True),
+            ServedOperation(operations.SHARED_TABLE_METADATA, self.shared_table_metadata, takes_own_slot=True),
+            ServedOperation(operations.QUERY_SHARED_TABLE, self.query_shared_table, takes_own_slot=True),
             ServedOperation(operations.SHARED_TABLE_CHANGES, self.shared_table_changes),
         )
 
 
-def _place(request: Request) -> tuple[str, str]:
+def _shared_table(request: Request) -> tuple[str, str]:
     """Return the table in the path. Raises NotFound for an unknown share."""
     named = request.path_params
     require_share(named["share"])

@@ -121,7 +121,7 @@ class Sharing:
         return SharedAnswer(at.version, form, head_lines(form, state))
 
     def query(
-        self, record: TableRecord, asked: ShareQuery, able: Capabilities, max_tests: int | None = None
+        self, record: TableRecord, share_query: ShareQuery, able: Capabilities, max_tests: int | None = None
     ) -> SharedAnswer:
         """Return the files that may contain rows selected by the hints, with URLs.
 
@@ -132,15 +132,15 @@ class Sharing:
             LocationRefused, NotSignable: files that have no signed URL.
             NotNow: it takes more than ``max_tests``.
         """
-        if asked.starting_version is not None or asked.ending_version is not None:
+        if share_query.starting_version is not None or share_query.ending_version is not None:
             raise no_changes()
-        request = self._request(asked)
-        at = self._at(record, asked, request)
+        request = self._request(share_query)
+        at = self._at(record, share_query, request)
         with trusted_manifests():
             head = self._warehouse.head(at.pointer)
             state = _state(record, at, head)
             form = able.form_for(has_ntz=state.has_ntz)
-            predicate = _predicate(asked, head)
+            predicate = _predicate(share_query, head)
             try:
                 found = self._warehouse.find_predicate(at.pointer, predicate, request, max_tests=max_tests)
             except NotNow as error:
@@ -148,12 +148,12 @@ class Sharing:
                 raise
             self._block_urls.require_few(found.block_count)
             self._metrics.pruned(found.answer)
-            return SharedAnswer(at.version, form, self._lines(record, asked, able, form, state, head, found))
+            return SharedAnswer(at.version, form, self._lines(record, share_query, able, form, state, head, found))
 
     def _lines(
         self,
         record: TableRecord,
-        asked: ShareQuery,
+        share_query: ShareQuery,
         able: Capabilities,
         form: Form,
         state: TableState,
@@ -166,8 +166,10 @@ class Sharing:
         signed = self._block_urls.of(record, locations) if locations else None
         expires_ms = 0 if signed is None else signed.expires_ms
         token = found.answer.next_page_token
-        refresh = self._refresh_token(record, state.version) if asked.include_refresh_token else None
-        has_end = able.ends or refresh is not None or asked.max_files is not None or asked.page_token is not None
+        refresh = self._refresh_token(record, state.version) if share_query.include_refresh_token else None
+        has_end = (
+            able.ends or refresh is not None or share_query.max_files is not None or share_query.page_token is not None
+        )
 
         def lines() -> Iterator[bytes]:
             yield from head_lines(form, state)
@@ -191,34 +193,34 @@ class Sharing:
 
         return lines()
 
-    def _request(self, asked: ShareQuery) -> PruneRequest:
+    def _request(self, share_query: ShareQuery) -> PruneRequest:
         """Return the prune of a query. Its filter only identifies the hints that page tokens belong to."""
-        limit = asked.limit_hint
+        limit = share_query.limit_hint
         # With a filter that the recipient applies, the rows that it drops would be missing from the limit.
-        is_paged = asked.max_files is not None or asked.page_token is not None
-        has_limit = limit is not None and 0 <= limit <= _MAX_ROWS and not asked.has_hints
+        is_paged = share_query.max_files is not None or share_query.page_token is not None
+        has_limit = limit is not None and 0 <= limit <= _MAX_ROWS and not share_query.has_hints
         return PruneRequest(
-            filter=[list(asked.predicate_hints), asked.json_predicate_hints],
+            filter=[list(share_query.predicate_hints), share_query.json_predicate_hints],
             limit=limit if has_limit else None,
-            page_size=min(asked.max_files or self._max_files, self._max_files) if is_paged else None,
-            page_token=asked.page_token,
+            page_size=min(share_query.max_files or self._max_files, self._max_files) if is_paged else None,
+            page_token=share_query.page_token,
         )
 
-    def _at(self, record: TableRecord, asked: ShareQuery, request: PruneRequest | None = None) -> _At:
+    def _at(self, record: TableRecord, share_query: ShareQuery, request: PruneRequest | None = None) -> _At:
         """Return the requested version; for further pages that of the first one."""
-        ways = (asked.version, asked.timestamp, asked.refresh_token)
+        ways = (share_query.version, share_query.timestamp, share_query.refresh_token)
         if sum(way is not None for way in ways) > 1:
             raise InvalidRequest(_OF_ONE_SNAPSHOT)
         if request is not None and request.page_token is not None:
             # Requests for further pages repeat the version of the first one, but the token has the exact snapshot.
             snapshot_id, _ = self._warehouse.page_tokens.read(request)
             return self._of_entry(self._catalog.snapshot(record.table_id, snapshot_id))
-        if asked.refresh_token is not None:
-            return self._by_number(record, self._refreshed(record, asked.refresh_token))
-        if asked.version is not None:
-            return self._by_number(record, asked.version)
-        if asked.timestamp is not None:
-            at_ms = instant_ms(instant_of(asked.timestamp), "UTC")
+        if share_query.refresh_token is not None:
+            return self._by_number(record, self._refreshed(record, share_query.refresh_token))
+        if share_query.version is not None:
+            return self._by_number(record, share_query.version)
+        if share_query.timestamp is not None:
+            at_ms = instant_ms(instant_of(share_query.timestamp), "UTC")
             if at_ms < record.pointer.timestamp_ms:
                 return self._of_entry(self._catalog.snapshot_at(record.table_id, at_ms))
         return _At(record.version, record.pointer)
@@ -272,18 +274,18 @@ def no_changes() -> NotExpressible:
     return NotExpressible("changes between versions are not shared; query a version, or use the service's own API")
 
 
-def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
+def _predicate(share_query: ShareQuery, head: Snapshot) -> Predicate:
     """Return all hints as one predicate over the columns of a snapshot."""
     parts: list[Predicate] = []
     left, tokens_left = MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
-    for text in asked.predicate_hints:
+    for text in share_query.predicate_hints:
         left -= len(text)
         tokens_left -= token_count(text, max(tokens_left, 0)) if left >= 0 else 0
         if left < 0 or tokens_left < 0:  # hints are optional, and together limited like one filter
             break
         parts.append(read_sql_hint(text, head.schema))
-    if asked.json_predicate_hints is not None:
-        parts.append(read_json_hint(asked.json_predicate_hints, head.schema))
+    if share_query.json_predicate_hints is not None:
+        parts.append(read_json_hint(share_query.json_predicate_hints, head.schema))
     return And(tuple(parts)) if parts else TRUE
 
 

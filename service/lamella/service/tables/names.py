@@ -110,7 +110,7 @@ def check_rules(settings: Settings) -> None:
                 raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
 
 
-def refused_places(places: AllowedLocations, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
+def refused_locations(places: AllowedLocations, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
     """Return the allowed locations, and refusals of the others."""
     allowed, refused = [], []
     for location in locations:
@@ -123,14 +123,14 @@ def refused_places(places: AllowedLocations, locations: Iterable[str]) -> tuple[
     return allowed, refused
 
 
-def require_job_places(places: AllowedLocations, kind: JobKind, arguments: Mapping[str, Any]) -> None:
+def require_job_locations(places: AllowedLocations, kind: JobKind, arguments: Mapping[str, Any]) -> None:
     """Raise LocationRefused if a job of a table would write to a location that the table may not use."""
     for name in kind.location_arguments:
         if name in arguments:
             places.require_all_below(str(arguments[name]))
 
 
-def require_places(places: AllowedLocations, blocks: Iterable[Block]) -> None:
+def require_allowed(places: AllowedLocations, blocks: Iterable[Block]) -> None:
     """Raise LocationRefused for the first block at a location that is not allowed; other checks report other errors."""
     for block in blocks:
         try:

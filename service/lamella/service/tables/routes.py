@@ -58,12 +58,14 @@ class NamespaceRoutes:
     async def create_namespace(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        asked = read_json(_CREATE_NAMESPACE, body)
-        about(request, f"{asked.name}.*")
-        if sets_quotas(asked.properties):
+        payload = read_json(_CREATE_NAMESPACE, body)
+        about(request, f"{payload.name}.*")
+        if sets_quotas(payload.properties):
             require(request, "admin")
         tables = self._tables
-        return await self._mutations.run(request, lambda claim: tables.create_namespace(asked, claim), body)
+        return await self._mutations.run(
+            request, lambda idempotency_key: tables.create_namespace(payload, idempotency_key), body
+        )
 
     async def list_namespaces(self, request: Request) -> Response:
         rights = principal_of(request).rights
@@ -80,11 +82,13 @@ class NamespaceRoutes:
         body = await request.body()
         name = request.path_params["namespace"]
         require(request, "maintain", name)
-        asked = read_json(_CHANGE, body)
-        if sets_quotas((*asked.set, *asked.remove)):
+        payload = read_json(_CHANGE, body)
+        if sets_quotas((*payload.set, *payload.remove)):
             require(request, "admin")
         tables = self._tables
-        return await self._mutations.run(request, lambda claim: tables.change_namespace(name, asked, claim), body)
+        return await self._mutations.run(
+            request, lambda idempotency_key: tables.change_namespace(name, payload, idempotency_key), body
+        )
 
     async def namespace_quota(self, request: Request) -> Response:
         name = request.path_params["namespace"]
@@ -93,7 +97,7 @@ class NamespaceRoutes:
     async def drop_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
         tables = self._tables
-        return await self._mutations.run(request, lambda claim: tables.drop_namespace(name, claim))
+        return await self._mutations.run(request, lambda idempotency_key: tables.drop_namespace(name, idempotency_key))
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -131,14 +135,16 @@ class TableRoutes:
     async def create_table(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        asked = read_json(_CREATE_TABLE, body)
+        payload = read_json(_CREATE_TABLE, body)
         namespace = request.path_params["namespace"]
-        about(request, f"{namespace}.{asked.name}")
-        if asked.source is not msgspec.UNSET and asked.source.catalog is not None:
+        about(request, f"{namespace}.{payload.name}")
+        if payload.source is not msgspec.UNSET and payload.source.catalog is not None:
             # the service calls that catalog with its own rights, so it must not do so for everyone
             require(request, "write")
         tables = self._tables
-        return await self._mutations.run(request, lambda claim: tables.create_table(namespace, asked, claim), body)
+        return await self._mutations.run(
+            request, lambda idempotency_key: tables.create_table(namespace, payload, idempotency_key), body
+        )
 
     async def list_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
@@ -163,7 +169,9 @@ class TableRoutes:
         body = (b"purge" if purge else b"") + (b"" if base is None else b" base " + base.encode())
         return await self._mutations.run(
             request,
-            lambda claim: tables.drop_table(namespace, name, claim, purge=purge, base_snapshot_id=base),
+            lambda idempotency_key: tables.drop_table(
+                namespace, name, idempotency_key, purge=purge, base_snapshot_id=base
+            ),
             body,
         )
 
@@ -215,9 +223,9 @@ class SchemaRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> Pending:
-            asked = read_json(_EVOLVE, body)
-            return self._committer.evolve(self._catalog.table(namespace, name), asked, claim)
+        def work(idempotency_key: IdempotencyKey) -> Pending:
+            payload = read_json(_EVOLVE, body)
+            return self._committer.evolve(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body)
 
@@ -248,13 +256,13 @@ class DroppedRoutes:
     async def undrop_table(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        asked = read_json(_UNDROP, body)
+        payload = read_json(_UNDROP, body)
         namespace = request.path_params["namespace"]
-        about(request, f"{namespace}.{asked.as_name or asked.name or ''}")
+        about(request, f"{namespace}.{payload.as_name or payload.name or ''}")
         tables = self._tables
         earlier = principal_of(request).rights.may("maintain")
         return await self._mutations.run(
-            request, lambda claim: tables.undrop(namespace, asked, claim, earlier=earlier), body
+            request, lambda idempotency_key: tables.undrop(namespace, payload, idempotency_key, earlier=earlier), body
         )
 
     def operations(self) -> tuple[ServedOperation, ...]:

@@ -76,15 +76,15 @@ class Tables:
         self._reader = reader
         self._rules = rules
 
-    def create_namespace(self, request: CreateNamespace, claim: IdempotencyKey) -> StoredResponse:
+    def create_namespace(self, request: CreateNamespace, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Create a namespace. Raises InvalidRequest, AlreadyExists, QuotaExceeded."""
         check_quotas(request.properties)
         info = NamespaceInfo(name=check_name("namespace", request.name), properties=request.properties)
-        sealed = claim.seal(201, info)
-        self._catalog.create_namespace(info, now_ms=self._clock(), remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(201, info)
+        self._catalog.create_namespace(info, now_ms=self._clock(), remember=stored_response.stored)
+        return stored_response
 
-    def change_namespace(self, name: str, request: NamespaceChange, claim: IdempotencyKey) -> StoredResponse:
+    def change_namespace(self, name: str, request: NamespaceChange, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Set and remove properties.
 
         Raises:
@@ -107,9 +107,9 @@ class Tables:
                 text = f"a namespace can have at most {MAX_PROPERTIES} properties"
                 raise LimitExceeded(text, limit="properties", most=MAX_PROPERTIES)
             after = msgspec.structs.replace(before, properties=properties)
-            sealed = claim.seal(200, after)
-            if self._catalog.change_namespace(before, after, remember=sealed.stored):
-                return sealed
+            stored_response = idempotency_key.store_as(200, after)
+            if self._catalog.change_namespace(before, after, remember=stored_response.stored):
+                return stored_response
         raise Unavailable("the namespace is being changed by others; try again", retry_after_s=1)
 
     def namespace_quota(self, name: str) -> NamespaceQuota:
@@ -121,13 +121,13 @@ class Tables:
             bytes=QuotaUse(used=use.bytes, most=use.quotas.bytes),
         )
 
-    def drop_namespace(self, name: str, claim: IdempotencyKey) -> StoredResponse:
+    def drop_namespace(self, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Drop a namespace; dropped tables in it do not prevent that. Raises NamespaceNotFound, NamespaceNotEmpty."""
-        sealed = claim.seal(204)
-        self._catalog.drop_namespace(name, now_ms=self._clock(), remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(204)
+        self._catalog.drop_namespace(name, now_ms=self._clock(), remember=stored_response.stored)
+        return stored_response
 
-    def create_table(self, namespace: str, request: CreateTable, claim: IdempotencyKey) -> StoredResponse:
+    def create_table(self, namespace: str, request: CreateTable, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Write the first snapshot, then add the table to the catalog.
 
         Raises:
@@ -145,7 +145,7 @@ class Tables:
         check_feedback(request.properties)
         check_recording(request.properties)
         block_target_of(request.properties)
-        self._refuse_taken(namespace, name)
+        self._refuse_existing(namespace, name)
         schema, properties = self._columns(request, self._rules.of(namespace, None))
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
         if kind != "linear" and not request.cluster_key:
@@ -171,15 +171,15 @@ class Tables:
             created_at_ms=now_ms,
         )
         snapshot = self._warehouse.snapshot(pointer)
-        sealed = claim.seal(201, table_info(record, snapshot))
-        self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=sealed.stored)
-        return sealed
+        stored_response = idempotency_key.store_as(201, table_info(record, snapshot))
+        self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=stored_response.stored)
+        return stored_response
 
     def drop_table(
         self,
         namespace: str,
         name: str,
-        claim: IdempotencyKey,
+        idempotency_key: IdempotencyKey,
         *,
         purge: bool = False,
         base_snapshot_id: str | None = None,
@@ -190,16 +190,16 @@ class Tables:
             NamespaceNotFound, TableNotFound: no such table.
             CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
         """
-        sealed = claim.seal(204)
+        stored_response = idempotency_key.store_as(204)
         self._catalog.drop_table(
             namespace,
             name,
             now_ms=self._clock(),
             purge=purge,
             base_snapshot_id=None if base_snapshot_id is None else canonical_id(base_snapshot_id) or base_snapshot_id,
-            remember=sealed.stored,
+            remember=stored_response.stored,
         )
-        return sealed
+        return stored_response
 
     def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:
         """Return the tables that can be undropped, latest drop first. Raises NamespaceNotFound.
@@ -220,7 +220,9 @@ class Tables:
             )
         )
 
-    def undrop(self, namespace: str, request: UndropRequest, claim: IdempotencyKey, *, earlier: bool) -> StoredResponse:
+    def undrop(
+        self, namespace: str, request: UndropRequest, idempotency_key: IdempotencyKey, *, earlier: bool
+    ) -> StoredResponse:
         """Bring a dropped table back, with its history and tags. ``earlier`` as in :meth:`dropped`.
 
         Raises:
@@ -245,21 +247,23 @@ class Tables:
         name = found.name if request.as_name is None else check_name("table", request.as_name)
         record = msgspec.structs.replace(found, namespace=namespace, name=name)
         with trusted_manifests():
-            sealed = claim.seal(200, table_info(record, self._warehouse.snapshot(record.pointer)))
-        self._catalog.undrop_table(found.table_id, namespace, name, remember=sealed.stored)
-        return sealed
+            stored_response = idempotency_key.store_as(
+                200, table_info(record, self._warehouse.snapshot(record.pointer))
+            )
+        self._catalog.undrop_table(found.table_id, namespace, name, remember=stored_response.stored)
+        return stored_response
 
     def info_of(self, record: TableRecord) -> TableInfo:
         """Return the table as it is."""
         with trusted_manifests():
             return table_info(record, self._warehouse.snapshot(record.pointer))
 
-    def _refuse_taken(self, namespace: str, name: str) -> None:
+    def _refuse_existing(self, namespace: str, name: str) -> None:
         # Only to avoid writing a snapshot for a request that is refused; the catalog decides.
         try:
             self._catalog.table(namespace, name)
         except TableNotFound:
-            self._catalog.check_room_for_table(namespace)
+            self._catalog.check_table_quota(namespace)
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 

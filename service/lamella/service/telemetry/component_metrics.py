@@ -77,10 +77,10 @@ class CatalogMetrics:
             timed = self._timed[operation, outcome] = self.seconds.labels(operation, outcome)
         timed.observe(took_s)
 
-    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+    def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
         """Count one wait for a connection."""
         self.wait_seconds.observe(took_s)
-        if in_vain:
+        if timed_out:
             self.pool_timeouts.inc()
 
     def pool(self, in_use: int, most: int) -> None:

@@ -133,10 +133,10 @@ class TracedCalls:
             error="unavailable" if outcome == "failed" else None,
         )
 
-    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+    def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
         """A wait for a connection of the pool is over."""
-        self._catalog.connection_awaited(took_s, in_vain=in_vain)
-        if in_vain:
+        self._catalog.connection_awaited(took_s, timed_out=timed_out)
+        if timed_out:
             self._traces.done("catalog wait", took_s, {}, error="unavailable")
 
 

@@ -33,7 +33,7 @@ from lamella.snapshot.wire import AuditEntry, AuditList, Problem
 
 _DELAY_S: Final = 1.0
 #: Most entries in memory while they cannot be written; about ten megabytes.
-_MAX_HELD: Final = 20_000
+_MAX_PENDING: Final = 20_000
 #: Most entries in one transaction.
 _TOGETHER: Final = 1_000
 _LONGEST_TARGET: Final = 300
@@ -72,7 +72,7 @@ class Audit:
         self._metrics = metrics
         self._clock = clock
         self._log = log
-        self._noted: deque[AuditEntry] = deque()
+        self._pending: deque[AuditEntry] = deque()
         self._unstored: list[AuditEntry] = []
         self._writing = threading.Lock()
         self._later = Debouncer(self.write, _DELAY_S, "audit")
@@ -105,11 +105,11 @@ class Audit:
 
     def note(self, request: Request, operation: str, status: int, code: str | None = None) -> None:
         """Record a requested change; does not block."""
-        if len(self._noted) >= _MAX_HELD:
+        if len(self._pending) >= _MAX_PENDING:
             self._metrics.audited(kept=0, lost=1)
             return
         client = request.client
-        self._noted.append(
+        self._pending.append(
             AuditEntry(
                 audit_id=str(self._ids.new()),
                 at_ms=self._clock(),
@@ -148,8 +148,8 @@ class Audit:
         """Write the recorded entries; those that the catalog does not store now stay for the next time."""
         with self._writing:
             waiting, self._unstored = self._unstored, []
-            while self._noted:
-                entry = self._noted.popleft()
+            while self._pending:
+                entry = self._pending.popleft()
                 self._log.info("audit", **msgspec.structs.asdict(entry))
                 waiting.append(entry)
             for start in range(0, len(waiting), _TOGETHER):
@@ -157,7 +157,7 @@ class Audit:
                 try:
                     self._catalog.add_audit(part)
                 except LamellaError:  # an entry that was stored after all does no harm
-                    self._hold(waiting[start:])
+                    self._requeue(waiting[start:])
                     return
                 self._metrics.audited(kept=len(part), lost=0)
             with suppress(LamellaError):  # the next round retries
@@ -168,8 +168,8 @@ class Audit:
         self._later.close()
         self.write()
 
-    def _hold(self, entries: Sequence[AuditEntry]) -> None:
-        self._unstored = list(entries[-_MAX_HELD:])
+    def _requeue(self, entries: Sequence[AuditEntry]) -> None:
+        self._unstored = list(entries[-_MAX_PENDING:])
         self._metrics.audited(kept=0, lost=len(entries) - len(self._unstored))
         self._later.soon()
 

@@ -28,7 +28,7 @@ from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Report
-from lamella.snapshot.wire.operations.usage import BUCKET_MS, KEPT_MS
+from lamella.snapshot.wire.operations.usage import BUCKET_MS, RATE_RETENTION_MS
 from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
 #: Most notes in memory, and most notes written together.
@@ -44,7 +44,7 @@ _TEXT_CHARS: Final = 500
 _Note = tuple[TableRecord, PruneRequest, int, Report]
 
 
-class Recorder:
+class FilterRecorder:
     """Records filters. ``secret`` is the key of the hashes; ``timer`` returns seconds."""
 
     def __init__(
@@ -71,12 +71,12 @@ class Recorder:
         self._lock = threading.Lock()
         self._later = Debouncer(self.write, 0.0, "recorder")
 
-    def note(self, record: TableRecord, asked: PruneRequest, found: PruneResult) -> None:
+    def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Take note of a prune; waits for nothing."""
-        if not self._is_on or asked.filter is None:
+        if not self._is_on or request.filter is None:
             return
         notes = self._notes
-        notes.append((record, asked, found.block_count, found.answer.report))
+        notes.append((record, request, found.block_count, found.answer.report))
         if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
             self._later.soon()
 
@@ -141,15 +141,15 @@ class Recorder:
         self._metrics.recorded(kept=kept, lost=lost)
 
     def _kept(self, note: _Note, mode: Mode) -> RecordedFilter | None:
-        record, asked, block_count, report = note
-        predicate: Any = read_filter(asked.filter, time_zone=asked.time_zone)
+        record, request, block_count, report = note
+        predicate: Any = read_filter(request.filter, time_zone=request.time_zone)
         if mode != "full":
             predicate = masked(predicate, self._secret if mode == "hashed" else None)
         tree = msgspec.json.encode(tree_of(predicate)).decode()
         if len(tree) > _MAX_CHARS or "\\u0000" in tree:
             return None
         text = text_of(predicate)[:_TEXT_CHARS]
-        name = hashlib.sha256(f"{mode} {asked.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
+        name = hashlib.sha256(f"{mode} {request.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
         now_ms = self._clock()
         kept_bytes = next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
         return RecordedFilter(
@@ -158,7 +158,7 @@ class Recorder:
             mode=mode,
             tree=tree,
             text=text,
-            time_zone=asked.time_zone,
+            time_zone=request.time_zone,
             times=1,
             considered=report.blocks_total,
             kept=block_count,
@@ -184,7 +184,7 @@ def _together(before: RecordedFilter | None, each: RecordedFilter) -> RecordedFi
 
 _DELAY_S: Final = 5.0
 #: Most sums in memory while the catalog does not answer.
-_MAX_HELD: Final = 10_000
+_MAX_PENDING: Final = 10_000
 
 
 class _Sums:
@@ -214,7 +214,9 @@ class PruneRates:
         self._writing = threading.Lock()
         self._later = Debouncer(self.write, _DELAY_S, "prune-rates")
         self._forgetting = BatchDeletion(
-            clock, KEPT_MS, lambda before_ms, limit: catalog.forget_prune_rates(before_ms=before_ms, limit=limit)
+            clock,
+            RATE_RETENTION_MS,
+            lambda before_ms, limit: catalog.forget_prune_rates(before_ms=before_ms, limit=limit),
         )
 
     def note(self, record: TableRecord, report: Report, kept_blocks: int) -> None:
@@ -279,7 +281,7 @@ class PruneRates:
             except OutcomeUnknown:  # they may be stored; too few is better than twice
                 self._lost(taken.values())
             except Unavailable:
-                self._hold(taken)
+                self._merge_back(taken)
             with suppress(LamellaError):  # the next round retries
                 self._forgetting.run()
 
@@ -288,13 +290,13 @@ class PruneRates:
         self._later.close()
         self.write()
 
-    def _hold(self, taken: dict[tuple[str, int], _Sums]) -> None:
+    def _merge_back(self, taken: dict[tuple[str, int], _Sums]) -> None:
         with self._lock:
             for key, sums in taken.items():
                 newer = self._sums.get(key)
                 if newer is not None:
                     newer.add(sums)
-                elif len(self._sums) < _MAX_HELD:
+                elif len(self._sums) < _MAX_PENDING:
                     self._sums[key] = sums
                 else:
                     self._lost([sums])
@@ -306,18 +308,18 @@ class PruneRates:
 class PruneNotes:
     """What is noted of each prune: metrics, its filter, and how well it skipped."""
 
-    def __init__(self, metrics: Metrics, recorder: Recorder, rates: PruneRates) -> None:
+    def __init__(self, metrics: Metrics, recorder: FilterRecorder, rates: PruneRates) -> None:
         self._metrics = metrics
         self._recorder = recorder
         self._rates = rates
 
-    def note(self, record: TableRecord, asked: PruneRequest, found: PruneResult) -> None:
+    def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Note a prune of a table that was answered."""
         answer = found.answer
         self._metrics.pruned(answer)
-        self._recorder.note(record, asked, found)
+        self._recorder.note(record, request, found)
         # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
-        is_whole = asked.segments is None and asked.page_size is None and asked.page_token is None
+        is_whole = request.segments is None and request.page_size is None and request.page_token is None
         if is_whole and answer.complete and found.parts is not None:
             self._rates.note(record, answer.report, found.block_count)
 

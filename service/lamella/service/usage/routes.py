@@ -48,8 +48,8 @@ class FeedbackRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> FeedbackAnswer:
-            asked = read_json(_REPORT, body)
-            return self._feedback.report(self._catalog.table(namespace, name), asked)
+            payload = read_json(_REPORT, body)
+            return self._feedback.report(self._catalog.table(namespace, name), payload)
 
         return json_response(await self._readers.run(work))
 
@@ -92,7 +92,7 @@ class UsageRoutes:
 
     async def show_prune_rates(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        since_s = whole_number(request, "since_s", operations.DEFAULT_S, 1, operations.KEPT_MS // 1000)
+        since_s = whole_number(request, "since_s", operations.DEFAULT_S, 1, operations.RATE_RETENTION_MS // 1000)
 
         def work() -> PruneRatesAnswer:
             return self._prune_rates.answer(self._catalog.table(namespace, name), since_s)

@@ -110,7 +110,7 @@ class _Zones:
         self._capacity = room
         self._count = 0
         #: The lows, the highs and the flags.
-        self._in_place: tuple[npt.NDArray[Any], ...] | None = None
+        self._of_table: tuple[npt.NDArray[Any], ...] | None = None
         self._parts: list[Zones] = []
 
     def add(self, part: Zones) -> None:
@@ -118,17 +118,17 @@ class _Zones:
         low, high = part.low, part.high
         if not self._parts and part.spans is None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
             arrays = low.array, high.array, part.flags
-            if self._in_place is None:
-                self._in_place = tuple(np.empty(self._capacity, dtype=array.dtype) for array in arrays)
-            if [whole.dtype for whole in self._in_place] == [array.dtype for array in arrays]:
+            if self._of_table is None:
+                self._of_table = tuple(np.empty(self._capacity, dtype=array.dtype) for array in arrays)
+            if [whole.dtype for whole in self._of_table] == [array.dtype for array in arrays]:
                 stop = self._count + len(part)
-                for whole, array in zip(self._in_place, arrays, strict=True):
+                for whole, array in zip(self._of_table, arrays, strict=True):
                     whole[self._count : stop] = array
                 self._count = stop
                 return
-        if self._in_place is not None:
+        if self._of_table is not None:
             self._parts.append(self._filled())
-            self._in_place = None
+            self._of_table = None
         # Joining copies the data, so it no longer needs its sidecar.
         self._parts.append(joined_zones(self._dtype, [part]))
 
@@ -137,8 +137,8 @@ class _Zones:
         return joined_zones(self._dtype, self._parts) if self._parts else self._filled()
 
     def _filled(self) -> Zones:
-        assert self._in_place is not None  # noqa: S101  # a chunk has a segment
-        low, high, flags = (array[: self._count] for array in self._in_place)
+        assert self._of_table is not None  # noqa: S101  # a chunk has a segment
+        low, high, flags = (array[: self._count] for array in self._of_table)
         return Zones(NumberKeys(low), NumberKeys(high), flags)
 
 

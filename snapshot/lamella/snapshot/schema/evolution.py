@@ -240,7 +240,7 @@ def _added(change: AddColumn) -> Column:
 
 def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblings:
     def place(siblings: _Siblings) -> _Siblings:
-        _refuse_taken(siblings, change.name)
+        _refuse_existing(siblings, change.name)
         if not (change.first or change.after):
             return (*siblings, added)
         return _placed(siblings, added, change.first, change.after)
@@ -347,7 +347,7 @@ def _index(siblings: _Siblings, name: str) -> int:
     raise UnknownColumn(f"there is no column {name!r} to stand behind", column=name)
 
 
-def _refuse_taken(siblings: _Siblings, name: str) -> None:
+def _refuse_existing(siblings: _Siblings, name: str) -> None:
     wanted = name.lower()
     if any(column.name.lower() == wanted for column in siblings):
         raise InvalidSchema(f"there is a column {name!r} already", column=name)
@@ -356,7 +356,7 @@ def _refuse_taken(siblings: _Siblings, name: str) -> None:
 def _replace(siblings: _Siblings, at: int, column: Column) -> _Siblings:
     others = siblings[:at] + siblings[at + 1 :]
     if column.name != siblings[at].name:
-        _refuse_taken(others, column.name)
+        _refuse_existing(others, column.name)
     return (*siblings[:at], column, *siblings[at + 1 :])
 
 

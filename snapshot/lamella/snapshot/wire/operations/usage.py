@@ -31,7 +31,7 @@ _FEEDBACK: Final = TABLE + "/feedback"
 #: Prune rates are summed up over so long each.
 BUCKET_MS: Final = 300_000
 #: Older sums are forgotten: a week, and a day for whoever looks late.
-KEPT_MS: Final = 8 * 86_400_000
+RATE_RETENTION_MS: Final = 8 * 86_400_000
 #: How far a request for prune rates looks back when it does not say.
 DEFAULT_S: Final = 86_400
 #: Entries of the audit trail in one answer, when the request does not say.
@@ -100,7 +100,7 @@ SHOW_PRUNE_RATES: Final = Operation(
         Parameter(
             name="since_s",
             description=f"How far to look back, in seconds; {DEFAULT_S} when not given.",
-            schema={"type": "integer", "minimum": 1, "maximum": KEPT_MS // 1000},
+            schema={"type": "integer", "minimum": 1, "maximum": RATE_RETENTION_MS // 1000},
         ),
     ),
     errors=(InvalidRequest, NamespaceNotFound, TableNotFound, Unavailable),
