@@ -29,7 +29,7 @@ _TABLE: Final = "/ui/tables/bench/t"
 _NARROW: Final = "event_time >= TIMESTAMP '2021-03-01 00:00:00' AND event_time < TIMESTAMP '2021-03-02 00:00:00'"
 _WIDE: Final = "amount > 10 AND country <> 'zz'"
 #: Seconds in which background measurements are finished.
-_SETTLE_S: Final = 60
+_WARM_UP_S: Final = 60
 
 
 def screens() -> dict[str, str]:
@@ -61,7 +61,7 @@ def screens() -> dict[str, str]:
     }
 
 
-class Asked:
+class TimedRequest:
     """One response: seconds to its first byte and to its last, bytes compressed and unpacked."""
 
     def __init__(self, port: int, path: str) -> None:
@@ -96,13 +96,13 @@ def measure(made: Made, rounds: int) -> list[dict[str, Any]]:
     lines = []
     with serving({"warehouse": made.root, "catalog": made.catalog, "workers": "2"}) as service:
         for name, path in screens().items():
-            cold = Asked(service.port, path)
-            until = time.monotonic() + _SETTLE_S
+            cold = TimedRequest(service.port, path)
+            until = time.monotonic() + _WARM_UP_S
             warm = 0
             while warm < 8 and time.monotonic() < until:  # several in a row from either worker
-                warm = 0 if Asked(service.port, path).is_waiting else warm + 1
+                warm = 0 if TimedRequest(service.port, path).is_waiting else warm + 1
                 time.sleep(0.1 if warm == 0 else 0)
-            found = [Asked(service.port, path) for _ in range(rounds)]
+            found = [TimedRequest(service.port, path) for _ in range(rounds)]
             first = sorted(each.first_s for each in found)
             lines.append(
                 {

@@ -135,9 +135,9 @@ def filters(*, at_most: bool) -> dict[str, Any]:
         found[name] = {"s": whole, "outcome": outcome}
         if at_most:
             size = longest(shape)
-            most, at_its_most = cost(shape(size), schema)
-            found[name] |= {"longest": size, "longest_s": most}
-            line += f"{most:>8.3f} s at {size:>7}, {at_its_most}"
+            max_seconds, costliest_filter = cost(shape(size), schema)
+            found[name] |= {"longest": size, "longest_s": max_seconds}
+            line += f"{max_seconds:>8.3f} s at {size:>7}, {costliest_filter}"
         print(line, flush=True)
     return found
 

@@ -36,7 +36,7 @@ from speed.comparison import compare
 from speed.iceberg import row_filter
 from speed.questions import Question, question, truth
 from speed.tables import Made, table
-from synthetic import ASKED, SPAN_MS, START_MS, Model, block_numbers
+from synthetic import FILTERED_COLUMNS, SPAN_MS, START_MS, Model, block_numbers
 
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, export_iceberg
@@ -103,17 +103,17 @@ def exported(made: Made) -> Exported:
     return Exported(done.metadata_location, sum(sizes), len(sizes), took_s if done.is_changed else None)
 
 
-def planned(found: Table, asked: Question) -> tuple[Files, float]:
+def planned(found: Table, query: Question) -> tuple[Files, float]:
     """Return the blocks of a plan by pyiceberg, and its seconds."""
     started = time.perf_counter()
-    tasks = list(found.scan(row_filter=row_filter(asked)).plan_files())
+    tasks = list(found.scan(row_filter=row_filter(query)).plan_files())
     took_s = time.perf_counter() - started
     return np.sort(block_numbers([task.file.file_path for task in tasks])), took_s
 
 
-def travelled(service: Service, asked: Question) -> Travelled:
+def travelled(service: Service, query: Question) -> Travelled:
     """Send the requests of a plan one after another over one connection, as pyiceberg does."""
-    request = PlanTableScanRequest(filter=row_filter(asked)).model_dump_json(by_alias=True, exclude_none=True).encode()
+    request = PlanTableScanRequest(filter=row_filter(query)).model_dump_json(by_alias=True, exclude_none=True).encode()
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=600)
     waiting = [("plan", request)]
     seconds, sent, unpacked, parts = 0.0, 0, 0, 0
@@ -136,12 +136,12 @@ def travelled(service: Service, asked: Question) -> Travelled:
 class Side:
     """One way to plan: how its table is opened, and the measurements."""
 
-    def __init__(self, opened: Callable[[], Table], ask: Callable[[int], Question]) -> None:
+    def __init__(self, opened: Callable[[], Table], query_all: Callable[[int], Question]) -> None:
         """Plan for the first time."""
         started = time.perf_counter()
-        self._table, self._ask = opened(), ask
+        self._table, self._ask = opened(), query_all
         open_s = time.perf_counter() - started
-        files, took_s = planned(self._table, ask(0))
+        files, took_s = planned(self._table, query_all(0))
         self.first_s = open_s + took_s
         self.found = [files]
         self.again_s: list[float] = []
@@ -157,12 +157,12 @@ class Side:
 
 def measure(made: Made, model: Model, export: Exported, name: str, rounds: int, budget_s: float) -> dict[str, Any]:
     """Measure one predicate; raises WrongAnswer."""
-    ask = PREDICATES[name]
+    query_all = PREDICATES[name]
     with serving(_settings(made)) as service:
-        ours = Side(lambda: _from_service(service), ask)
+        ours = Side(lambda: _from_service(service), query_all)
         # Literals differ, since results are cached by filter. The two ways alternate, since the service warms up.
-        trips = [travelled(service, ask(1_000 + len(ours.found))) for _ in ours.again(rounds, budget_s)]
-    alone = Side(lambda: StaticTable.from_metadata(export.metadata), ask)
+        trips = [travelled(service, query_all(1_000 + len(ours.found))) for _ in ours.again(rounds, budget_s)]
+    alone = Side(lambda: StaticTable.from_metadata(export.metadata), query_all)
     for _ in alone.again(rounds, budget_s):
         pass
     said = set()
@@ -171,7 +171,9 @@ def measure(made: Made, model: Model, export: Exported, name: str, rounds: int, 
         if number < len(alone.found):
             answers["pyiceberg"] = alone.found[number]
         said |= {
-            f"{engine} {text}" for engine, text in compare(answers, truth(model, ask(number)), name).items() if text
+            f"{engine} {text}"
+            for engine, text in compare(answers, truth(model, query_all(number)), name).items()
+            if text
         }
     again_s, alone_s = statistics.median(ours.again_s), statistics.median(alone.again_s)
     trip_s = statistics.median(each.seconds for each in trips)
@@ -241,7 +243,7 @@ def main() -> None:
     export = exported(made)
     took = "stood there" if export.seconds is None else f"written in {export.seconds:.1f} s"
     print(f"export: {export.manifests:,} manifests, {export.manifest_bytes / 1e6:,.1f} MB, {took}", file=sys.stderr)
-    model = Model(options.files, ASKED)
+    model = Model(options.files, FILTERED_COLUMNS)
     lines = []
     for name in options.predicates:
         lines.append(measure(made, model, export, name, options.rounds, options.budget))

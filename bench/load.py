@@ -33,7 +33,7 @@ from lamella.snapshot.tokens import key_sha256, key_text
 ROOT_KEY: Final = key_text(bytes(range(32)))
 LONG_S: Final = 1_800.0
 #: A rate is sustained when nothing fails or is refused, and the 99th percentile is below this time.
-HELD_P99_MS: Final = 250.0
+MAX_P99_MS: Final = 250.0
 #: The run uses this fraction of the sustained rate: other users of the machine may reduce its capacity.
 SHARE: Final = 0.8
 _TIMEOUT_S: Final = 30.0
@@ -59,9 +59,9 @@ class Options(argparse.Namespace):
     out: Path
 
 
-def is_held(phase: Phase) -> bool:
+def meets_limit(phase: Phase) -> bool:
     """Whether the service sustains the rate of a phase."""
-    quick = phase.latency_ms().get("p99", HELD_P99_MS + 1) <= HELD_P99_MS
+    quick = phase.latency_ms().get("p99", MAX_P99_MS + 1) <= MAX_P99_MS
     return quick and not phase.errors and not phase.shed
 
 
@@ -71,7 +71,7 @@ async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[s
 
     async def holds(rate: float) -> bool:
         phase = await load.phase(rate, options.stage_s)
-        stages.append({**phase.summary(), "held": is_held(phase)})
+        stages.append({**phase.summary(), "held": meets_limit(phase)})
         say(f"  {rate:8.0f}/s  {'held' if stages[-1]['held'] else 'not held'}  {stages[-1]['latency_ms']['all']}")
         return bool(stages[-1]["held"])
 
@@ -122,7 +122,7 @@ async def overload(load: Load, rate: float, held: float, options: Options) -> di
     after: list[Phase] = []
     while len(after) < _SETTLES_S and recovered_s is None:
         after.append(await load.phase(rate, 1.0))
-        if is_held(after[-1]):
+        if meets_limit(after[-1]):
             recovered_s = len(after)
     return {
         **over.summary(),

@@ -84,7 +84,7 @@ def keys_of(blocks: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.random.default_rng(11).permutation(blocks * rows * 4)[: blocks * rows].astype(np.int64) * 1_000_003
 
 
-def asked_keys(blocks: int, rows: int, asks: int) -> tuple[list[int], list[int]]:
+def query_keys(blocks: int, rows: int, asks: int) -> tuple[list[int], list[int]]:
     """Return existing keys, and some between them that do not exist."""
     keys = keys_of(blocks, rows)
     places = np.random.default_rng(12).integers(0, len(keys), asks)
@@ -134,7 +134,7 @@ def build_lamella(folder: Path, blocks: int, rows: int, kinds: list[str]) -> dic
     return built
 
 
-def ask_lamella(folder: Path, kind: str, keys: list[int]) -> list[dict[str, Any]]:
+def query_lamella(folder: Path, kind: str, keys: list[int]) -> list[dict[str, Any]]:
     """Time one prune per key, in this fresh process."""
     import msgspec
 
@@ -202,7 +202,7 @@ def build_databend(folder: Path, blocks: int, rows: int) -> None:
         raise RuntimeError(f"Databend cut {count['block_count']} blocks, not {blocks}")
 
 
-def ask_databend(folder: Path, keys: list[int]) -> list[dict[str, Any]]:
+def query_databend(folder: Path, keys: list[int]) -> list[dict[str, Any]]:
     """Return one plan per key, which shows how many blocks remain after the bloom index."""
     context = databend(folder)
     rows_of(context, "set max_threads = 2")
@@ -260,7 +260,7 @@ def in_new_process(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def told(name: str, asks: list[dict[str, Any]]) -> dict[str, Any]:
+def described(name: str, asks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first sample and the median of the others; prints them."""
     result = {
         "first": asks[0],
@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/point_query.json"))
     parser.add_argument("--only", nargs=2, metavar=("SYSTEM", "WHICH"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    there, absent = asked_keys(given.blocks, given.rows, given.asks)
+    there, absent = query_keys(given.blocks, given.rows, given.asks)
     place = (given.folder / f"{given.blocks}x{given.rows}").absolute()
     if given.only is not None:
         system, which = given.only
@@ -291,9 +291,9 @@ def main() -> None:
             build_databend(place / "databend", given.blocks, given.rows)
             print("{}")
         elif system == "databend":
-            print(json.dumps(ask_databend(place / "databend", keys)))
+            print(json.dumps(query_databend(place / "databend", keys)))
         else:
-            print(json.dumps(ask_lamella(place, system, keys)))
+            print(json.dumps(query_lamella(place, system, keys)))
         return
     size = [
         *("--blocks", str(given.blocks), "--rows", str(given.rows), "--asks", str(given.asks)),
@@ -314,12 +314,12 @@ def main() -> None:
     for which in ("there", "absent"):
         for kind in kinds:
             asks = in_new_process(*size, "--only", kind, which)
-            result[f"lamella {kind}, {which}"] = told(f"lamella {kind}, key {which}", asks)
+            result[f"lamella {kind}, {which}"] = described(f"lamella {kind}, key {which}", asks)
         plain = in_new_process(*size, "--only", "databend", which)
         command = [sys.executable, str(Path(__file__).absolute()), *size, "--only", "databend", which]
         counted = traced(place / "databend", command, given.asks)
         asks = [{**each, **counts} for each, counts in zip(plain, counted, strict=True)]
-        result[f"databend, {which}"] = told(f"databend, key {which}", asks)
+        result[f"databend, {which}"] = described(f"databend, key {which}", asks)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -112,10 +112,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--catalog", required=True, help="an empty PostgreSQL database")
     parser.add_argument("--changes", type=int, default=1_000)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = {"warehouse": str(folder / "w"), "catalog": asked.catalog}
+        settings = {"warehouse": str(folder / "w"), "catalog": options.catalog}
         for part in ("a", "b"):
             (folder / part).mkdir()
         with Service(folder / "a", settings) as writer, Service(folder / "b", settings) as reader:
@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
             writer.send("POST", "/v1/namespaces", b'{"name": "db"}')
             body = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
             writer.send("POST", "/v1/namespaces/db/tables", json.dumps(body).encode())
-            found = measure(writer, reader, asked.changes)
+            found = measure(writer, reader, options.changes)
     print(json.dumps(found))
     return 1 if found["stale_reads"] else 0
 

@@ -105,16 +105,16 @@ def measured(rows: pa.Table, key: str, blocks: int, *, with_databend: bool) -> d
     ideal = 1 + matching / per_block
     pieces = [rows.take(pa.array(order[start : start + per_block])) for start in range(0, first, per_block)]
     pieces = [piece.slice(0, max(0, min(per_block, first - at * per_block))) for at, piece in enumerate(pieces)]
-    later = [rows.take(pa.array(order[first + at * appended :][:appended])) for at in range(APPENDS)]
+    appended_rows = [rows.take(pa.array(order[first + at * appended :][:appended])) for at in range(APPENDS)]
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
         folder = Path(name)
         figures = {
             "rows": rows.num_rows,
             "blocks": len(pieces),
-            "lamella": _lamella(folder, pieces, later, key, ranges, per_block, ideal),
+            "lamella": _lamella(folder, pieces, appended_rows, key, ranges, per_block, ideal),
         }
         if with_databend:
-            figures["databend"] = _beside(folder, pieces, later, key, ranges, per_block)
+            figures["databend"] = _beside(folder, pieces, appended_rows, key, ranges, per_block)
     return figures
 
 
@@ -137,7 +137,7 @@ def _literal(value: Any) -> str:
 def _lamella(
     folder: Path,
     pieces: Sequence[pa.Table],
-    later: Sequence[pa.Table],
+    appended_rows: Sequence[pa.Table],
     key: str,
     ranges: list[Any],
     per_block: int,
@@ -167,7 +167,7 @@ def _lamella(
         }
         assert _checksums(lake) == sums
         figures["after"] = _layout(lake, key, ranges, ideal)
-        for at, piece in enumerate(later):
+        for at, piece in enumerate(appended_rows):
             table.register([str(_file(data, 10_000 + at, piece))])
         sums = _checksums(lake)
         figures["ten appends later"] = _layout(lake, key, ranges, ideal)
@@ -235,17 +235,24 @@ def _checksum(values: Any) -> int:
 
 
 def _beside(
-    folder: Path, pieces: Sequence[pa.Table], later: Sequence[pa.Table], key: str, ranges: list[Any], per_block: int
+    folder: Path,
+    pieces: Sequence[pa.Table],
+    appended_rows: Sequence[pa.Table],
+    key: str,
+    ranges: list[Any],
+    per_block: int,
 ) -> dict[str, Any]:
     """The same in an embedded Databend, in a separate process."""
     place = folder / "databend"
     place.mkdir()
-    for at, piece in enumerate([*pieces, *later]):
+    for at, piece in enumerate([*pieces, *appended_rows]):
         _file(place, at, piece)
     plan = folder / "plan.json"
     spelled = [[_literal(low).replace("DATE ", ""), _literal(high).replace("DATE ", "")] for low, high in ranges]
     plan.write_text(
-        json.dumps({"key": key, "ranges": spelled, "first": len(pieces), "later": len(later), "per_block": per_block})
+        json.dumps(
+            {"key": key, "ranges": spelled, "first": len(pieces), "later": len(appended_rows), "per_block": per_block}
+        )
     )
     command = [sys.executable, __file__, "--databend", str(place), str(plan)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=place)

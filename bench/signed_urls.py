@@ -72,10 +72,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=9)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        app, locations = table(Path(folder), asked.blocks)
+        app, locations = table(Path(folder), options.blocks)
         with app:
             store, urls = FsspecStore(OPTIONS), S3Urls(OPTIONS["s3"])
             keys = [location.removeprefix("s3://bucket/") for location in locations]
@@ -100,8 +100,8 @@ def main() -> None:
                 "look 1,000 up, signed": answer("blocks", locations=locations[:1_000], sign_urls=True),
             }
             for name, work in steps.items():
-                found[name] = measured(work, asked.runs if name != "sign by botocore" else 3)
-    print(json.dumps({"blocks": asked.blocks, **found}, indent=1))
+                found[name] = measured(work, options.runs if name != "sign by botocore" else 3)
+    print(json.dumps({"blocks": options.blocks, **found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ TYPES: Final = {
     "device_id": "string",
 }
 #: The columns that predicates use.
-ASKED: Final = ("event_time", "user_id", "error_code", "country", "path")
+FILTERED_COLUMNS: Final = ("event_time", "user_id", "error_code", "country", "path")
 COUNTRIES: Final = sorted(
     [
         *("AE", "AR", "AT", "AU", "BE", "BG", "BR", "CA", "CH", "CL", "CN", "CO", "CZ", "DE", "DK", "EE", "EG", "ES"),

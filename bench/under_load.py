@@ -131,21 +131,21 @@ def pauses(service: Service) -> dict[str, dict[str, float]]:
 
 def paused(before: dict[str, dict[str, float]], after: dict[str, dict[str, float]]) -> dict[str, Any]:
     """Return the pauses in between: number, total milliseconds, and an upper bound of the longest."""
-    told = {}
+    summaries = {}
     for generation, now in after.items():
         then = before.get(generation, {})
         grown = {key: value - then.get(key, 0.0) for key, value in now.items() if key != "created"}
         edges = [(float(key[3:]), value) for key, value in grown.items() if key.startswith("le ")]
         reached = [edge for edge, value in sorted(edges) if value >= grown["count"]] if grown["count"] else [0.0]
-        told[generation] = {
+        summaries[generation] = {
             "count": int(grown["count"]),
             "ms": round(grown["sum"] * 1e3, 1),
             "longest_ms_below": round(reached[0] * 1e3, 1),
         }
-    return told
+    return summaries
 
 
-def told_of(calls: Sequence[Call], kind: str, seconds: float) -> dict[str, Any]:
+def summary_of(calls: Sequence[Call], kind: str, seconds: float) -> dict[str, Any]:
     """Return figures of the requests of one kind."""
     own = [call for call in calls if call.kind == kind]
     done = [call.took_s for call in own if call.is_done]
@@ -179,7 +179,7 @@ def measure(options: Options) -> dict[str, Any]:
         "blocks": made.count,
         "clients": options.clients,
         "wide_clients": options.wide,
-        **{kind: told_of(calls, kind, options.seconds) for kind in kinds},
+        **{kind: summary_of(calls, kind, options.seconds) for kind in kinds},
         "pauses": paused(before, after),
         "resident_mib": readings,
     }

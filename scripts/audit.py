@@ -38,7 +38,7 @@ def main() -> int:
     if given.advisories is not None:
         found = list(offline(given.advisories, locked))
         print(f"audit: {len(locked)} packages against the advisories in {given.advisories}", file=sys.stderr)
-        return tell(found)
+        return print_findings(found)
     # One package shows whether the API is available; querying all would show no more.
     name = "requests"
     if unanswered(pip_audit({name: locked[name]})):
@@ -50,7 +50,7 @@ def main() -> int:
     report = pip_audit(locked)
     for left in unanswered(report):
         print(f"audit: *** not checked: {left}", file=sys.stderr)
-    status = tell([(each["name"], weakness["id"]) for each in report for weakness in each.get("vulns", ())])
+    status = print_findings([(each["name"], weakness["id"]) for each in report for weakness in each.get("vulns", ())])
     return status or (NOT_CHECKED if unanswered(report) else 0)
 
 
@@ -113,7 +113,7 @@ def _at_least(version: str, other: str) -> bool:
         return False
 
 
-def tell(found: list[tuple[str, str]]) -> int:
+def print_findings(found: list[tuple[str, str]]) -> int:
     """Print the findings; returns the exit status."""
     for name, weakness in found:
         reason = ACCEPTED.get(weakness)

@@ -48,9 +48,9 @@ _COLUMNS = 8
 class Drill:
     """One run. ``failures``: descriptions of what is wrong."""
 
-    def __init__(self, folder: Path, scratch: str, asked: argparse.Namespace) -> None:
+    def __init__(self, folder: Path, scratch: str, options: argparse.Namespace) -> None:
         self._folder = folder
-        self._asked = asked
+        self._options = options
         self._scratch = {**os.environ, "LAMELLA_CATALOG": scratch}
         self._scratch.pop("LAMELLA_CATALOG_FILE", None)
         self.failures: list[str] = []
@@ -73,7 +73,7 @@ class Drill:
         self.counts["snapshots"] = outcome["presence"]["snapshots"]
         self.failures += [f"{gone['table']}: snapshots are gone" for gone in outcome["presence"]["gone"]]
         with self._timed("verify"):
-            verify = ["catalog", "verify"] + (["--no-files"] if self._asked.no_files else [])
+            verify = ["catalog", "verify"] + (["--no-files"] if self._options.no_files else [])
             verified = self._command(*verify, env=self._scratch)
         for table in verified or ():
             wrong = [finding for finding in table.get("findings", ()) if finding["severity"] != "info"]
@@ -82,7 +82,7 @@ class Drill:
         with (
             self._timed("compare"),
             self._second_service() as url,
-            Lamella(self._asked.url, token=token, token_file=token_file) as live,
+            Lamella(self._options.url, token=token, token_file=token_file) as live,
             Lamella(url, token=token, token_file=token_file) as restored,
         ):
             try:
@@ -162,14 +162,14 @@ def _questions(lake: Lamella, name: str, snapshot_id: str, columns: list[str]) -
             answer = lake.table(name).aggregate(extremes, mode="bounded", snapshot_id=snapshot_id)
         except LamellaError:  # a column type without minima and maxima
             continue
-        least, greatest = (
-            _literal(python_value(kind.type, value.lower if least else value.upper))
-            for kind, value, least in zip(answer.columns, answer.groups[0].values, (True, False), strict=True)
+        minimum, maximum = (
+            _literal(python_value(kind.type, value.lower if minimum else value.upper))
+            for kind, value, minimum in zip(answer.columns, answer.groups[0].values, (True, False), strict=True)
         )
-        if least is not None:
-            yield f"{quoted} <= {least}"
-        if greatest is not None:
-            yield f"{quoted} >= {greatest}"
+        if minimum is not None:
+            yield f"{quoted} <= {minimum}"
+        if maximum is not None:
+            yield f"{quoted} >= {maximum}"
 
 
 def _literal(value: Any) -> str | None:
@@ -204,12 +204,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scratch-catalog", metavar="URL", help="an empty database; default: a SQLite file")
     parser.add_argument("--no-files", action="store_true", help="do not check the block files")
     parser.add_argument("--json", action="store_true", dest="as_json", help="write the outcome as JSON")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="lamella-drill-") as name:
         folder = Path(name)
-        drill = Drill(folder, asked.scratch_catalog or str(folder / "restored.db"), asked)
+        drill = Drill(folder, options.scratch_catalog or str(folder / "restored.db"), options)
         drill.run()
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps({"seconds": drill.seconds, "counts": drill.counts, "failures": drill.failures}))
     else:
         print(", ".join(f"{step} {seconds} s" for step, seconds in drill.seconds.items()))

@@ -121,7 +121,7 @@ def licence_of(name: str) -> str | None:
         installed = distribution(name)
     except PackageNotFoundError:
         return None
-    for text in _told(installed):
+    for text in _licence_texts(installed):
         expression = _WORDS.get(text.strip().lower(), text.strip())
         try:
             parsed = _LICENSING.parse(expression, validate=True)
@@ -132,7 +132,7 @@ def licence_of(name: str) -> str | None:
     return None
 
 
-def _told(installed: Distribution) -> Iterator[str]:
+def _licence_texts(installed: Distribution) -> Iterator[str]:
     """Yield licence texts in metadata: PEP 639, the old field when it is short, classifiers."""
     metadata = installed.metadata
     yield from metadata.get_all("License-Expression") or ()

@@ -81,7 +81,7 @@ def _helps(pid: int, owner: int | None) -> bool:
 
 
 def start(name: str, folder: Path) -> subprocess.Popen[str]:
-    """Start a reaper for this process; configure it with :func:`tell`."""
+    """Start a reaper for this process; configure it with :func:`send_line`."""
     environment = {key: value for key, value in os.environ.items() if key != name}
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, f"{name}={folder}"],
@@ -96,7 +96,7 @@ def start(name: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def tell(reaper: subprocess.Popen[str], line: str) -> None:
+def send_line(reaper: subprocess.Popen[str], line: str) -> None:
     """Write a line to a reaper; does nothing when it has ended."""
     assert reaper.stdin is not None  # noqa: S101  # it is a pipe
     with contextlib.suppress(BrokenPipeError):

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import s3fs
 
-from chaos.faults import HOLD_S, WAYS, faults
+from chaos.faults import FAULT_S, WAYS, faults
 from chaos.load import Load
-from chaos.reckoning import Reckoning, reckon
+from chaos.reckoning import LedgerCheck, check_ledger
 from chaos.trial import Trial, attempt
 from lamella.client.http import Lamella
 from lamella.snapshot.schema import Column
@@ -51,7 +51,7 @@ def main() -> int:
             for fault in wanted:
                 trials.append(attempt(stack, load, fault))
                 say(told(trials[-1]))
-        reckoning = reckon(stack, TABLE, load.ledger)
+        reckoning = check_ledger(stack, TABLE, load.ledger)
         if load.failures:
             say(f"a client failed: {load.failures[0]!r}")
     report = {"trials": msgspec.to_builtins(trials), "reckoning": msgspec.to_builtins(reckoning)}
@@ -101,7 +101,7 @@ def _failures(trial: Trial) -> str:
     return "; ".join(parts) or "nothing fails"
 
 
-def table_of(trials: list[Trial], reckoning: Reckoning) -> str:
+def table_of(trials: list[Trial], reckoning: LedgerCheck) -> str:
     """Return the table of docs/operations.md."""
     lines = [
         "| what | how | what fails | longest time without a commit / a prune | after its end |",
@@ -111,7 +111,7 @@ def table_of(trials: list[Trial], reckoning: Reckoning) -> str:
         gaps = f"{trial.without_commits_s:.1f} s / {trial.without_prunes_s:.1f} s"
         after = "**does not recover**" if trial.recovered_s is None else f"{trial.recovered_s:.1f} s"
         lines.append(f"| {trial.what} | {trial.way} | {_failures(trial)} | {gaps} | {after} |")
-    lines += ["", *(f"- {way}: {text.format(hold_s=HOLD_S)}" for way, text in WAYS.items()), ""]
+    lines += ["", *(f"- {way}: {text.format(hold_s=FAULT_S)}" for way, text in WAYS.items()), ""]
     jobs = ", ".join(f"{count} {state}" for state, count in reckoning.jobs.items())
     lines.append(
         f"{reckoning.acknowledged} commits were acknowledged, {len(reckoning.lost)} lost, {len(reckoning.twice)} there "

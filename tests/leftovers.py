@@ -35,14 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.chmod(0o711)  # PostgreSQL's user passes through it
     os.environ["TMPDIR"] = os.environ[MARK] = tempfile.tempdir = str(folder)
     config.stash[_REAPER] = reaper.start(MARK, folder)
-    reaper.tell(config.stash[_REAPER], f"remove {folder}")
+    reaper.send_line(config.stash[_REAPER], f"remove {folder}")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Let the reaper remove pytest's folder, too, unless the session comes to its end."""
     if not session.config.option.basetemp:
         base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # as pytest-xdist does it
-        reaper.tell(session.config.stash[_REAPER], f"remove {base}")
+        reaper.send_line(session.config.stash[_REAPER], f"remove {base}")
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,14 +50,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep pytest's folder when all tests ran."""
     if not session.config.option.basetemp and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # as above
-        reaper.tell(session.config.stash[_REAPER], f"keep {base}")
+        reaper.send_line(session.config.stash[_REAPER], f"keep {base}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Return once everything that was started is gone."""
     process = config.stash.get(_REAPER, None)
     if process is not None:
-        reaper.tell(process, "end")
+        reaper.send_line(process, "end")
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()

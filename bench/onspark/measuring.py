@@ -50,7 +50,7 @@ class Clock:
         return time.perf_counter() * 1e3, ticks * 1e3 / _TICKS_PER_S
 
 
-def asked(spark: SparkSession, engine: Engine, question: Question, clock: Clock) -> Sample:
+def timed_query(spark: SparkSession, engine: Engine, question: Question, clock: Clock) -> Sample:
     """Plan a query, and run it as another query with the same text."""
     text = question.sql.format(t=engine.table())
     began = clock.now()
@@ -108,7 +108,7 @@ def measured(
                 continue
             turn = [*engines[number % len(engines) :], *engines[: number % len(engines)]]
             turn = [engine for engine in turn if number == 0 or question.reads_all or not engine.reads_all]
-            samples = {engine.name: asked(spark, engine, question, clock) for engine in turn}
+            samples = {engine.name: timed_query(spark, engine, question, clock) for engine in turn}
             answers = {str(sample.rows) for sample in samples.values()}
             assert len(answers) == 1, (question, {name: sample.rows for name, sample in samples.items()})
             floor = floor_ms(spark, question)

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from speed.engine import FLOORS, OURS
 
-Kept = npt.NDArray[np.int64] | int
+KeptBlocks = npt.NDArray[np.int64] | int
 
 
 class WrongAnswer(AssertionError):
     """Lamella's answer lacks a block that may match, or contains one that a sound peer excludes."""
 
 
-def remarks(name: str, kept: Kept, truth: npt.NDArray[np.int64]) -> str:
+def remarks(name: str, kept: KeptBlocks, truth: npt.NDArray[np.int64]) -> str:
     """Return remarks on one engine's answer compared with the truth; empty when they are equal."""
     if isinstance(kept, int):
         if kept == len(truth):
@@ -30,7 +30,7 @@ def remarks(name: str, kept: Kept, truth: npt.NDArray[np.int64]) -> str:
     return "" if len(kept) == len(truth) else f"keeps {len(kept):,}, {len(truth):,} may match"
 
 
-def compare(answers: Mapping[str, Kept], truth: npt.NDArray[np.int64], asked: str) -> dict[str, str]:
+def compare(answers: Mapping[str, KeptBlocks], truth: npt.NDArray[np.int64], query: str) -> dict[str, str]:
     """Remarks by engine on their answers to one question.
 
     Raises:
@@ -49,5 +49,5 @@ def compare(answers: Mapping[str, Kept], truth: npt.NDArray[np.int64], asked: st
             else:
                 more = len(np.setdiff1d(ours, kept, assume_unique=True))
             if more > 0:
-                raise WrongAnswer(f"{asked}: {mine} keeps {more:,} blocks that {name} rules out")
+                raise WrongAnswer(f"{query}: {mine} keeps {more:,} blocks that {name} rules out")
     return found

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from synthetic import ASKED, MODEL_VERSION, Model
+from synthetic import FILTERED_COLUMNS, MODEL_VERSION, Model
 
 from speed.questions import Question, iso, sql
 from speed.rendered import as_values
@@ -60,35 +60,37 @@ class Databend:
     def load(self, root: Path, count: int) -> None:
         """Load the rows into the data folder of this process, in batches of blocks."""
         self._connect(root)
-        self._ask("set max_threads = 1")  # else rows of several blocks mix
-        self._ask(
+        self._query("set max_threads = 1")  # else rows of several blocks mix
+        self._query(
             f"create table t ({_SQL_TYPES}) storage_format = 'parquet' row_per_block = {_ROWS} "
             "block_per_segment = 1000 bloom_index_columns = ''"
         )
-        self._ask(f"create stage s url = 'fs://{root}/in/' file_format = (type = parquet)")
-        model = Model(count, ASKED)
+        self._query(f"create stage s url = 'fs://{root}/in/' file_format = (type = parquet)")
+        model = Model(count, FILTERED_COLUMNS)
         for start in range(0, count, _BATCH):
             stop = min(count, start + _BATCH)
             (root / "in").mkdir(exist_ok=True)
             pq.write_table(_rows(model, start, stop), root / "in" / f"{start}.parquet")
-            self._ask(f"insert into t select {', '.join(ASKED)} from @s/{start}.parquet (file_format => 'parquet')")
+            self._query(
+                f"insert into t select {', '.join(FILTERED_COLUMNS)} from @s/{start}.parquet (file_format => 'parquet')"
+            )
         shutil.rmtree(root / "in")
-        blocks = self._ask("select block_count from fuse_snapshot('default', 't') limit 1")[0]["block_count"]
+        blocks = self._query("select block_count from fuse_snapshot('default', 't') limit 1")[0]["block_count"]
         if blocks != count:
             raise RuntimeError(f"Databend cut {blocks:,} blocks, not {count:,}")
 
     def open(self, count: int) -> None:
         """Open the data folder."""
         self._connect(self._root(count))
-        self._ask("set max_threads = 2")
-        self._ask("set max_inlist_to_or = 1000")
+        self._query("set max_threads = 2")
+        self._query("set max_inlist_to_or = 1000")
 
     def warm_up(self) -> None:
         """Do nothing: the first query warms up."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """The plan as text."""
-        rows = self._ask(f"explain select user_id from t where {_where(asked)}")
+        rows = self._query(f"explain select user_id from t where {_where(query)}")
         return "\n".join(next(iter(row.values())) for row in rows)
 
     def kept(self, answer: Any) -> int:
@@ -103,9 +105,9 @@ class Databend:
             from databend import SessionContext
 
             self._context = SessionContext(tenant="bench")
-            self._ask("set enable_table_lock = 0")
+            self._query("set enable_table_lock = 0")
 
-    def _ask(self, text: str) -> list[dict[str, Any]]:
+    def _query(self, text: str) -> list[dict[str, Any]]:
         return [row for batch in self._context.sql(text).to_py_arrow() for row in batch.to_pylist()]
 
     def _root(self, count: int) -> Path:
@@ -121,8 +123,8 @@ def _scratch(root: Path, count: int) -> Path:
     return _IN_MEMORY if count * _BYTES_A_BLOCK * 3 < free else root
 
 
-def _where(asked: Question) -> str:
-    return sql(asked, lambda ms: f"to_timestamp('{iso(ms, ' ')}')")
+def _where(query: Question) -> str:
+    return sql(query, lambda ms: f"to_timestamp('{iso(ms, ' ')}')")
 
 
 def _rows(model: Model, start: int, stop: int) -> Any:
@@ -131,7 +133,7 @@ def _rows(model: Model, start: int, stop: int) -> Any:
     first = np.arange(size)
     order = pa.array(np.stack([first, first + size, first, first + size], axis=1).ravel())
     columns: dict[str, Any] = {}
-    for name in ASKED:
+    for name in FILTERED_COLUMNS:
         ends = [as_values(model, name, side, start, stop) for side in (model.low, model.high)]
         column = pa.chunked_array(ends).combine_chunks().take(order)
         if name == "error_code":

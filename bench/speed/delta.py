@@ -72,9 +72,9 @@ class FileUris:
     def warm_up(self) -> None:
         """Do nothing: the first query warms up."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """URIs."""
-        text = sql(asked, lambda ms: f"'{iso(ms)}Z'", like=False)
+        text = sql(query, lambda ms: f"'{iso(ms)}Z'", like=False)
         return self._table.file_uris(file_pruning_predicate=text)
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
@@ -95,21 +95,21 @@ class ByHand(FileUris):
         super().open(count)
         self._actions = pa.table(self._table.get_add_actions(flatten=True))
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """Paths."""
-        return self._actions["path"].filter(self._test(asked))
+        return self._actions["path"].filter(self._test(query))
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """Their blocks."""
         return np.sort(block_numbers(answer.to_pylist()))
 
-    def _test(self, asked: Question) -> Any:
-        if asked.user is not None:
-            return self._overlap("user_id", asked.user, asked.user)
-        if asked.prefix is not None:
-            least = pc.less(self._actions["min.path"], prefix_end(asked.prefix))
-            return pc.and_(pc.greater_equal(self._actions["max.path"], asked.prefix), least)
-        ends = asked.ranges or tuple((point, point) for point in asked.points)
+    def _test(self, query: Question) -> Any:
+        if query.user is not None:
+            return self._overlap("user_id", query.user, query.user)
+        if query.prefix is not None:
+            least = pc.less(self._actions["min.path"], prefix_end(query.prefix))
+            return pc.and_(pc.greater_equal(self._actions["max.path"], query.prefix), least)
+        ends = query.ranges or tuple((point, point) for point in query.points)
         if not ends:
             return pc.greater(self._actions["null_count.error_code"], 0)
         found = None
@@ -117,8 +117,8 @@ class ByHand(FileUris):
             times = [pa.scalar(ms * 1_000, pa.timestamp("us", "UTC")) for ms in (start, stop)]
             one = self._overlap("event_time", *times)
             found = one if found is None else pc.or_(found, one)
-        if asked.country is not None:
-            found = pc.and_(found, self._overlap("country", asked.country, asked.country))
+        if query.country is not None:
+            found = pc.and_(found, self._overlap("country", query.country, query.country))
         return found
 
     def _overlap(self, column: str, start: Any, stop: Any) -> Any:

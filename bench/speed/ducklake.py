@@ -58,9 +58,9 @@ class DuckLake:
     def warm_up(self) -> None:
         """Do nothing: the first query warms up."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """Paths as an array."""
-        return self._connection.execute(_sql(asked)).fetchnumpy()["path"]
+        return self._connection.execute(_sql(query)).fetchnumpy()["path"]
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """Their blocks."""
@@ -70,17 +70,17 @@ class DuckLake:
         return self._folder / f"ducklake-model{MODEL_VERSION}-{count}.duckdb"
 
 
-def _sql(asked: Question) -> str:
+def _sql(query: Question) -> str:
     tests: dict[str, list[str]] = {}
-    if asked.user is not None:
-        tests["user_id"] = [_overlap("user_id", str(asked.user), str(asked.user))]
-    elif asked.prefix is not None:
-        tests["path"] = [f"(max_value >= '{asked.prefix}' AND min_value < '{prefix_end(asked.prefix)}')"]
-    elif asked.ranges or asked.points:
-        ends = asked.ranges or tuple((point, point) for point in asked.points)
+    if query.user is not None:
+        tests["user_id"] = [_overlap("user_id", str(query.user), str(query.user))]
+    elif query.prefix is not None:
+        tests["path"] = [f"(max_value >= '{query.prefix}' AND min_value < '{prefix_end(query.prefix)}')"]
+    elif query.ranges or query.points:
+        ends = query.ranges or tuple((point, point) for point in query.points)
         tests["event_time"] = [_overlap("event_time", _time(start), _time(stop)) for start, stop in ends]
-        if asked.country is not None:
-            tests["country"] = [_overlap("country", f"'{asked.country}'", f"'{asked.country}'")]
+        if query.country is not None:
+            tests["country"] = [_overlap("country", f"'{query.country}'", f"'{query.country}'")]
     else:
         tests["error_code"] = ["(null_count > 0 OR null_count IS NULL)"]
     stats = ", ".join(

@@ -34,7 +34,7 @@ class Engine(Protocol):
     def warm_up(self) -> None:
         """Load what an engine in long use has in memory, where single queries would not load it."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """Return the answer as the library's user gets it. This is what is timed."""
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64] | int:

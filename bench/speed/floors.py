@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from synthetic import ASKED, COUNTRIES, Model, text
+from synthetic import COUNTRIES, FILTERED_COLUMNS, Model, text
 
 from speed.questions import Question, prefix_end
 
@@ -25,23 +25,23 @@ class Columns(msgspec.Struct, frozen=True):
     high: dict[str, Array]
     nulls: Array
 
-    def may(self, asked: Question, rows: slice = slice(None)) -> Mask:
+    def may(self, query: Question, rows: slice = slice(None)) -> Mask:
         """Return which rows may contain a match."""
-        if asked.user is not None:
-            return self._range("user_id", asked.user, asked.user, rows)
-        if asked.prefix is not None:
-            return self._prefix(asked.prefix, rows)
-        if asked.points:  # some point lies in the block when fewer of them lie below it than up to its end
-            points = np.array(asked.points)
+        if query.user is not None:
+            return self._range("user_id", query.user, query.user, rows)
+        if query.prefix is not None:
+            return self._prefix(query.prefix, rows)
+        if query.points:  # some point lies in the block when fewer of them lie below it than up to its end
+            points = np.array(query.points)
             below = np.searchsorted(points, self.low["event_time"][rows])
             return np.asarray(below < np.searchsorted(points, self.high["event_time"][rows], side="right"))
-        if not asked.ranges:
+        if not query.ranges:
             return np.asarray(self.nulls[rows] > 0)
-        found = self._range("event_time", *asked.ranges[0], rows)
-        for start, stop in asked.ranges[1:]:
+        found = self._range("event_time", *query.ranges[0], rows)
+        for start, stop in query.ranges[1:]:
             found |= self._range("event_time", start, stop, rows)
-        if asked.country is not None:
-            code = COUNTRIES.index(asked.country)
+        if query.country is not None:
+            code = COUNTRIES.index(query.country)
             found &= self._range("country", code, code, rows)
         return found
 
@@ -70,7 +70,7 @@ class Whole:
 
     def open(self, count: int) -> None:
         """Fill the arrays."""
-        model = Model(count, ASKED)
+        model = Model(count, FILTERED_COLUMNS)
         self.count = count
         low, high = dict(model.low), dict(model.high)
         low["path"], high["path"] = _path_words(model.low["path"]), _path_words(model.high["path"])
@@ -79,9 +79,9 @@ class Whole:
     def warm_up(self) -> None:
         """Do nothing: the first query warms up."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """The numbers of the blocks."""
-        return np.flatnonzero(self.blocks.may(asked))
+        return np.flatnonzero(self.blocks.may(query))
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """The same."""
@@ -96,10 +96,10 @@ class TwoLayers(Whole):
         super().open(count)
         self.loose = _segments(self.blocks, np.minimum, np.maximum)
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """The numbers of the blocks."""
-        left = np.flatnonzero(self.loose.may(asked))
-        found = [np.flatnonzero(self.blocks.may(asked, rows)) + rows.start for rows in _stretches(left)]
+        left = np.flatnonzero(self.loose.may(query))
+        found = [np.flatnonzero(self.blocks.may(query, rows)) + rows.start for rows in _stretches(left)]
         return np.concatenate(found) if found else left
 
 
@@ -111,12 +111,12 @@ class Runs(TwoLayers):
         super().open(count)
         self.tight = _segments(self.blocks, np.maximum, np.minimum)
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """Return ranges ``[start, stop)`` of blocks that all remain, and the numbers of the other blocks."""
-        every = self.tight.may(asked)
+        every = self.tight.may(query)
         edges = np.flatnonzero(np.diff(every, prepend=False, append=False))
-        left = np.flatnonzero(self.loose.may(asked) & ~every)
-        found = [np.flatnonzero(self.blocks.may(asked, rows)) + rows.start for rows in _stretches(left)]
+        left = np.flatnonzero(self.loose.may(query) & ~every)
+        found = [np.flatnonzero(self.blocks.may(query, rows)) + rows.start for rows in _stretches(left)]
         return np.minimum(edges.reshape(-1, 2) * _SEGMENT, self.count), found
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:

@@ -66,9 +66,9 @@ class Iceberg:
     def warm_up(self) -> None:
         """Do nothing: the first query warms up."""
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """Scan tasks."""
-        return list(self._table.scan(row_filter=row_filter(asked)).plan_files())
+        return list(self._table.scan(row_filter=row_filter(query)).plan_files())
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """The blocks of their files."""
@@ -89,24 +89,24 @@ def _catalog(root: Path) -> SqlCatalog:
     return SqlCatalog("bench", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
 
 
-def row_filter(asked: Question) -> Any:
+def row_filter(query: Question) -> Any:
     """A predicate as pyiceberg's users write it."""
     make: Any = ice  # the types of its constructors ask for more than they need
-    if asked.user is not None:
-        return make.EqualTo("user_id", asked.user)
-    if asked.prefix is not None:
-        return make.StartsWith("path", asked.prefix)
-    if asked.points:
-        return make.In("event_time", [_time(point) for point in asked.points])
-    if not asked.ranges:
+    if query.user is not None:
+        return make.EqualTo("user_id", query.user)
+    if query.prefix is not None:
+        return make.StartsWith("path", query.prefix)
+    if query.points:
+        return make.In("event_time", [_time(point) for point in query.points])
+    if not query.ranges:
         return make.IsNull("error_code")
     ranges = [
         make.And(make.GreaterThanOrEqual("event_time", _time(start)), make.LessThanOrEqual("event_time", _time(stop)))
-        for start, stop in asked.ranges
+        for start, stop in query.ranges
     ]
     if len(ranges) > 1:
         return make.Or(*ranges)
-    return ranges[0] if asked.country is None else make.And(ranges[0], make.EqualTo("country", asked.country))
+    return ranges[0] if query.country is None else make.And(ranges[0], make.EqualTo("country", query.country))
 
 
 def _time(ms: int) -> str:

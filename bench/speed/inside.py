@@ -49,9 +49,9 @@ class Inside:
         for text in warm_up(self.warehouse.head(self.pointer).summary.block_count):
             self.warehouse.prune(self.pointer, PruneRequest(filter=text, shape=self.shape))
 
-    def run(self, asked: Question) -> Any:
+    def run(self, query: Question) -> Any:
         """The answer as a value."""
-        return self.warehouse.prune(self.pointer, PruneRequest(filter=sql(asked, spark_time), shape=self.shape))
+        return self.warehouse.prune(self.pointer, PruneRequest(filter=sql(query, spark_time), shape=self.shape))
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """The numbers in the names of the blocks."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from synthetic import ASKED, Model
+from synthetic import FILTERED_COLUMNS, Model
 
-from speed.comparison import Kept, compare
+from speed.comparison import KeptBlocks, compare
 from speed.engine import ENGINES, FLOORS, OURS
 from speed.questions import NAMES, question, truth
 from speed.worker import Job, Outcome
@@ -42,11 +42,11 @@ class Bench:
         Raises:
             WrongAnswer: see :func:`speed.comparison.compare`.
         """
-        model = Model(count, ASKED)
+        model = Model(count, FILTERED_COLUMNS)
         truths = {name: truth(model, question(name, 0)) for name in predicates}
         del model  # the engines in their own processes need the memory
         outcomes: dict[str, Any] = {}
-        answers: dict[str, dict[str, Kept]] = {name: {} for name in predicates}
+        answers: dict[str, dict[str, KeptBlocks]] = {name: {} for name in predicates}
         names = [*engines, *self._beside] if "lamella" in engines else list(engines)
         for name in names:
             why_not = self._why_not(name, count)
@@ -75,7 +75,7 @@ class Bench:
                 return f"not run: would take about {expected:,.0f} s (budget {self._budget_s:,.0f} s)"
         return ""
 
-    def _run(self, name: str, count: int, predicates: Sequence[str]) -> tuple[dict[str, Any], dict[str, Kept]]:
+    def _run(self, name: str, count: int, predicates: Sequence[str]) -> tuple[dict[str, Any], dict[str, KeptBlocks]]:
         with tempfile.TemporaryDirectory(prefix="lamella-bench-") as temporary:
             job = Job(
                 engine=name if name in ENGINES else "lamella",
@@ -94,7 +94,7 @@ class Bench:
             if outcome.why_not:
                 return {"not_run": outcome.why_not}, {}
             with np.load(f"{temporary}/out.npz") as stored:
-                kept: dict[str, Kept] = {
+                kept: dict[str, KeptBlocks] = {
                     key: int(stored[key]) if stored[key].ndim == 0 else stored[key] for key in stored.files
                 }
         # what building cost when it was built, and asking each predicate once: all that grows with the size

@@ -58,20 +58,20 @@ def question(name: str, number: int) -> Question:
     return Question(name=name)
 
 
-def truth(model: Model, asked: Question) -> npt.NDArray[np.int64]:
+def truth(model: Model, query: Question) -> npt.NDArray[np.int64]:
     """Return the blocks whose statistics allow a matching row, ascending: what a sound and sharp engine keeps."""
     low, high = model.low["event_time"], model.high["event_time"]
-    if asked.user is not None:
-        may = (model.low["user_id"] <= asked.user) & (model.high["user_id"] >= asked.user)
-    elif asked.prefix is not None:
-        first = int(asked.prefix[7:12]) * 10**6
+    if query.user is not None:
+        may = (model.low["user_id"] <= query.user) & (model.high["user_id"] >= query.user)
+    elif query.prefix is not None:
+        first = int(query.prefix[7:12]) * 10**6
         may = (model.high["path"] >= first) & (model.low["path"] < first + 10**6)
-    elif asked.ranges or asked.points:
+    elif query.ranges or query.points:
         may = np.zeros(model.count, bool)
-        for start, stop in asked.ranges or [(point, point) for point in asked.points]:
+        for start, stop in query.ranges or [(point, point) for point in query.points]:
             may |= (high >= start) & (low <= stop)
-        if asked.country is not None:
-            code = COUNTRIES.index(asked.country)
+        if query.country is not None:
+            code = COUNTRIES.index(query.country)
             may &= (model.low["country"] <= code) & (model.high["country"] >= code)
     else:
         may = model.nulls("error_code") > 0
@@ -88,21 +88,21 @@ def prefix_end(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def sql(asked: Question, time: Callable[[int], str], *, like: bool = True) -> str:
+def sql(query: Question, time: Callable[[int], str], *, like: bool = True) -> str:
     """The predicate as SQL; ``time`` writes a literal. ``like`` False: a prefix as a range of text."""
-    if asked.user is not None:
-        return f"user_id = {asked.user}"
-    if asked.prefix is not None:
+    if query.user is not None:
+        return f"user_id = {query.user}"
+    if query.prefix is not None:
         if like:
-            return f"path LIKE '{asked.prefix}%'"
-        return f"path >= '{asked.prefix}' AND path < '{prefix_end(asked.prefix)}'"
-    if asked.points:
-        return f"event_time IN ({', '.join(time(point) for point in asked.points)})"
-    if not asked.ranges:
+            return f"path LIKE '{query.prefix}%'"
+        return f"path >= '{query.prefix}' AND path < '{prefix_end(query.prefix)}'"
+    if query.points:
+        return f"event_time IN ({', '.join(time(point) for point in query.points)})"
+    if not query.ranges:
         return "error_code IS NULL"
-    ranges = [f"event_time >= {time(start)} AND event_time <= {time(stop)}" for start, stop in asked.ranges]
+    ranges = [f"event_time >= {time(start)} AND event_time <= {time(stop)}" for start, stop in query.ranges]
     text = ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
-    return text if asked.country is None else f"{text} AND country = '{asked.country}'"
+    return text if query.country is None else f"{text} AND country = '{query.country}'"
 
 
 def spark_time(ms: int) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from synthetic import ASKED, MODEL_VERSION, TYPES, Model, blocks_of, schema
+from synthetic import FILTERED_COLUMNS, MODEL_VERSION, TYPES, Model, blocks_of, schema
 
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.history.history import history_entry
@@ -30,7 +30,7 @@ WHOLE_UP_TO: Final = 1_000_000
 SEGMENT: Final = 1_000
 #: Maximum disk space of all of Lamella's tables together; a table that would exceed it is not made.
 LIMIT_BYTES: Final = 16 << 30
-_BYTES_A_BLOCK: Final = {len(TYPES): 3_600, len(ASKED): 700}
+_BYTES_A_BLOCK: Final = {len(TYPES): 3_600, len(FILTERED_COLUMNS): 700}
 _JOB_SEGMENTS = 10
 _COMMIT_SEGMENTS = 250
 _ENTRY = "table.json"
@@ -71,7 +71,7 @@ def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) 
 
     ``exact``: its bounds are values of rows; an export as Iceberg gives no others of numbers.
     """
-    columns: Collection[str] = TYPES if count <= WHOLE_UP_TO else ASKED
+    columns: Collection[str] = TYPES if count <= WHOLE_UP_TO else FILTERED_COLUMNS
     kind = f"{len(columns)}{'-exact' if exact else ''}"
     place = folder / f"lamella-model{MODEL_VERSION}-format{FORMAT_VERSION}-{kind}-{count}"
     entry = place / _ENTRY
@@ -95,7 +95,7 @@ def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) 
 def _make(place: Path, count: int, columns: tuple[str, ...], processes: int, *, exact: bool) -> SnapshotPointer:
     root = _root(place)
     catalog = open_catalog(_catalog(place))
-    store = SidecarStore() if columns == ASKED else FsspecStore()
+    store = SidecarStore() if columns == FILTERED_COLUMNS else FsspecStore()
     warehouse = Warehouse(store, root, cache_bytes=64 << 20)
     table_id = str(Ids().new())
     pointer = warehouse.create(table_id, schema(columns), now_ms=1)
@@ -143,7 +143,7 @@ class _Worker:
         self.model = Model(count, columns)
         self.schema = schema(columns)
         self.table_id = table_id
-        store = SidecarStore() if columns == ASKED else FsspecStore()
+        store = SidecarStore() if columns == FILTERED_COLUMNS else FsspecStore()
         self.warehouse = Warehouse(store, root, cache_bytes=0)
 
     def prepare(self, start: int) -> tuple[SegmentRef, ...]:

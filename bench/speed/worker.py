@@ -79,7 +79,7 @@ def work(job: Job) -> Outcome:
         if spent > job.budget_s * 1.5:
             outcome.not_run[name] = f"would take about {spent / number:.0f} s, over the budget"
             continue
-        answer, clock, cpu = timed(partial(_ask, made, name, 0))
+        answer, clock, cpu = timed(partial(_query, made, name, 0))
         outcome.first_ms[name] = round(clock * 1e3, 2)
         found = made.kept(answer)
         del answer
@@ -89,7 +89,7 @@ def work(job: Job) -> Outcome:
         if clock > share:  # no time for more
             outcome.timings[name] = summary([(clock, cpu)])
             continue
-        again = partial(_ask, made, name)
+        again = partial(_query, made, name)
         timing = median(again, budget_s=min(share - clock, MAX_S), least=1 if clock > share / 3 else 5)
         outcome.timings[name] = timing
         spent += timing.p50_ms * timing.repeats / 1e3
@@ -108,7 +108,7 @@ def _build(made: Engine, job: Job) -> float:
     return float(note.read_text())
 
 
-def _ask(made: Engine, name: str, number: int) -> Any:
+def _query(made: Engine, name: str, number: int) -> Any:
     return made.run(question(name, number))
 
 

@@ -21,7 +21,7 @@ WAYS: Final[dict[Way, str]] = {
     "cut": "for {hold_s:.0f} s connections are reset, and new ones refused",
 }
 #: Longer than the clients' timeout.
-HOLD_S: Final = 12.0
+FAULT_S: Final = 12.0
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,25 +35,25 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         """The name for tables."""
         return " and ".join(self.services)
 
-    def befall(self, stack: Stack) -> None:
-        """Inject the fault, which lasts :data:`HOLD_S` unless it is instantaneous; returns when it is over."""
+    def inject(self, stack: Stack) -> None:
+        """Inject the fault, which lasts :data:`FAULT_S` unless it is instantaneous; returns when it is over."""
         match self.way:
             case "killed" | "stopped":
                 for name in self.services:
                     pid = stack.members[name].pid
                     if pid is not None:
-                        send(pid, SIGKILL) if self.way == "killed" else stack.members[name].ask_to_stop()
+                        send(pid, SIGKILL) if self.way == "killed" else stack.members[name].request_stop()
             case "frozen":
                 pids = [pid for name in self.services if (pid := stack.members[name].pid) is not None]
                 for pid in pids:
                     send(pid, SIGSTOP)
-                time.sleep(HOLD_S)
+                time.sleep(FAULT_S)
                 for pid in pids:
                     send(pid, SIGCONT)
             case "silent" | "cut":
                 for name in self.services:
                     stack.cables[name].switch("swallow" if self.way == "silent" else "cut")
-                time.sleep(HOLD_S)
+                time.sleep(FAULT_S)
                 for name in self.services:
                     stack.cables[name].switch("pass")
 

@@ -58,7 +58,7 @@ class Ledger:
             return [attempt for attempt in self._attempts if attempt.ended_s >= began_s]
 
 
-class Asker:
+class RequestClient:
     """Sends requests to one address with one key and records them, on kept-alive or new connections."""
 
     def __init__(self, url: str, key: str, ledger: Ledger) -> None:
@@ -101,7 +101,7 @@ def _code(answer: httpx2.Response) -> str:
     return str(answer.json()["code"])
 
 
-def _could_not_look(job: dict[str, Any]) -> bool:
+def _unreadable(job: dict[str, Any]) -> bool:
     """Whether a verification failed only because the store was unavailable, which it must report."""
     findings = (job.get("result") or {}).get("findings", ())
     return bool(findings) and {finding["code"] for finding in findings} == {"unreachable"}
@@ -119,9 +119,15 @@ class Load:
         self._ended = threading.Event()
         self._finishing = threading.Event()
         self._lock = threading.Lock()
-        loops: list[Callable[[Asker], None]] = [self._commit, self._commit, self._commit, self._prune, self._prune]
+        loops: list[Callable[[RequestClient], None]] = [
+            self._commit,
+            self._commit,
+            self._commit,
+            self._prune,
+            self._prune,
+        ]
         self._threads = [
-            threading.Thread(target=self._run, args=(loop, Asker(url, key, self.ledger)), daemon=True)
+            threading.Thread(target=self._run, args=(loop, RequestClient(url, key, self.ledger)), daemon=True)
             for loop in [*loops, self._job]
         ]
         self.failures: list[BaseException] = []
@@ -138,25 +144,25 @@ class Load:
             thread.join(180)
         self._ended.set()
 
-    def _run(self, loop: Callable[[Asker], None], asker: Asker) -> None:
+    def _run(self, loop: Callable[[RequestClient], None], client: RequestClient) -> None:
         try:
             while not self._finishing.is_set():
-                loop(asker)
+                loop(client)
                 time.sleep(_PAUSE_S)
         except BaseException as error:
             self.failures.append(error)
             raise
         finally:
-            asker.close()
+            client.close()
 
-    def _commit(self, asker: Asker) -> None:
+    def _commit(self, client: RequestClient) -> None:
         """Commit one file, retrying with the same key until the outcome is known."""
         with self._lock:
             location = next(self._locations)
             self.ledger.begun.add(location)
         key = str(uuid.uuid4())
         for tries in itertools.count():
-            answer = asker.ask("commit", "POST", f"{self._path}/register", {"paths": [location]}, key)
+            answer = client.ask("commit", "POST", f"{self._path}/register", {"paths": [location]}, key)
             if answer is not None and answer.is_success:
                 self.ledger.acknowledged.add(location)
                 return
@@ -167,10 +173,10 @@ class Load:
                 return
             time.sleep(2 * _PAUSE_S)
 
-    def _prune(self, asker: Asker) -> None:
-        asker.ask("prune", "POST", f"{self._path}/prune", {"filter": "n >= 0 AND n < 10"})
+    def _prune(self, client: RequestClient) -> None:
+        client.ask("prune", "POST", f"{self._path}/prune", {"filter": "n >= 0 AND n < 10"})
 
-    def _job(self, asker: Asker) -> None:
+    def _job(self, client: RequestClient) -> None:
         """Run one job and poll until it ends."""
         key = str(uuid.uuid4())
         body = {"kind": "verify", "table": self._table, "arguments": {}, "max_attempts": _JOB_ATTEMPTS}
@@ -178,7 +184,7 @@ class Load:
         while submitted is None:
             if self._ended.is_set():
                 return
-            submitted = asker.ask("job", "POST", "/v1/jobs", body, key)
+            submitted = client.ask("job", "POST", "/v1/jobs", body, key)
             if submitted is None:
                 time.sleep(1)
         if not submitted.is_success:
@@ -188,7 +194,7 @@ class Load:
         self.ledger.jobs[job_id] = "queued"
         while not self._ended.is_set():
             time.sleep(1)
-            answer = asker.ask("job", "GET", f"/v1/jobs/{job_id}")
+            answer = client.ask("job", "GET", f"/v1/jobs/{job_id}")
             if answer is None:
                 continue
             if not answer.is_success:
@@ -197,6 +203,6 @@ class Load:
             job = answer.json()
             self.ledger.jobs[job_id] = job["state"]
             if job["state"] in _OVER:
-                if job["state"] != "succeeded" and not _could_not_look(job):
+                if job["state"] != "succeeded" and not _unreadable(job):
                     self.ledger.jobs_failed.append(answer.text)
                 return

@@ -15,7 +15,7 @@ from stack.supervisor import Stack
 _JOBS_MAY_BE: Final = frozenset({"succeeded", "failed"})
 
 
-class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the comparison. ``lost``: acknowledged and missing; ``twice``: duplicated; ``unknown``: present but
     never committed; ``refused``: commits that were refused permanently; ``findings``: of a deep verification; ``jobs``:
     number of jobs by state; ``jobs_failed``: jobs that were not accepted, or failed for another reason than the store's
@@ -57,7 +57,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
         return lines
 
 
-def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
+def check_ledger(stack: Stack, table: str, ledger: Ledger) -> LedgerCheck:
     """Compare the ledger with the table, as each replica lists it."""
     namespace, _, name = table.partition(".")
     path = f"/v1/namespaces/{namespace}/tables/{name}"
@@ -69,7 +69,7 @@ def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
             if number == 1:
                 findings = _verify(http, path)
     counted = Counter(found[0])
-    return Reckoning(
+    return LedgerCheck(
         acknowledged=len(ledger.acknowledged),
         blocks=len(found[0]),
         lost=tuple(sorted(ledger.acknowledged - counted.keys())),

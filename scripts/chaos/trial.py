@@ -42,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 def attempt(stack: Stack, load: Load, fault: Fault) -> Trial:
     """Inject a fault into a healthy stack and wait until it is healthy again."""
     began_s = time.monotonic()
-    fault.befall(stack)
+    fault.inject(stack)
     over_s = time.monotonic()
     is_over = False
     while not is_over and time.monotonic() < over_s + GIVE_UP_S:

@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 Way = Literal["pass", "swallow", "cut"]
 _PIECE_BYTES: Final = 64 << 10
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
-class Cable:
+class FaultProxy:
     """Listens at ``outside`` and connects to ``inside``, both an address and a port, in a thread of its own.
 
     While nobody listens inside nobody does outside, so that connections are refused as they would be without it.
@@ -68,7 +68,7 @@ class Cable:
                 reader, writer = await asyncio.open_connection(*self._inside)
             except OSError:
                 self._refuse()
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
                 continue
             try:
                 while self._way == "cut":

@@ -55,14 +55,14 @@ def _prefix(subnet: str) -> str:
     return address.rpartition(".")[0] + "."
 
 
-class Places:
+class HostMapping:
     """The mapping of one service: :meth:`text` applies it to the service's command, variables and files."""
 
     def __init__(self, compose: Compose, service: Service, found: Addresses, folder: Path, root: Path) -> None:
         self._service = service
         self._folder = folder
         self._root = root
-        self._found = found
+        self._addresses = found
         self._fixed = _prefix(compose.subnet)
         self.mounts = {mount.target: self._source(mount) for mount in service.mounts}
         names = sorted(compose.services, key=len, reverse=True)
@@ -120,15 +120,15 @@ class Places:
         if self._target is not None:
             text = self._target.sub(lambda found: str(self.mounts[found[1]]), text)
         text = self._name.sub(lambda found: self._address(found[1]), text)
-        own = self._found.own[self._service.name]
+        own = self._addresses.own[self._service.name]
         text = text.replace("0.0.0.0", own).replace("127.0.0.1", own).replace("localhost", own)  # noqa: S104
-        return text.replace(self._fixed, self._found.prefix)
+        return text.replace(self._fixed, self._addresses.prefix)
 
     def words(self, words: Iterable[str]) -> list[str]:
         """Return the words of a command, mapped. The word after ``--host`` may be a name without a port."""
         found: list[str] = []
         for word in words:
-            is_host = bool(found) and found[-1] == "--host" and word in self._found.by_name
+            is_host = bool(found) and found[-1] == "--host" and word in self._addresses.by_name
             found.append(self._address(word) if is_host else self.text(word))
         return found
 
@@ -137,4 +137,4 @@ class Places:
         return {name: self.text(value) for name, value in variables.items()}
 
     def _address(self, name: str) -> str:
-        return self._found.own[name] if name == self._service.name else self._found.by_name[name]
+        return self._addresses.own[name] if name == self._service.name else self._addresses.by_name[name]

@@ -20,7 +20,7 @@ from stack.recipes import Recipe
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 10.0
 #: After running for this long the wait is reset.
-_SETTLED_S: Final = 10.0
+_STABLE_AFTER_S: Final = 10.0
 _POLL_S: Final = 0.05
 
 
@@ -74,7 +74,7 @@ class Member:
             assert self._process is not None  # noqa: S101  # it was started
             self._process.wait()
             self.is_well = False
-            if time.monotonic() - began > _SETTLED_S:
+            if time.monotonic() - began > _STABLE_AFTER_S:
                 wait_s = _FIRST_WAIT_S
             if self._ending.wait(wait_s):
                 return
@@ -120,7 +120,7 @@ class Member:
                 self.is_well = False
         return self.is_well
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Send its stop signal, as an outsider would; it is restarted."""
         if self._process is not None:
             _signal(self._process.pid, signal.Signals[self.service.stop_signal])

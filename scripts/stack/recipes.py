@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from stack.compose import Health, Service, seconds
-from stack.places import Places
+from stack.places import HostMapping
 from stack.tools import ROOT, TOOLS, VERSITYGW, MissingTool, built, debian, printed, say, spark_jars
 
 #: PostgreSQL refuses to run as root; it then runs as the first of these users that exists.
@@ -47,7 +47,7 @@ class Kitchen:
     def __init__(self, *, with_moto: bool) -> None:
         self._with_moto = with_moto
 
-    def recipe(self, service: Service, places: Places) -> Recipe:
+    def recipe(self, service: Service, places: HostMapping) -> Recipe:
         """Return how to run a service; raises MissingTool, ValueError."""
         places.make()
         words = [*(service.entrypoint or ()), *service.command]
@@ -73,11 +73,11 @@ class Kitchen:
             case other:
                 raise ValueError(f"{service.name}: nothing here stands for the image {other}")
 
-    def _health(self, service: Service, places: Places) -> Health | None:
+    def _health(self, service: Service, places: HostMapping) -> Health | None:
         health = image_health(str(service.target)) if service.inherits_health and service.target else service.health
         return None if health is None else msgspec.structs.replace(health, command=tuple(places.words(health.command)))
 
-    def _ours(self, image: str, service: Service, places: Places, found: Recipe) -> Recipe:
+    def _ours(self, image: str, service: Service, places: HostMapping, found: Recipe) -> Recipe:
         entrypoint = () if service.entrypoint is not None else image_entrypoint(str(service.target))
         more = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         if image == "lamella-spark":
@@ -97,7 +97,7 @@ class Kitchen:
             found, command=[*places.words(entrypoint), *found.command], environment=found.environment | more
         )
 
-    def _nginx(self, service: Service, places: Places, found: Recipe) -> Recipe:
+    def _nginx(self, service: Service, places: HostMapping, found: Recipe) -> Recipe:
         program = debian("nginx", "nginx-light")
         # A container has one address, which nginx uses to connect; here it must be configured.
         (folder,) = [places.mounts[mount.target] for mount in service.mounts if mount.kind == "bind"]
@@ -109,7 +109,7 @@ class Kitchen:
             conf.write_text("user root;\n" + conf.read_text("utf-8"), "utf-8")
         return _with_path(found, program)
 
-    def _store(self, places: Places, found: Recipe) -> Recipe:
+    def _store(self, places: HostMapping, found: Recipe) -> Recipe:
         program = None if self._with_moto else built(VERSITYGW)
         if program is not None:
             return _with_path(found, program)
@@ -123,7 +123,7 @@ class Kitchen:
             health=Health(command=(sys.executable, "-c", check), interval_s=0.2, timeout_s=5, retries=100),
         )
 
-    def _postgres(self, places: Places, found: Recipe) -> Recipe:
+    def _postgres(self, places: HostMapping, found: Recipe) -> Recipe:
         """As in the image's entrypoint: create a database cluster if there is none, and a database in it."""
         programs = printed("postgres_bin.py", "--install")
         user = next((name for name in _USERS if _exists(name)), None) if os.geteuid() == 0 else None

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import make_secrets
 import reaper
-from stack.cable import Cable
+from stack.cable import FaultProxy
 from stack.compose import Compose, Service, read_compose
-from stack.places import Places, addresses
+from stack.places import HostMapping, addresses
 from stack.process import FOLDER, DidNotStart, Member, members_of, send
 from stack.recipes import NOT_RUN, Kitchen
 from stack.tools import ROOT, say
@@ -47,7 +47,7 @@ class Stack:
         self.compose: Compose = read_compose(ROOT / "docker-compose.yml")
         self.addresses = addresses(self.compose, self.folder, cabled=CABLED if cabled else ())
         self.members: dict[str, Member] = {}
-        self.cables: dict[str, Cable] = {}
+        self.cables: dict[str, FaultProxy] = {}
         self._profiles = set(profiles)
         self._kitchen = Kitchen(with_moto=with_moto)
         self._keep = keep
@@ -76,7 +76,7 @@ class Stack:
         self._reaper = reaper.start(FOLDER, self.folder)
         if not self._keep:
             for path in self._data():
-                reaper.tell(self._reaper, f"remove {path}")
+                reaper.send_line(self._reaper, f"remove {path}")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log").mkdir(exist_ok=True)
         make_secrets.make(self.folder / "secrets")
@@ -131,8 +131,8 @@ class Stack:
             elif not service.profiles or self._profiles.intersection(service.profiles):
                 yield service
 
-    def _places(self, service: Service) -> Places:
-        return Places(self.compose, service, self.addresses, self.folder, ROOT)
+    def _places(self, service: Service) -> HostMapping:
+        return HostMapping(self.compose, service, self.addresses, self.folder, ROOT)
 
     def _ordered(self) -> Iterator[Service]:
         """Yield the services in dependency order."""
@@ -147,7 +147,7 @@ class Stack:
                 done.add(service.name)
                 del left[service.name]
 
-    def _start(self, service: Service, places: Places) -> None:
+    def _start(self, service: Service, places: HostMapping) -> None:
         for name, condition in service.depends_on.items():
             if condition == "service_completed_successfully":
                 self.members[name].wait_done(START_S)
@@ -160,7 +160,7 @@ class Stack:
         own, outside = self.addresses.own[service.name], self.addresses.by_name[service.name]
         if own != outside:
             port = CABLED[service.name]
-            self.cables[service.name] = Cable((outside, port), (own, port))
+            self.cables[service.name] = FaultProxy((outside, port), (own, port))
         member = Member(service, recipe, self.folder / "log" / f"{service.name}.log")
         self.members[service.name] = member
         member.start()

@@ -33,7 +33,7 @@ def test_quantiles_are_of_what_was_done() -> None:
 )
 def test_a_rate_is_held_when_all_is_done_in_time(call: Call, held: bool) -> None:
     """One that is refused, fails or takes long is enough."""
-    assert load.is_held(Phase(rate=1.0, seconds=1.0, calls=[call], lag_s=0.0)) is held
+    assert load.meets_limit(Phase(rate=1.0, seconds=1.0, calls=[call], lag_s=0.0)) is held
 
 
 def run(folder: Path, *arguments: str) -> dict[str, Any]:

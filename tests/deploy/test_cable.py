@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from stack.cable import Cable
+from stack.cable import FaultProxy
 from support.ports import free_port
 
 
@@ -68,11 +68,11 @@ def await_refused(port: int) -> None:
 
 
 @contextmanager
-def laid() -> Iterator[tuple[Cable, Echo, int, int]]:
+def laid() -> Iterator[tuple[FaultProxy, Echo, int, int]]:
     """A cable to a server, and the ports of both."""
     outside, inside = free_port(), free_port()
     echo = Echo(inside)
-    cable = Cable(("127.0.0.1", outside), ("127.0.0.1", inside))
+    cable = FaultProxy(("127.0.0.1", outside), ("127.0.0.1", inside))
     try:
         yield cable, echo, outside, inside
     finally:

@@ -16,10 +16,10 @@ import pytest
 
 import run_chaos
 from chaos.load import Load
-from chaos.reckoning import Reckoning
+from chaos.reckoning import LedgerCheck
 
 WAIT_S = 30
-CLEAN = Reckoning(
+CLEAN = LedgerCheck(
     acknowledged=1,
     blocks=1,
     lost=(),

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from lamella.client.http import Lamella, RetryPolicy
-from stack.places import Places
+from stack.places import HostMapping
 from stack.process import Member
 from stack.recipes import Recipe
 from stack.tools import ROOT, debian
@@ -250,7 +250,7 @@ def tls_urls(stack: RunningStack, tmp_path: Path) -> Iterator[TlsUrls]:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     ports = {8443: free_port(), 8081: free_port(), 8080: free_port()}
-    places = Places(stack.plan.compose, stack.plan.compose.services["proxy"], stack.plan.addresses, folder, ROOT)
+    places = HostMapping(stack.plan.compose, stack.plan.compose.services["proxy"], stack.plan.addresses, folder, ROOT)
     places.add("/run/secrets/tls_certificate", certificate)
     places.add("/run/secrets/tls_key", key)
     places.make()

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from stack.places import Places
+from stack.places import HostMapping
 from stack.process import Member
 from stack.recipes import Recipe
 from stack.supervisor import Stack
@@ -71,7 +71,7 @@ def proxied(folder: Path, *ports: int) -> Iterator[str]:
     """The address of an nginx with our files before replicas at these ports."""
     plan = Stack(folder)
     service = plan.compose.services["proxy"]
-    places = Places(plan.compose, service, plan.addresses, folder, ROOT)
+    places = HostMapping(plan.compose, service, plan.addresses, folder, ROOT)
     places.make()
     conf = places.mounts["/etc/lamella"]
     port = free_port()

@@ -134,7 +134,7 @@ def test_few_urls_are_held(service: Service) -> None:
         names = [f"s3://c/{number}" for number in size]
         urls.learn(names, [1] * 1_000, names)
     assert urls.of("s3://c/39999").url == "s3://c/39999"
-    assert len(urls._held) == 10_000
+    assert len(urls._cached) == 10_000
 
 
 Answer = Callable[[HttpRequest], HttpResponse | TransportFailure]

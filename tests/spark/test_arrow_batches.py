@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark.writer import BATCH_ROWS, few_rows_at_a_time
+from lamella.client.spark.writer import BATCH_ROWS, batches_limited_by_rows
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ def test_batches_are_bounded_by_rows_and_the_settings_come_back(session: SparkSe
     before = settings(session)
 
     def fail() -> None:
-        with few_rows_at_a_time(session.range(3), None):
+        with batches_limited_by_rows(session.range(3), None):
             assert settings(session) == (str(2**31 - 1), str(BATCH_ROWS))
             raise ZeroDivisionError
 
@@ -47,9 +47,9 @@ def test_the_last_of_several_writes_takes_the_settings_back(session: SparkSessio
     """In whatever order they end."""
     before = settings(session)
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(few_rows_at_a_time(session.range(3), 100.0))
+        first.enter_context(batches_limited_by_rows(session.range(3), 100.0))
         inside = settings(session)
-        second.enter_context(few_rows_at_a_time(session.range(3), None))
+        second.enter_context(batches_limited_by_rows(session.range(3), None))
         first.close()
         assert settings(session) == inside != before
         second.close()
@@ -59,14 +59,14 @@ def test_the_last_of_several_writes_takes_the_settings_back(session: SparkSessio
 def test_what_someone_set_stays_and_so_do_bounds_for_wide_rows(session: SparkSession) -> None:
     """A limit of bytes that is not Spark's usual one, fewer rows, and rows that are known to be wide."""
     before = settings(session)
-    with few_rows_at_a_time(session.range(3), 1e6):
+    with batches_limited_by_rows(session.range(3), 1e6):
         assert settings(session) == before
     session.conf.set(ROWS, "17")
-    with few_rows_at_a_time(session.range(3), 10.0):
+    with batches_limited_by_rows(session.range(3), 10.0):
         assert settings(session) == (str(2**31 - 1), "17")
     session.conf.set(BYTES, "1m")
     before = settings(session)
-    with few_rows_at_a_time(session.range(3), 10.0):
+    with batches_limited_by_rows(session.range(3), 10.0):
         assert settings(session) == before
 
 
@@ -78,7 +78,7 @@ def test_bounds_stay_for_frames_that_hand_rows_to_python_themselves(session: Spa
     by_batch = plain.mapInArrow(lambda batches: batches, "id long")
     in_subquery = plain.where(plain.id.isin(by_value.agg(F.max("id")).scalar()))
     for frame in (by_value, by_batch, by_value.join(plain, "id").where("id > 1"), in_subquery):
-        with few_rows_at_a_time(frame, None):
+        with batches_limited_by_rows(frame, None):
             assert settings(session) == before
-    with few_rows_at_a_time(plain.join(plain, "id"), None):
+    with batches_limited_by_rows(plain.join(plain, "id"), None):
         assert settings(session) != before

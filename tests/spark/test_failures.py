@@ -167,13 +167,13 @@ def test_an_index_that_lost_blocks_is_an_error(spark: SparkSession, table: LakeT
     """Spark's listing cache may evict what we put there; reading the rest would lose rows without a word."""
     gateway = Gateway(spark)
     schema = gateway.struct_type(spark.table(table.sql).schema.json())
-    kept = BlockSelection(locations=table.paths, sizes=[1] * 4, rows=[1] * 4, blocks_total=4)
-    assert file_index(gateway, kept, "whole", schema).allFiles().size() == 4
+    selection = BlockSelection(locations=table.paths, sizes=[1] * 4, rows=[1] * 4, blocks_total=4)
+    assert file_index(gateway, selection, "whole", schema).allFiles().size() == 4
     doubled = BlockSelection(locations=[*table.paths, table.paths[0]], sizes=[1] * 5, rows=[1] * 5, blocks_total=5)
     with pytest.raises(LamellaError, match="Spark's file index lost blocks: it holds 4 of 5"):
         file_index(gateway, doubled, "doubled", schema)
     with pytest.raises(Exception, match=r"lost blocks|does not exist|PATH_NOT_FOUND"):
-        file_index(gateway, kept, "evicted", schema, cache_bytes=64)
+        file_index(gateway, selection, "evicted", schema, cache_bytes=64)
 
 
 def test_sparks_listing_cache_may_be_off(spark: SparkSession, table: LakeTable) -> None:
@@ -249,9 +249,9 @@ def test_callbacks_still_work_after_many_of_them(spark: SparkSession, table: Lak
 
 def test_a_location_that_spark_cannot_name_is_refused() -> None:
     """memory:// says nothing to other processes, and Hadoop would read another object for `a//b`."""
-    kept = BlockSelection(locations=["memory://x.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    selection = BlockSelection(locations=["memory://x.parquet"], sizes=[1], rows=[1], blocks_total=1)
     with pytest.raises(LamellaError, match="no executor can access it"):
-        kept.files()
+        selection.files()
     doubled = BlockSelection(locations=["s3://bucket/a//b.parquet"], sizes=[1], rows=[1], blocks_total=1)
     with pytest.raises(LamellaError, match="Hadoop removes empty parts"):
         doubled.files()

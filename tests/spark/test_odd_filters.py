@@ -205,4 +205,4 @@ def test_text_for_connect_may_have_types_that_only_spark_takes(
             expected = odd.full_scan(spark).where(text).count()
             assert _path_frame(spark, table, text).where(text).count() == expected
             with pytest.raises(FilterTypeMismatch):
-                table.kept(text)
+                table.selection(text)

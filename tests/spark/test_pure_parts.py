@@ -23,11 +23,11 @@ from lamella.client.spark.literal import (
     unknown,
 )
 from lamella.client.spark.parquet_pushdown import (
-    askable_columns,
     columns_in,
     is_sound_in_parquet,
     reader_options,
     skippable_columns,
+    unambiguous_columns,
 )
 from lamella.client.spark.scan import filter_text
 from lamella.snapshot.errors import InvalidRequest
@@ -183,7 +183,7 @@ def test_reader_options_switch_off_what_is_not_sound() -> None:
     assert reader_options(plain, page_index=True, believed=["a"]) == dict.fromkeys(levels, "false")
     everything = skippable_columns(SCHEMA)
     assert everything == ["a", "x", "s.b", "s.b"]
-    assert askable_columns(SCHEMA) == ["a", "x"]
+    assert unambiguous_columns(SCHEMA) == ["a", "x"]
     assert reader_options(SCHEMA, page_index=True, believed=everything) == dict.fromkeys(levels, "false")
 
 

@@ -43,8 +43,8 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     assert [block.row_count for block in blocks] == [50, 50]
     store = FsspecStore(options)
     assert all(block.file_size == store.stat(block.location).size_bytes for block in blocks)
-    kept = BlockSelection(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
-    path, _ = kept.files()[0]
+    selection = BlockSelection(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
+    path, _ = selection.files()[0]
     assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
     wanted = spark_arrow_schema(SPARK_SCHEMA)
     read = [

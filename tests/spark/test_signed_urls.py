@@ -197,7 +197,7 @@ def table_of(lake: Lake) -> Any:
     from lamella.client.spark.lake import Settings, load_table
 
     table = load_table(lake.client, "db.t", Settings(signed_urls=True))
-    return table, table.kept(None)
+    return table, table.selection(None)
 
 
 def listed(lake: Lake) -> str:
@@ -206,8 +206,10 @@ def listed(lake: Lake) -> str:
 
     from lamella.client.spark.python_blocks import BlockListOption
 
-    table, kept = table_of(lake)
-    return msgspec.json.encode(BlockListOption(kept.locations, kept.sizes, kept.schema_ids, table.history)).decode()
+    table, selection = table_of(lake)
+    return msgspec.json.encode(
+        BlockListOption(selection.locations, selection.sizes, selection.schema_ids, table.history)
+    ).decode()
 
 
 def signed(lake: Lake) -> str:

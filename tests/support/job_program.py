@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from lamella.client.jobs.report import ATTEMPT, JOB_ID, ErrorEvent, job_reporter, tell
+from lamella.client.jobs.report import ATTEMPT, JOB_ID, ErrorEvent, job_reporter, send_event
 
 
 def note(ledger: Path, table: str, event: str, **more: object) -> None:
@@ -72,9 +72,9 @@ def fail(how: str) -> None:
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "final":
-        tell(ErrorEvent(code="invalid_filter", detail="no such thing"))
+        send_event(ErrorEvent(code="invalid_filter", detail="no such thing"))
     if how == "busy":
-        tell(ErrorEvent(code="commit_conflict", detail="somebody was faster"))
+        send_event(ErrorEvent(code="commit_conflict", detail="somebody was faster"))
     print("it did not work", file=sys.stderr)
     sys.exit(1)
 

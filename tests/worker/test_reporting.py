@@ -48,10 +48,10 @@ def test_everything_that_is_told_arrives() -> None:
     reporter.result({"rows": 7})
     reporter.error("commit_conflict", "somebody was faster", {"blocks": ["x"]})
     told = told_by(out)
-    news = told.news()
-    assert news.progress == Progress(done=3, total=10, unit="blocks", message="writing \n é")
-    assert news.checkpoint == {"at": [1, None]}
-    assert [(line.number, line.level, line.text) for line in news.lines] == [
+    pending_update = told.pending_update()
+    assert pending_update.progress == Progress(done=3, total=10, unit="blocks", message="writing \n é")
+    assert pending_update.checkpoint == {"at": [1, None]}
+    assert [(line.number, line.level, line.text) for line in pending_update.lines] == [
         (1, "warning", "one"),
         (2, "warning", "two"),
     ]
@@ -91,7 +91,7 @@ def test_whatever_is_no_event_is_a_line_of_the_log(line: bytes) -> None:
     """Output of libraries, damaged lines, bytes that are no text: nothing is lost, and nothing breaks."""
     told = JobOutput(4)
     told.line("stdout", line)
-    (only,) = told.news().lines
+    (only,) = told.pending_update().lines
     assert (only.number, only.level) == (5, "info")
     assert only.text == line.decode("utf-8", "replace")[:2_000]
     assert (told.result, told.error) == (None, None)
@@ -101,7 +101,7 @@ def test_the_last_object_that_is_printed_is_the_result_unless_one_is_told() -> N
     """As `--json` writes it; on standard error it is text."""
     told = JobOutput(0)
     told.line("stderr", b'{"level":"info"}')
-    assert (told.result, told.has_news) == (None, True)
+    assert (told.result, told.has_update) == (None, True)
     for line in (b'{"a":1}', b'{"a":2}', b"some text"):
         told.line("stdout", line)
     assert told.result == {"a": 2}
@@ -115,16 +115,16 @@ def test_news_stay_until_the_service_has_them() -> None:
     told = JobOutput(0)
     told.line("stdout", b'@lamella {"type":"progress","done":1}')
     told.note("one")
-    sent = told.news()
+    sent = told.pending_update()
     told.line("stdout", b'@lamella {"type":"progress","done":2}')
     told.note("two")
-    assert [line.number for line in told.news().lines] == [1, 2]
+    assert [line.number for line in told.pending_update().lines] == [1, 2]
     told.forget(sent)
-    left = told.news()
+    left = told.pending_update()
     assert left.progress == Progress(done=2)
     assert [(line.number, line.text) for line in left.lines] == [(2, "two")]
     told.forget(left)
-    assert not told.has_news
+    assert not told.has_update
 
 
 def test_a_log_that_grows_faster_than_it_is_sent_loses_its_oldest_lines() -> None:
@@ -132,12 +132,12 @@ def test_a_log_that_grows_faster_than_it_is_sent_loses_its_oldest_lines() -> Non
     told = JobOutput(0)
     for number in range(5_000):
         told.note(f"line {number}")
-    first = told.news()
+    first = told.pending_update()
     assert len(first.lines) == 500
     assert first.lines[0].number == 3_001
     assert first.lines[0].text == "[3000 lines before this one are left out] line 3000"
     told.forget(first)
-    assert told.news().lines[0].text == "line 3500"
+    assert told.pending_update().lines[0].text == "line 3500"
     assert told.waiting == 1_500
 
 

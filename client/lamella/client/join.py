@@ -143,12 +143,12 @@ def _widest_gaps(dtype: DataType, values: Sequence[Any], ranges: int) -> list[in
     wanted = min(ranges, len(values)) - 1
     if wanted < 1:
         return []
-    places = [_place(dtype, value) for value in values]
-    gaps = np.array([float(after - before) for before, after in pairwise(places)])
+    positions = [_position(dtype, value) for value in values]
+    gaps = np.array([float(after - before) for before, after in pairwise(positions)])
     return sorted((np.argpartition(-gaps, wanted - 1)[:wanted] + 1).tolist())
 
 
-def _place(dtype: DataType, value: Any) -> Any:
+def _position(dtype: DataType, value: Any) -> Any:
     """Return a number that grows with the value, to measure gaps."""
     if isinstance(value, bytes):
         return int.from_bytes(value[:16].ljust(16, b"\0"), "big")

@@ -60,7 +60,7 @@ UrlSource = Callable[[Sequence[str], str | None], BlocksAnswer]
 #: Blocks per request for URLs: the one that is needed and those after it.
 AT_ONCE: Final = 1_000
 #: Maximum number of cached URLs, of about 500 bytes each.
-_MAX_HELD: Final = 10_000
+_MAX_CACHED_URLS: Final = 10_000
 
 
 class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +83,12 @@ class BlockUrls:
     """
 
     def __init__(self, ask: UrlSource) -> None:
-        self._ask = ask
+        self._request = ask
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, SignedBlock] = OrderedDict()
+        self._cached: OrderedDict[str, SignedBlock] = OrderedDict()
         self._snapshot_id: str | None = None
         self._order: Sequence[str] = ()
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._turn = 0
 
     def begin(self, snapshot_id: str, locations: Sequence[str]) -> None:
@@ -96,14 +96,16 @@ class BlockUrls:
         with self._lock:
             self._snapshot_id = snapshot_id
             self._order = locations
-            self._places = {location: place for place, location in enumerate(locations)}
+            self._positions = {location: position for position, location in enumerate(locations)}
 
     def learn(self, locations: Sequence[str], sizes_bytes: Sequence[int], urls: Sequence[str]) -> None:
         """Add URLs that are already known."""
         with self._lock:
             self._turn += 1
             for location, size_bytes, url in zip(locations, sizes_bytes, urls, strict=True):
-                self._hold(location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn))
+                self._add_to_cache(
+                    location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn)
+                )
 
     def of(self, location: str) -> SignedBlock:
         """Return a block's URL.
@@ -113,40 +115,40 @@ class BlockUrls:
             LamellaError: the service's error.
         """
         with self._lock:
-            return self._held.get(location) or self._asked(location, older_than=0)
+            return self._cached.get(location) or self._request_urls(location, older_than=0)
 
     def renewed(self, location: str, refused: SignedBlock) -> SignedBlock:
         """Return another URL than the refused one; raises as :meth:`of`."""
         with self._lock:
-            held = self._held.get(location)
-            if held is not None and held.turn > refused.turn:
-                return held  # another thread has renewed it already
-            return self._asked(location, older_than=refused.turn + 1)
+            cached = self._cached.get(location)
+            if cached is not None and cached.turn > refused.turn:
+                return cached  # another thread has renewed it already
+            return self._request_urls(location, older_than=refused.turn + 1)
 
-    def _asked(self, location: str, *, older_than: int) -> SignedBlock:
+    def _request_urls(self, location: str, *, older_than: int) -> SignedBlock:
         """Request URLs for this block and for later blocks without one, or with one of an earlier request."""
-        place = self._places.get(location)
-        following = (location,) if place is None else self._order[place : place + AT_ONCE]
-        wanted = [each for each in following if (held := self._held.get(each)) is None or held.turn < older_than]
-        answer = self._ask(wanted, self._snapshot_id)
+        position = self._positions.get(location)
+        following = (location,) if position is None else self._order[position : position + AT_ONCE]
+        wanted = [each for each in following if (cached := self._cached.get(each)) is None or cached.turn < older_than]
+        answer = self._request(wanted, self._snapshot_id)
         self._turn += 1
         for block in answer.blocks:
             if block.url is None:
                 raise LamellaError("the service signed no URLs: it is an older release than this client")
-            self._hold(
+            self._add_to_cache(
                 block.location,
                 SignedBlock(url=block.url, size_bytes=block.file_size, content_id=block.content_id, turn=self._turn),
             )
-        found = self._held.get(location)
+        found = self._cached.get(location)
         if found is None:
             raise ObjectNotFound(f"{location} is no block of the snapshot", location=location)
         return found
 
-    def _hold(self, location: str, block: SignedBlock) -> None:
-        self._held[location] = block
-        self._held.move_to_end(location)
-        while len(self._held) > _MAX_HELD:
-            self._held.popitem(last=False)
+    def _add_to_cache(self, location: str, block: SignedBlock) -> None:
+        self._cached[location] = block
+        self._cached.move_to_end(location)
+        while len(self._cached) > _MAX_CACHED_URLS:
+            self._cached.popitem(last=False)
 
 
 def url_source(lake: CallRunner, name: TableName) -> UrlSource:
@@ -162,7 +164,7 @@ _RANGE: Final = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 #: Status codes with which stores answer an expired URL, or one signed with expired credentials.
 _REFUSED_STATUSES: Final = frozenset({400, 401, 403})
 #: Status codes to retry.
-_LATER: Final = frozenset({429, 500, 502, 503, 504})
+_RETRYABLE: Final = frozenset({429, 500, 502, 503, 504})
 _IDLE: Final = 32
 
 
@@ -268,7 +270,7 @@ class UrlStore:
     def _delay_s(self, outcome: HttpResponse | TransportFailure, failed: int) -> float | None:
         if isinstance(outcome, TransportFailure):
             return self._policy.delay_s(failed, self._jitter()) if outcome.transient else None
-        if outcome.status not in _LATER:
+        if outcome.status not in _RETRYABLE:
             return None
         after_s = retry_after_s(outcome.headers.get("retry-after"), unix_ms())
         return self._policy.delay_s(failed, self._jitter(), after_s)
@@ -335,12 +337,12 @@ class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
 
     def store(self, locations: Sequence[str]) -> UrlStore:
         """Return the store that a worker reads these blocks with."""
-        urls = BlockUrls(self._ask)
+        urls = BlockUrls(self._request)
         urls.begin(self.snapshot_id, locations)
         urls.learn(locations, self.sizes, self.urls)
         return UrlStore(urls)
 
-    def _ask(self, locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
+    def _request(self, locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
         own = os.environ.get("LAMELLA_URL")
         is_own = own is not None and str(parse_address(own)) == self.service_url
         token, token_file = token_of(os.environ) if is_own else (None, None)

@@ -74,7 +74,7 @@ def import_catalog(
             outcome = restore.read_catalog(source)
         if not no_look:
             with archive.read(file) as source:
-                seen = _look(found, check.snapshots_in(source))
+                seen = _check_manifests(found, check.snapshots_in(source))
     else:
         database = catalog_administration().administered(
             found.catalog_url, timeout_s=found.catalog_timeout_s, create=True
@@ -83,7 +83,7 @@ def import_catalog(
             with archive.read(file) as source:
                 outcome = restore.import_catalog(engine, source, without_keys=without_keys)
             if not no_look:
-                seen = _look(found, check.snapshots_of(engine))
+                seen = _check_manifests(found, check.snapshots_of(engine))
     if as_json:
         click.echo(json_text({"imported": not dry_run, "outcome": outcome, "presence": seen}))
     else:
@@ -144,7 +144,7 @@ def _store(found: Any) -> Any:
         return import_module("lamella.snapshot.storage").FsspecStore(found.store_options)
 
 
-def _look(found: Any, pointed: Any) -> Any:
+def _check_manifests(found: Any, pointed: Any) -> Any:
     return import_module("lamella.service.backup.check").look_for(pointed, _store(found), threads=found.ingest_threads)
 
 

@@ -23,7 +23,7 @@ from lamella.snapshot.wire.access import read_place, scope_text
 _COMPLETION_S = 2.0
 
 
-def place_of(text: str, option: str) -> tuple[str | None, str | None]:
+def grant_scope(text: str, option: str) -> tuple[str | None, str | None]:
     """Return the namespace and table of a grant's scope; see :func:`~lamella.snapshot.wire.access.read_place`. Raises
     BadParameter."""
     try:
@@ -41,7 +41,7 @@ def grants_of(texts: Iterable[str]) -> tuple[Grant, ...]:
             raise click.BadParameter(
                 f"{text!r} is not ROLE:PLACE, where ROLE is {', '.join(ROLES)}", param_hint="--grant"
             )
-        namespace, table = place_of(place, "--grant")
+        namespace, table = grant_scope(place, "--grant")
         found.append(Grant(role=role, namespace=namespace, table=table))
     return tuple(found)
 
@@ -124,7 +124,7 @@ def create_key(
         expires_s=seconds_of(expires, "--expires"),
         requests_per_s=requests_per_s,
     )
-    _tell(session, made, f"key {name} is created; its text, which cannot be shown again:", service_url)
+    _show_key_text(session, made, f"key {name} is created; its text, which cannot be shown again:", service_url)
 
 
 @keys.command("list")
@@ -181,7 +181,7 @@ def rotate_key(session: Session, name: str, overlap: str, expires: str | None, s
     until = (
         "" if made.info.old_until_ms is None else f" (the old one is valid until {time_text(made.info.old_until_ms)})"
     )
-    _tell(session, made, f"key {name} has a new text{until}:", service_url)
+    _show_key_text(session, made, f"key {name} has a new text{until}:", service_url)
 
 
 @keys.command("revoke")
@@ -225,7 +225,7 @@ _PRINCIPAL_KINDS = {
 }
 
 
-def _tell(session: Session, made: NewKey, about: str, service_url: str | None) -> None:
+def _show_key_text(session: Session, made: NewKey, about: str, service_url: str | None) -> None:
     """Write the text alone (or the profile that contains it) to stdout, so that it can be redirected to a file."""
     if service_url is not None:
         click.echo(about, err=True)
@@ -247,13 +247,13 @@ def _time(at_ms: int | None) -> str:
 
 
 _KEY = "key:"
-_PLACE_KINDS = (_KEY, "user:", "group:")
+_PRINCIPAL_PREFIXES = (_KEY, "user:", "group:")
 
 
 def complete_principal(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete kinds of principals, and names of keys when the service lists them."""
     if not incomplete.startswith(_KEY):
-        return [CompletionItem(kind) for kind in _PLACE_KINDS if kind.startswith(incomplete)]
+        return [CompletionItem(kind) for kind in _PRINCIPAL_PREFIXES if kind.startswith(incomplete)]
     found = complete_key(ctx, parameter, incomplete.removeprefix(_KEY))
     return [CompletionItem(_KEY + str(item.value)) for item in found]
 
@@ -288,7 +288,7 @@ def list_grants(session: Session, principal: str | None) -> None:
 @with_session()
 def give_grant(session: Session, principal: str, role: str, place: str) -> None:
     """Grant a role (read, write, maintain, admin); it replaces the principal's role on the same place."""
-    namespace, table = place_of(place, "PLACE")
+    namespace, table = grant_scope(place, "PLACE")
     given = session.lake.grants.give(principal, cast("Role", role), namespace, table)
     if session.as_json:
         session.emit(given)
@@ -302,7 +302,7 @@ def give_grant(session: Session, principal: str, role: str, place: str) -> None:
 @with_session()
 def take_grant(session: Session, principal: str, place: str) -> None:
     """Revoke the role on one place. Roles granted on other places stay."""
-    namespace, table = place_of(place, "PLACE")
+    namespace, table = grant_scope(place, "PLACE")
     session.lake.grants.take(principal, namespace, table)
     if session.as_json:
         session.emit({})

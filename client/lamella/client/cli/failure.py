@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from lamella.client.jobs.report import ErrorEvent, is_job, tell
+from lamella.client.jobs.report import ErrorEvent, is_job, send_event
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
 
 #: The extra that installs a module, where it is not the extra of the command itself.
@@ -49,14 +49,14 @@ class CommandFailure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the error to stderr; in a job's program also send it to the worker, which reports it as the cause."""
         if is_job():
-            tell(ErrorEvent(code=self.error.code, detail=self.error.message, details=self.error.details))
+            send_event(ErrorEvent(code=self.error.code, detail=self.error.message, details=self.error.details))
         for line in self.lines():
             click.echo(line, file=file, err=file is None)
 
     def lines(self) -> list[str]:
         """Return the lines to show."""
         error = self.error
-        lines = [f"error: {_one_line(_without_first(error))} [{error.code}]{_hint(error)}"]
+        lines = [f"error: {_one_line(_without_first_refused(error))} [{error.code}]{_hint(error)}"]
         position = error.details.get("position")
         if self.source is not None and isinstance(position, int):
             lines += caret(self.source, position)
@@ -104,7 +104,7 @@ def refused_lines(refused: Any) -> list[str]:
     return lines
 
 
-def _without_first(error: LamellaError) -> str:
+def _without_first_refused(error: LamellaError) -> str:
     """Return the message without the first refused file, which it names for clients that do not show the list."""
     refused = error.details.get("refused")
     first = refused[0] if isinstance(refused, list | tuple) and refused else None

@@ -44,12 +44,12 @@ def job() -> None:
 @with_session()
 def kinds(session: Session) -> None:
     """List the job kinds of the service, with their arguments."""
-    found = session.lake.jobs.kinds()
+    answer = session.lake.jobs.kinds()
     if session.as_json:
-        session.emit(JobKindList(kinds=found))
+        session.emit(JobKindList(kinds=answer))
         return
-    print_table(["kind", "for"], [(kind.name, kind.text) for kind in found])
-    rows = [(kind.name, name, text) for kind in found for name, text in _members(kind.arguments)]
+    print_table(["kind", "for"], [(kind.name, kind.text) for kind in answer])
+    rows = [(kind.name, name, text) for kind in answer for name, text in _members(kind.arguments)]
     print_table(["kind", "argument", "type"], rows, title="arguments")
 
 
@@ -108,9 +108,9 @@ def submit(
 def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kinds: tuple[str, ...], limit: int) -> None:
     """List jobs, newest first."""
     listed = session.lake.jobs.list(table, states=states or None, kinds=kinds or None, page_size=min(limit, 1000))
-    found = tuple(islice(listed, limit))
+    answer = tuple(islice(listed, limit))
     if session.as_json:
-        session.emit(JobList(jobs=found))
+        session.emit(JobList(jobs=answer))
         return
     print_table(
         ["job", "kind", "table", "state", ("attempt", "right"), "progress", "by", "since"],
@@ -125,7 +125,7 @@ def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kind
                 each.origin if each.origin_name is None else f"{each.origin} {each.origin_name}",
                 time_text(each.created_ms),
             )
-            for each in found
+            for each in answer
         ],
     )
 
@@ -179,9 +179,9 @@ def wait(session: Session, job_id: str, at_most: str | None) -> None:
 
 def _wait(session: Session, job_id: str, timeout_s: float | None) -> None:
     with _job_progress() as see:
-        found = session.lake.jobs.wait(job_id, timeout_s=timeout_s, on_job=see)
-    _show_job(session, found)
-    if found.state != "succeeded":
+        answer = session.lake.jobs.wait(job_id, timeout_s=timeout_s, on_job=see)
+    _show_job(session, answer)
+    if answer.state != "succeeded":
         raise click.exceptions.Exit(1)
 
 
@@ -192,65 +192,67 @@ def _lines(session: Session, job_id: str) -> Iterator[JobLine]:
         yield from part.lines
 
 
-def _done(session: Session, found: JobInfo) -> None:
+def _done(session: Session, answer: JobInfo) -> None:
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
     else:
-        click.echo(f"job {found.job_id} is {_state(found)}")
+        click.echo(f"job {answer.job_id} is {_state(answer)}")
 
 
-def _show_job(session: Session, found: JobInfo) -> None:
+def _show_job(session: Session, answer: JobInfo) -> None:
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
         return
     times = [
         (name, time_text(at_ms))
         for name, at_ms in (
-            ("asked for", found.created_ms),
-            ("not before", found.not_before_ms if found.state == "queued" else None),
-            ("started", found.started_ms),
-            ("heard of", found.heartbeat_ms),
-            ("over", found.finished_ms),
+            ("asked for", answer.created_ms),
+            ("not before", answer.not_before_ms if answer.state == "queued" else None),
+            ("started", answer.started_ms),
+            ("heard of", answer.heartbeat_ms),
+            ("over", answer.finished_ms),
         )
         if at_ms
     ]
     rows: list[tuple[str, str]] = [
-        ("job", found.job_id),
-        ("kind", found.kind),
-        ("table", found.table or "none"),
-        ("arguments", msgspec.json.encode(found.arguments).decode()),
-        ("state", _state(found)),
-        ("attempt", f"{found.attempts} of {found.max_attempts}"),
-        ("asked by", found.origin if found.origin_name is None else f"{found.origin} {found.origin_name}"),
-        ("worker", found.worker or "none"),
-        ("progress", _progress(found) or "none"),
+        ("job", answer.job_id),
+        ("kind", answer.kind),
+        ("table", answer.table or "none"),
+        ("arguments", msgspec.json.encode(answer.arguments).decode()),
+        ("state", _state(answer)),
+        ("attempt", f"{answer.attempts} of {answer.max_attempts}"),
+        ("asked by", answer.origin if answer.origin_name is None else f"{answer.origin} {answer.origin_name}"),
+        ("worker", answer.worker or "none"),
+        ("progress", _progress(answer) or "none"),
         *times,
     ]
-    if found.error is not None:
-        rows.append(("error", f"{found.error.detail} [{found.error.code}]"))
-    if found.result is not None:
-        rows.append(("result", msgspec.json.encode(found.result).decode()))
+    if answer.error is not None:
+        rows.append(("error", f"{answer.error.detail} [{answer.error.code}]"))
+    if answer.result is not None:
+        rows.append(("result", msgspec.json.encode(answer.result).decode()))
     print_table(["", ""], rows, headings=False)
 
 
-def _state(found: JobInfo) -> str:
-    return "running, being cancelled" if found.state == "running" and found.cancel_requested else found.state
+def _state(answer: JobInfo) -> str:
+    return "running, being cancelled" if answer.state == "running" and answer.cancel_requested else answer.state
 
 
-def _progress(found: JobInfo) -> str:
-    told = found.progress
-    if told is None:
+def _progress(answer: JobInfo) -> str:
+    reported = answer.progress
+    if reported is None:
         return ""
-    count = f"{told.done:,}" if told.total is None else f"{told.done:,} of {told.total:,}"
-    return " ".join(part for part in (told.message, count if told.done or told.total else "", told.unit) if part)
+    count = f"{reported.done:,}" if reported.total is None else f"{reported.done:,} of {reported.total:,}"
+    return " ".join(
+        part for part in (reported.message, count if reported.done or reported.total else "", reported.unit) if part
+    )
 
 
 def _members(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the arguments that a JSON schema describes, with their types."""
     definitions = schema.get("$defs", {})
-    found = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
-    required = set(found.get("required", ()))
-    for name, member in found.get("properties", {}).items():
+    answer = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    required = set(answer.get("required", ()))
+    for name, member in answer.get("properties", {}).items():
         kinds = [part.get("type") for part in member.get("anyOf", [member])]
         text = " or ".join(str(kind) for kind in kinds if kind not in (None, "null"))
         if "enum" in member:
@@ -263,10 +265,12 @@ def _job_progress() -> Iterator[Callable[[JobInfo], None]]:
     """Show a progress bar for a job."""
     with bar("waiting") as move:
 
-        def see(found: JobInfo) -> None:
-            told = found.progress
-            doing = f"{found.kind} is {_state(found)}" + (f", {told.message}" if told and told.message else "")
-            move(0 if told is None else told.done, None if told is None else told.total, doing)
+        def see(answer: JobInfo) -> None:
+            reported = answer.progress
+            doing = f"{answer.kind} is {_state(answer)}" + (
+                f", {reported.message}" if reported and reported.message else ""
+            )
+            move(0 if reported is None else reported.done, None if reported is None else reported.total, doing)
 
         yield see
 
@@ -306,7 +310,7 @@ def set_schedule(
     """Submit a job of a KIND repeatedly. Replaces the schedule of that NAME."""
     if (every is None) == (cron is None):
         raise click.UsageError("give exactly one of --every and --cron")
-    asked = PutSchedule(
+    definition = PutSchedule(
         kind=kind,
         arguments=arguments_of(arguments),
         every_s=seconds_of(every, "--every"),
@@ -317,7 +321,7 @@ def set_schedule(
         max_attempts=max_attempts,
         timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
     )
-    made = session.lake.table(table).set_schedule(name, asked)
+    made = session.lake.table(table).set_schedule(name, definition)
     if session.as_json:
         session.emit(made)
     else:
@@ -329,9 +333,9 @@ def set_schedule(
 @with_session()
 def list_schedules(session: Session, table: str) -> None:
     """List the schedules of a table."""
-    found = session.lake.table(table).schedules()
+    answer = session.lake.table(table).schedules()
     if session.as_json:
-        session.emit(ScheduleList(schedules=found))
+        session.emit(ScheduleList(schedules=answer))
         return
     print_table(
         ["name", "kind", "times", "next", "last", "last job"],
@@ -344,7 +348,7 @@ def list_schedules(session: Session, table: str) -> None:
                 "never" if each.last_ms is None else time_text(each.last_ms),
                 each.last_job_id or "",
             )
-            for each in found
+            for each in answer
         ],
     )
 
@@ -362,12 +366,12 @@ def drop_schedule(session: Session, table: str, name: str) -> None:
         click.echo(f"schedule {name} is dropped")
 
 
-def _schedule_times(found: ScheduleInfo) -> str:
-    return f"every {found.every_s:,} s" if found.cron is None else f"{found.cron} {found.time_zone}"
+def _schedule_times(answer: ScheduleInfo) -> str:
+    return f"every {answer.every_s:,} s" if answer.cron is None else f"{answer.cron} {answer.time_zone}"
 
 
-def _next_run(found: ScheduleInfo) -> str:
-    return "disabled" if found.next_ms is None else f"next {time_text(found.next_ms)}"
+def _next_run(answer: ScheduleInfo) -> str:
+    return "disabled" if answer.next_ms is None else f"next {time_text(answer.next_ms)}"
 
 
 @click.group()
@@ -382,10 +386,10 @@ def policy() -> None:
 def set_policy(session: Session, table: str, document: BinaryIO) -> None:
     """Set a table's policy from a JSON FILE (-: standard input); replaces the current one."""
     try:
-        asked = msgspec.json.decode(document.read(), type=Policy)
+        definition = msgspec.json.decode(document.read(), type=Policy)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"not a policy: {error}", param_hint="FILE") from error
-    _show_policy(session, table, session.lake.table(table).set_policy(asked))
+    _show_policy(session, table, session.lake.table(table).set_policy(definition))
 
 
 @policy.command("show")
@@ -408,17 +412,17 @@ def drop_policy(session: Session, table: str) -> None:
         click.echo(f"{table} has no policy now")
 
 
-def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
+def _show_policy(session: Session, table: str, answer: PolicyInfo) -> None:
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
         return
     rules = {
         field.name: rule
-        for field in msgspec.structs.fields(found.policy)
-        if isinstance(rule := getattr(found.policy, field.name), Rule)
+        for field in msgspec.structs.fields(answer.policy)
+        if isinstance(rule := getattr(answer.policy, field.name), Rule)
     }
     print_table(["rule", "when, and what"], [(name, msgspec.json.encode(r).decode()) for name, r in rules.items()])
-    if found.checked_ms is None:
+    if answer.checked_ms is None:
         click.echo(f"the policy of {table} has not been checked yet; a running worker triggers the check")
         return
     print_table(
@@ -431,9 +435,9 @@ def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
                 "never" if each.last_ms is None else time_text(each.last_ms),
                 each.last_job_id or "",
             )
-            for each in found.findings
+            for each in answer.findings
         ],
-        title=f"checked {time_text(found.checked_ms)}",
+        title=f"checked {time_text(answer.checked_ms)}",
     )
 
 
@@ -533,8 +537,8 @@ def worker(
         policy=NO_RETRY,
         traces=False,  # a worker polls all the time
     ) as lake:
-        found = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
-        with on_signals(found.stop):
-            ended = found.run()
+        answer = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
+        with on_signals(answer.stop):
+            ended = answer.run()
     if once and any(each != "succeeded" for each in ended):
         raise click.exceptions.Exit(1)

@@ -67,13 +67,13 @@ def clustering(
     recorded: int,
 ) -> None:
     """Show how well a table is clustered by its cluster key, or by another key."""
-    found = session.lake.table(table).clustering(
+    answer = session.lake.table(table).clustering(
         _names(by, kind), kind, snapshot_id=snapshot_id, where=where, recorded=recorded
     )
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
     else:
-        _show(found)
+        _show(answer)
 
 
 @click.command()
@@ -155,42 +155,45 @@ def _names(by: str | None, kind: ClusterKind | None) -> tuple[str, ...]:
     return () if by is None else tuple(name.strip() for name in by.split(","))
 
 
-def _show(found: ClusteringAnswer) -> None:
-    key = f"{', '.join(found.columns)} ({found.kind})"
-    depth, segments = found.depth, found.segment_depth
+def _show(answer: ClusteringAnswer) -> None:
+    key = f"{', '.join(answer.columns)} ({answer.kind})"
+    depth, segments = answer.depth, answer.segment_depth
     rows = [
-        ("key", key if found.key_id is None else f"{key}, key {found.key_id} of the table"),
-        ("blocks", f"{found.blocks:,} of {found.blocks_total:,}, {size_text(found.file_size_bytes)}"),
+        ("key", key if answer.key_id is None else f"{key}, key {answer.key_id} of the table"),
+        ("blocks", f"{answer.blocks:,} of {answer.blocks_total:,}, {size_text(answer.file_size_bytes)}"),
         ("depth", _depth_text(depth)),
         ("overlaps", f"{depth.average_overlaps:,.1f} on average"),
-        ("not written for the key", percent(found.unclustered_blocks, found.blocks)),
-        ("of one key value", percent(found.constant_blocks, found.blocks)),
-        ("of unknown bounds", percent(found.unknown_blocks, found.blocks)),
-        ("not rewritten any more", percent(found.settled_blocks, found.blocks)),
-        ("small, large", f"{percent(found.small_blocks, found.blocks)}, {percent(found.large_blocks, found.blocks)}"),
-        ("levels", ", ".join(f"{level}: {count:,}" for level, count in sorted(found.levels.items())) or "none"),
-        ("segments", f"{found.segments_total:,}, depth {_depth_text(segments)}"),
-        ("segments opened", f"{found.segments_kept:,.1f} by a look-up of 0.1 % of the rows"),
+        ("not written for the key", percent(answer.unclustered_blocks, answer.blocks)),
+        ("of one key value", percent(answer.constant_blocks, answer.blocks)),
+        ("of unknown bounds", percent(answer.unknown_blocks, answer.blocks)),
+        ("not rewritten any more", percent(answer.settled_blocks, answer.blocks)),
+        (
+            "small, large",
+            f"{percent(answer.small_blocks, answer.blocks)}, {percent(answer.large_blocks, answer.blocks)}",
+        ),
+        ("levels", ", ".join(f"{level}: {count:,}" for level, count in sorted(answer.levels.items())) or "none"),
+        ("segments", f"{answer.segments_total:,}, depth {_depth_text(segments)}"),
+        ("segments opened", f"{answer.segments_kept:,.1f} by a look-up of 0.1 % of the rows"),
     ]
     print_table(["", ""], rows, headings=False)
     if depth.histogram:
         print_table([("depth", "right"), ("blocks", "right"), ""], _bars(depth.histogram), title="blocks by depth")
-    if found.look_ups:
+    if answer.look_ups:
         print_table(
             ["look-up", ("blocks", "right"), ("at best", "right"), ("bytes", "right"), ("at best", "right")],
             [
                 (
-                    _look_up_text(each.share, each.column, found.columns),
+                    _look_up_text(each.share, each.column, answer.columns),
                     f"{each.blocks:,.1f}",
                     f"{each.ideal_blocks:,.1f}",
                     size_text(round(each.bytes)),
                     size_text(round(each.ideal_bytes)),
                 )
-                for each in found.look_ups
+                for each in answer.look_ups
             ],
             title="look-ups, expected",
         )
-    if found.recorded:
+    if answer.recorded:
         print_table(
             ["filter", ("times", "right"), ("blocks", "right"), ("bytes", "right"), ("skipped", "right")],
             [
@@ -201,11 +204,11 @@ def _show(found: ClusteringAnswer) -> None:
                     size_text(round(each.cost.bytes)),
                     f"{100 * each.cost.skip:.1f} %",
                 )
-                for each in found.recorded
+                for each in answer.recorded
             ],
             title="recorded filters",
         )
-    for text, reason in found.left_out.items():
+    for text, reason in answer.left_out.items():
         click.echo(f"left out: {text}: {reason}", err=True)
 
 
@@ -216,10 +219,10 @@ def _depth_text(depth: DepthFigures) -> str:
 
 def _bars(histogram: Mapping[int, int]) -> list[tuple[str, str, str]]:
     """Return a line for each depth bucket: its upper bound, its number of blocks, and a bar."""
-    most = max(histogram.values())
+    highest = max(histogram.values())
     rows = []
     for depth, count in sorted(histogram.items()):
-        length = max(1, round(_BAR * count / most))
+        length = max(1, round(_BAR * count / highest))
         rows.append((f"{depth:,}" if depth <= 16 else f"to {depth:,}", f"{count:,}", "#" * length))
     return rows
 

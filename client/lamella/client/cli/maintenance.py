@@ -70,24 +70,24 @@ def vacuum(
 
 
 def _print_vacuum(answer: VacuumAnswer) -> None:
-    going = [fate for fate in answer.snapshots if fate.expires]
-    kept = [fate for fate in answer.snapshots if not fate.expires]
+    expiring = [entry for entry in answer.snapshots if entry.expires]
+    retained = [entry for entry in answer.snapshots if not entry.expires]
     would = "" if answer.executed else "would be "
     if answer.snapshots:
-        shown = [*going[:MAX_LISTED_OBJECTS], *kept[:MAX_LISTED_OBJECTS]]
+        shown = [*expiring[:MAX_LISTED_OBJECTS], *retained[:MAX_LISTED_OBJECTS]]
         rows = [
             (
-                fate.snapshot_id,
-                time_text(fate.timestamp_ms),
-                "expires" if fate.expires else "stays",
-                fate.reason,
+                entry.snapshot_id,
+                time_text(entry.timestamp_ms),
+                "expires" if entry.expires else "stays",
+                entry.reason,
             )
-            for fate in shown
+            for entry in shown
         ]
         print_table(
             ["snapshot", "time", "", "reason"],
             rows,
-            title=f"snapshots ({len(going):,} of {len(answer.snapshots):,} expire)",
+            title=f"snapshots ({len(expiring):,} of {len(answer.snapshots):,} expire)",
         )
     if answer.garbage:
         counts = [(kind, f"{count.objects:,}", size_text(count.size_bytes)) for kind, count in answer.garbage.items()]
@@ -111,13 +111,13 @@ def _print_vacuum(answer: VacuumAnswer) -> None:
 def _vacuum_progress(execute: bool) -> Iterator[Callable[[VacuumAnswer], None]]:
     verb = "deleted" if execute else "to delete"
     with spinner("vacuuming") as say:
-        looked = deleted = 0
+        checked_objects = deleted = 0
 
         def show(part: VacuumAnswer) -> None:
-            nonlocal looked, deleted
+            nonlocal checked_objects, deleted
             deleted += part.deleted.objects
-            looked += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
-            say(f"{looked:,} objects checked, {deleted:,} {verb}")
+            checked_objects += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
+            say(f"{checked_objects:,} objects checked, {deleted:,} {verb}")
 
         yield show
 

@@ -91,12 +91,12 @@ def prune(
     if answer.unresolved is not None:
         raise click.ClickException(
             f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with "
-            f"{_late(answer):,} blocks were not checked, and all of them must be read; "
+            f"{_unresolved_blocks(answer):,} blocks were not checked, and all of them must be read; "
             "to prune them too, repeat with more time, or prune only these segments over HTTP (unresolved)"
         )
 
 
-def _late(answer: PruneResult) -> int:
+def _unresolved_blocks(answer: PruneResult) -> int:
     """Return how many blocks were not checked before the time budget ran out."""
     return sum(segment.block_count for segment in answer.unresolved or ())
 
@@ -109,11 +109,11 @@ def _show_prune(answer: PruneResult, limit: int) -> None:
     _show_funnel(report)
     click.echo()
     # Blocks that were not checked must be read.
-    late = answer.unresolved or ()
-    blocks = answer.block_count + _late(answer)
-    size_bytes = answer.size_bytes + sum(segment.file_size_bytes for segment in late)
+    unresolved_segments = answer.unresolved or ()
+    blocks = answer.block_count + _unresolved_blocks(answer)
+    size_bytes = answer.size_bytes + sum(segment.file_size_bytes for segment in unresolved_segments)
     click.echo(
-        f"read {'at most ' if late else ''}{blocks:,} of {report.blocks_total:,} blocks "
+        f"read {'at most ' if unresolved_segments else ''}{blocks:,} of {report.blocks_total:,} blocks "
         f"({percent(blocks, report.blocks_total)}), "
         f"{size_text(size_bytes)} of {size_text(report.bytes_total)} "
         f"({percent(size_bytes, report.bytes_total)})"
@@ -145,7 +145,7 @@ def _show_stages(answer: PruneResult) -> None:
         rows = f"{report.limit.certain_rows:,} rows are proven to match, {enough} for the limit of"
         click.echo(f"limit    {rows} {report.limit.limit:,}")
     if answer.unresolved is not None:
-        left = f"{len(answer.unresolved):,} segments with {_late(answer):,} blocks were not checked"
+        left = f"{len(answer.unresolved):,} segments with {_unresolved_blocks(answer):,} blocks were not checked"
         click.echo(f"time     ran out: {left}; they are not listed below")
     if answer.residuals is not None:
         print_table(
@@ -318,7 +318,7 @@ def aggregate(
     Exit status 1: statistics do not determine the result; bounds of it are shown.
     """
     one_snapshot(snapshot_id, timestamp)
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "group_by": [name.strip() for name in group_by.split(",")] if group_by is not None else (),
         "time_zone": time_zone,
         "case_sensitive": case_sensitive,
@@ -327,10 +327,10 @@ def aggregate(
     limits: AggregateResult | None = None
     try:
         answer = given.aggregate(
-            aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **asked
+            aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **request
         )
         if not answer.complete and mode == "exact" and not session.as_json:
-            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=answer.snapshot_id, **asked)
+            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=answer.snapshot_id, **request)
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
     if session.as_json:

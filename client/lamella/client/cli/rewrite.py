@@ -92,8 +92,8 @@ def engine_options(
         @functools.wraps(function)
         def command(session: Session, *args: Any, **kwargs: Any) -> None:
             names = ("engine", "processes", "scratch", "memory_mib", "storage_options")
-            place = EngineOptions(**{name: kwargs.pop(name) for name in names})
-            function(session, place, *args, **kwargs)
+            runtime = EngineOptions(**{name: kwargs.pop(name) for name in names})
+            function(session, runtime, *args, **kwargs)
 
         return command
 
@@ -119,12 +119,12 @@ def _bound_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_bound_options
 @engine_options()
-def compact(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
+def compact(session: Session, runtime: EngineOptions, /, table: str, **given: Any) -> None:
     """Merge small blocks into larger ones and split very large ones.
 
     Exit status 1: some blocks could not be read and were left unchanged.
     """
-    _rewrite(session, place, table, "compact", given)
+    _rewrite(session, runtime, table, "compact", given)
 
 
 @click.command()
@@ -139,24 +139,24 @@ def compact(session: Session, place: EngineOptions, /, table: str, **given: Any)
     help="Maximum number of runs; ends earlier when nothing is left.",
 )
 @engine_options()
-def recluster(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
+def recluster(session: Session, runtime: EngineOptions, /, table: str, **given: Any) -> None:
     """Rewrite blocks in the order of the cluster key, the worst clustered first.
 
     Exit status 1: some blocks could not be read and were left unchanged.
     """
-    _rewrite(session, place, table, "recluster", given)
+    _rewrite(session, runtime, table, "recluster", given)
 
 
 @click.command()
 @click.option("--where", "condition", metavar="SQL", required=True, help="The rows to delete.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @engine_options()
-def delete(session: Session, place: EngineOptions, /, table: str, condition: str, time_zone: str) -> None:
+def delete(session: Session, runtime: EngineOptions, /, table: str, condition: str, time_zone: str) -> None:
     """Delete rows. Blocks whose rows all match are removed without being read; only blocks that may match partly are
     read."""
     from lamella.client.jobs.delete import delete_rows
 
-    with place.started("delete") as engine, _context(session, place, table, engine, {}, "deleting") as context:
+    with runtime.started("delete") as engine, _context(session, runtime, table, engine, {}, "deleting") as context:
         done = delete_rows(context, condition, time_zone=time_zone)
     if session.as_json:
         session.emit(done)
@@ -176,7 +176,7 @@ def delete(session: Session, place: EngineOptions, /, table: str, condition: str
 @engine_options()
 def update(
     session: Session,
-    place: EngineOptions,
+    runtime: EngineOptions,
     /,
     table: str,
     assignments: tuple[str, ...],
@@ -192,7 +192,7 @@ def update(
         from lamella.client.spark.engine import job_session
         from lamella.client.spark.merge_job import Options
 
-    options = Options(scratch=place.scratch, storage_options=place.storage_options)
+    options = Options(scratch=runtime.scratch, storage_options=runtime.storage_options)
     with job_session("update") as spark:
         values = pairs_of(assignments, "--set", "COLUMN=SQL")
         done: MergeResult = update_rows(spark, table, values, condition, client=session.lake, options=options)
@@ -206,7 +206,7 @@ def update(
 
 
 def _rewrite(
-    session: Session, place: EngineOptions, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
+    session: Session, runtime: EngineOptions, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
 ) -> None:
     from lamella.client.jobs.rewrite import Bounds, compact, plan, recluster
 
@@ -220,12 +220,12 @@ def _rewrite(
     if given["dry_run"]:
         from lamella.client.rewrite.engine import SerialEngine
 
-        with _context(session, place, table, SerialEngine(), given, "planning") as context:
+        with _context(session, runtime, table, SerialEngine(), given, "planning") as context:
             planned = plan(context, job, bounds)
         _show_plan(session, planned)
         return
     doing = {"compact": "compacting", "recluster": "reclustering"}[job]
-    with place.started(job) as engine, _context(session, place, table, engine, given, doing) as context:
+    with runtime.started(job) as engine, _context(session, runtime, table, engine, given, doing) as context:
         done = compact(context, bounds) if job == "compact" else recluster(context, bounds, max_runs=given["repeat"])
     if session.as_json:
         session.emit(done)
@@ -237,7 +237,7 @@ def _rewrite(
 
 @contextmanager
 def _context(
-    session: Session, place: EngineOptions, /, table: str, engine: Engine, given: dict[str, Any], doing: str
+    session: Session, runtime: EngineOptions, /, table: str, engine: Engine, given: dict[str, Any], doing: str
 ) -> Iterator[JobContext]:
     from lamella.client.jobs.context import JobContext, Sizes
     from lamella.client.jobs.report import job_reporter
@@ -250,10 +250,10 @@ def _context(
             sizes=Sizes(
                 block_rows=given.get("target_rows"),
                 block_bytes=given.get("target_bytes"),
-                memory_bytes=place.memory_mib << 20,
+                memory_bytes=runtime.memory_mib << 20,
             ),
-            storage_options=place.storage_options,
-            scratch=place.scratch,
+            storage_options=runtime.storage_options,
+            scratch=runtime.scratch,
             on_progress=reporter.progress,
             cancelled=reporter.cancelled,
         )

@@ -94,11 +94,11 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
     Every setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
     see docs/settings.md. An option overrides both. Needs lamella[service].
     """
-    found = settings.load(log_format="json" if as_json else None)
-    if found.origins["log_format"].place == "default" and sys.stderr.isatty():
-        found = settings.load(log_format="text")
+    loaded = settings.load(log_format="json" if as_json else None)
+    if loaded.origins["log_format"].place == "default" and sys.stderr.isatty():
+        loaded = settings.load(log_format="text")
     with needs_extra("service"):
-        import_module("lamella.service.process.server").serve(found.settings)
+        import_module("lamella.service.process.server").serve(loaded.settings)
 
 
 @click.group()
@@ -114,8 +114,8 @@ def show(settings: ServiceSettings, as_json: bool) -> None:
 
     Exit status 2 when the settings cannot be used.
     """
-    found = settings.load()
-    effective = import_module("lamella.service.config.check").effective_settings(found)
+    loaded = settings.load()
+    effective = import_module("lamella.service.config.check").effective_settings(loaded)
     if as_json:
         click.echo(msgspec.json.encode(effective).decode())
     else:
@@ -131,8 +131,8 @@ def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
 
     Exit status 0: it would; 1: a check failed; 2: the settings cannot be used at all.
     """
-    found = settings.load()
-    report = import_module("lamella.service.config.check").check_configuration(found, connect=connect)
+    loaded = settings.load()
+    report = import_module("lamella.service.config.check").check_configuration(loaded, connect=connect)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
@@ -167,8 +167,8 @@ def status(settings: ServiceSettings, as_json: bool) -> None:
     Exit status 0: a service of this release can use it or would set it up; 1: it must be migrated, or a newer release
     wrote it.
     """
-    found = settings.load().settings
-    state = catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
+    loaded = settings.load().settings
+    state = catalog_administration().look_at_schema(loaded.catalog_url, timeout_s=loaded.catalog_timeout_s)
     if as_json:
         click.echo(json_text(state))
     else:
@@ -190,15 +190,15 @@ def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bo
     """
     if as_sql and as_json:
         raise click.UsageError("give at most one of --sql and --json")
-    found = settings.load().settings
+    loaded = settings.load().settings
     database = catalog_administration()
-    state = database.look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
+    state = database.look_at_schema(loaded.catalog_url, timeout_s=loaded.catalog_timeout_s)
     if as_sql:
         click.echo(database.migration_sql(state, to), nl=False)
         return
     missing = database.steps_to(state, to)
     if not dry_run:
-        database.migrate_catalog(found.catalog_url, to=to, timeout_s=found.catalog_timeout_s)
+        database.migrate_catalog(loaded.catalog_url, to=to, timeout_s=loaded.catalog_timeout_s)
     if as_json:
         click.echo(json_text({"done": not dry_run, "steps": missing}))
         return

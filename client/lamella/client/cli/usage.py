@@ -19,9 +19,9 @@ from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate
 @with_session()
 def audit(session: Session, table: str | None, limit: int) -> None:
     """Show requested changes, newest first, including refused ones."""
-    found = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
+    answer = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
     if session.as_json:
-        session.emit(AuditList(entries=found))
+        session.emit(AuditList(entries=answer))
         return
     print_table(
         ["when", "who", "from", "what", "about", ("status", "right"), "error"],
@@ -35,7 +35,7 @@ def audit(session: Session, table: str | None, limit: int) -> None:
                 str(each.status),
                 each.code or "",
             )
-            for each in found
+            for each in answer
         ],
     )
 
@@ -52,13 +52,13 @@ def audit(session: Session, table: str | None, limit: int) -> None:
 @with_session()
 def prune_rates(session: Session, table: str, since_s: int) -> None:
     """Show how much the prunes of a table skipped, for all clients."""
-    found = session.lake.table(table).prune_rates(since_s)
+    answer = session.lake.table(table).prune_rates(since_s)
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
         return
     print_table(
         ["from", ("prunes", "right"), ("blocks skipped", "right"), ("bytes skipped", "right"), ("skipped", "right")],
-        [*(_line(time_text(each.bucket_ms or 0), each) for each in found.series), _line("all", found.total)],
+        [*(_line(time_text(each.bucket_ms or 0), each) for each in answer.series), _line("all", answer.total)],
     )
 
 
@@ -83,14 +83,14 @@ def feedback() -> None:
 @with_session()
 def show_feedback(session: Session, table: str) -> None:
     """Show how much feedback is stored for a table."""
-    found = session.lake.table(table).feedback()
+    answer = session.lake.table(table).feedback()
     if session.as_json:
-        session.emit(found)
+        session.emit(answer)
         return
-    state = "is used" if found.enabled else "is not used: it is disabled for the service or the table"
+    state = "is used" if answer.enabled else "is not used: it is disabled for the service or the table"
     click.echo(
-        f"{table}: {found.facts:,} of {found.max_facts:,} facts about {found.filters:,} filters, "
-        f"{size_text(found.size_bytes)} of {size_text(found.max_bytes)}; feedback {state}"
+        f"{table}: {answer.facts:,} of {answer.max_facts:,} facts about {answer.filters:,} filters, "
+        f"{size_text(answer.size_bytes)} of {size_text(answer.max_bytes)}; feedback {state}"
     )
 
 

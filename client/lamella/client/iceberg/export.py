@@ -134,8 +134,8 @@ def export_iceberg(
         history = list(table.snapshots())
         export = _Export(store, table.snapshot(snapshot_id), history, own, options, on_progress, cancelled)
         done = export.run()
-        held = {tag for each in history for tag in each.tags if each.snapshot_id == snapshot_id}
-        if done.held_by is not None and done.held_by not in held:
+        protecting_tags = {tag for each in history for tag in each.tags if each.snapshot_id == snapshot_id}
+        if done.held_by is not None and done.held_by not in protecting_tags:
             _tag(table, done.held_by, snapshot_id)
         return done
 
@@ -167,7 +167,7 @@ class _Export:
         self._exported = Exported(snapshot=snapshot, number=number, columns=said)
         self._mark = hashlib.sha256(f"{_REVISION}:{said}".encode()).hexdigest()[:8]
         self._options = options
-        self._hold = None if options.no_hold else options.hold or _hold(options.location)
+        self._protecting_tag = None if options.no_hold else options.hold or _protecting_tag(options.location)
         self._manifests = Manifests(store, _CACHE_BYTES)
         self._on_progress = on_progress
         self._cancelled = cancelled
@@ -224,14 +224,14 @@ class _Export:
             tag: each.snapshot_id
             for each in self._alive.values()
             for tag in each.tags
-            if tag != self._hold and not tag.startswith(HOLD)
+            if tag != self._protecting_tag and not tag.startswith(HOLD)
         }
         for _ in range(_TRIES):
             current = self._folder.current()
             previous = None if current is None else current.metadata
             if previous is not None and previous["table-uuid"] != self._snapshot.table_id:
                 raise InvalidRequest(f"{self._folder.root} has another table", location=self._folder.root)
-            if current is not None and self._is_overtaken(current):
+            if current is not None and self._is_superseded(current):
                 return self._result(current, current)
             before = None if current is None else current.location
             added = None if is_exported(previous, self._exported) else self._add(previous, refs, sizes)
@@ -254,7 +254,7 @@ class _Export:
                 return self._result(published, current)
         raise Conflict(f"other exports to {self._folder.root} were faster {_TRIES} times", location=self._folder.root)
 
-    def _is_overtaken(self, current: Version) -> bool:
+    def _is_superseded(self, current: Version) -> bool:
         """Whether another export of the current snapshot, begun later, has published a later one."""
         return self._options.snapshot is None and current.metadata["current-snapshot-id"] > self._exported.number
 
@@ -308,7 +308,7 @@ class _Export:
             size_bytes=self._size_bytes,
             snapshots=len(named),
             forgotten=len(named_before - named),
-            held_by=None if self._is_overtaken(version) else self._hold,
+            held_by=None if self._is_superseded(version) else self._protecting_tag,
         )
 
     def _location(self, ref: SegmentRef) -> str:
@@ -329,7 +329,7 @@ def _root(own: str, location: str | None) -> str:
     return root
 
 
-def _hold(location: str | None) -> str:
+def _protecting_tag(location: str | None) -> str:
     return HOLD if location is None else f"{HOLD}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
 
 

@@ -97,11 +97,11 @@ class BackgroundTask(Generic[T]):
 
 
 #: Minimum seconds between two updates to the service.
-_NEWS_S: Final = 1.0
+_UPDATE_INTERVAL_S: Final = 1.0
 #: Seconds between a failed request and the next one.
 _AGAIN_S: Final = 1.0
 #: Seconds between checks for work.
-_LOOK_S: Final = 0.25
+_CHECK_INTERVAL_S: Final = 0.25
 #: Errors that a retry does not fix.
 _FINAL: Final = (InvalidRequest, NotFound, NotParquet, ManifestError)
 
@@ -148,7 +148,7 @@ class Attempt:
         self._settings = settings
         self._log = log
         self._until_s = claimed_s + settings.lease_s
-        self._told = JobOutput(claimed.log_lines)
+        self._output = JobOutput(claimed.log_lines)
         self._wake = threading.Event()
         self._released = threading.Event()
         self._hurried = threading.Event()
@@ -178,8 +178,8 @@ class Attempt:
     def run(self) -> AttemptOutcome:
         """Run the program until it or its lease ends; never raises a LamellaError."""
         job = self._job
-        told = {"lamella.job.id": job.job_id, "lamella.job.attempt": job.attempts}
-        with tracing.part(f"job {job.kind}", told) as span:
+        finished = {"lamella.job.id": job.job_id, "lamella.job.attempt": job.attempts}
+        with tracing.part(f"job {job.kind}", finished) as span:
             ended = self._run()
             if span is not None and ended != "succeeded":
                 tracing.fail(span, ended)
@@ -202,7 +202,7 @@ class Attempt:
                 command,
                 environment | tracing.environment(),
                 grace_s=self._settings.grace_s,
-                on_line=self._told.line,
+                on_line=self._output.line,
                 on_exit=self._wake.set,
             )
         except LamellaError as error:
@@ -210,7 +210,7 @@ class Attempt:
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: the system cannot start a thread
             ended = self._finish("failed", JobError(code="job_not_started", detail=str(error)))
         else:
-            self._told.note("$ " + " ".join(command), "debug")
+            self._output.note("$ " + " ".join(command), "debug")
             self._say("running", pid=child.pid)
             try:
                 is_over = self._supervised(child)
@@ -225,9 +225,9 @@ class Attempt:
         """Supervise the program until it ends; returns false when the job was lost and the program was killed."""
         timeout_s = self._job.timeout_s if self._job.timeout_s is not None else self._settings.timeout_s
         times_out_s = None if timeout_s is None else lease_seconds() + timeout_s
-        beaten_s, every_s = lease_seconds(), self._settings.lease_s / 3
+        last_beat_s, every_s = lease_seconds(), self._settings.lease_s / 3
         # Heartbeats are sent from another thread, so that one that hangs cannot hide the end of the lease.
-        with BackgroundTask[UpdateOutcome]() as aside:
+        with BackgroundTask[UpdateOutcome]() as heartbeat_task:
             while child.status is None:
                 now_s = lease_seconds()
                 if now_s >= self._until_s:
@@ -244,51 +244,51 @@ class Attempt:
                     self._say("killed", "warning")
                     child.kill()
                     self._kill_s = None
-                heard = aside.result()
-                if heard == "lost":
+                update_outcome = heartbeat_task.result()
+                if update_outcome == "lost":
                     self._lose(child, "the job is not assigned to this worker")
                     return False
-                if heard is not None:
-                    every_s = self._settings.lease_s / 3 if heard == "arrived" else _AGAIN_S
-                wait_s = min(_NEWS_S, every_s) if self._told.has_news else every_s
-                if now_s >= beaten_s + wait_s and aside.begin(self._beat):
-                    beaten_s = now_s
+                if update_outcome is not None:
+                    every_s = self._settings.lease_s / 3 if update_outcome == "arrived" else _AGAIN_S
+                wait_s = min(_UPDATE_INTERVAL_S, every_s) if self._output.has_update else every_s
+                if now_s >= last_beat_s + wait_s and heartbeat_task.begin(self._send_heartbeat):
+                    last_beat_s = now_s
                 # A short wait, so that updates are sent soon; `wake` interrupts it.
-                self._wake.wait(min(_LOOK_S, max(0.0, self._until_s - lease_seconds())))
+                self._wake.wait(min(_CHECK_INTERVAL_S, max(0.0, self._until_s - lease_seconds())))
                 self._wake.clear()
         return True
 
-    def _beat(self) -> UpdateOutcome:
+    def _send_heartbeat(self) -> UpdateOutcome:
         """Send a heartbeat."""
-        news, sent_s = self._told.news(), lease_seconds()
+        pending_update, sent_s = self._output.pending_update(), lease_seconds()
         try:
-            answer = self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(news))
+            answer = self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(pending_update))
         except (JobLeaseLost, JobNotFound):
-            heard: UpdateOutcome = "lost"
+            update_outcome: UpdateOutcome = "lost"
         except InvalidRequest as error:
             # The service rejects what the program reported. That must not cost the worker its job.
-            self._told.forget(news)
-            self._told.note(f"the service rejected the job's output: {error.message}", "warning")
-            heard = "failed"
+            self._output.forget(pending_update)
+            self._output.note(f"the service rejected the job's output: {error.message}", "warning")
+            update_outcome = "failed"
         except LamellaError as error:
             self._say("heartbeat failed", "warning", code=error.code, detail=error.message)
-            heard = "failed"
+            update_outcome = "failed"
         else:
-            self._told.forget(news)
+            self._output.forget(pending_update)
             self._until_s = sent_s + self._settings.lease_s
             if answer.cancel_requested:
                 self._cancelled.set()
-            heard = "arrived"
+            update_outcome = "arrived"
         self._wake.set()
-        return heard
+        return update_outcome
 
-    def _heartbeat(self, news: JobUpdate) -> Heartbeat:
+    def _heartbeat(self, pending_update: JobUpdate) -> Heartbeat:
         return Heartbeat(
             lease_token=self._lease_token,
             lease_s=self._settings.lease_s,
-            progress=news.progress,
-            log=news.lines,
-            checkpoint=news.checkpoint,
+            progress=pending_update.progress,
+            log=pending_update.lines,
+            checkpoint=pending_update.checkpoint,
         )
 
     def _stop(self, child: JobProcess, why: StopReason) -> None:
@@ -316,13 +316,13 @@ class Attempt:
             return self._finish("released", None)
         if stopping == "timeout":
             return self._finish("failed", JobError(code="job_timeout", detail="the program took too long"))
-        error = self._told.error
+        error = self._output.error
         if error is not None:
             return self._finish("failed", error, retry=not issubclass(BY_CODE.get(error.code, LamellaError), _FINAL))
         how = f"with status {status}" if status is None or status < 128 else f"by signal {status - 128}"
         final = status == 2 or (
             # The program reports what it could not do. Without a result it was interrupted.
-            self._told.result is not None and status in job_kind_named(self._job.kind).final_statuses
+            self._output.result is not None and status in job_kind_named(self._job.kind).final_statuses
         )
         return self._finish(
             "failed", JobError(code="job_program_failed", detail=f"the program ended {how}"), retry=not final
@@ -331,26 +331,26 @@ class Attempt:
     def _finish(self, outcome: JobOutcome, error: JobError | None, *, retry: bool = True) -> AttemptOutcome:
         """Report the outcome, repeatedly if necessary: until another worker has the job it is not too late."""
         give_up_s = max(lease_seconds(), self._until_s) + self._settings.lease_s
-        result = self._told.result
+        result = self._output.result
         may_refuse = True
         while True:
-            news = self._told.news()
+            pending_update = self._output.pending_update()
             try:
-                if self._told.waiting > len(news.lines):  # a long log is sent ahead in parts
-                    self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(news))
-                    self._told.forget(news)
+                if self._output.waiting > len(pending_update.lines):  # a long log is sent ahead in parts
+                    self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(pending_update))
+                    self._output.forget(pending_update)
                     continue
-                told = FinishJob(
+                finished = FinishJob(
                     lease_token=self._lease_token,
                     outcome=outcome,
                     result=result,
                     error=error,
                     retry=retry,
-                    progress=news.progress,
-                    log=news.lines,
-                    checkpoint=news.checkpoint,
+                    progress=pending_update.progress,
+                    log=pending_update.lines,
+                    checkpoint=pending_update.checkpoint,
                 )
-                self._lake.jobs.finish(self._job.job_id, told)
+                self._lake.jobs.finish(self._job.job_id, finished)
             except (JobLeaseLost, JobNotFound) as lost:
                 self._say("lost", "error", detail=lost.message)
                 return "lost"
@@ -360,8 +360,8 @@ class Attempt:
                     # The service rejects what the program reported, but must still learn how it ended.
                     may_refuse, result = False, None
                     error = None if error is None else JobError(code=error.code, detail=error.detail)
-                    self._told.forget(news)
-                    self._told.note(f"the service rejected the job's output: {failed.message}", "warning")
+                    self._output.forget(pending_update)
+                    self._output.note(f"the service rejected the job's output: {failed.message}", "warning")
                     continue
                 if lease_seconds() >= give_up_s or isinstance(failed, InvalidRequest):
                     return "lost"

@@ -46,7 +46,7 @@ class DeleteResult(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _CandidateBlocks(msgspec.Struct, frozen=True):
     """The blocks that a filter may match: those proven to match in every row, and those that may match in some."""
 
     everywhere: tuple[BlockFacts, ...]
@@ -86,7 +86,7 @@ def delete_rows(
             storage_options=context.storage_options,
         )
         target.check()
-        found = _candidates(context, state, where, time_zone, case_sensitive)
+        outcome = _candidates(context, state, where, time_zone, case_sensitive)
         with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:
             stage = RemoveRows(
                 target=target,
@@ -96,10 +96,10 @@ def delete_rows(
                 case_sensitive=case_sensitive,
             )
             stage.row_filter()  # raises for filters that cannot be decided, before any read
-            _look(context, stage, space, [each for each in found.somewhere if each not in known], known)
-            changed = [known[each] for each in found.somewhere if known[each].fate != "stays"]
-            removed = [each.location for each in found.everywhere] + [each.location for each in changed]
-            result = _result(found, changed, attempt, state)
+            _rewrite_blocks(context, stage, space, [each for each in outcome.somewhere if each not in known], known)
+            changed = [known[each] for each in outcome.somewhere if known[each].disposition != "stays"]
+            removed = [each.location for each in outcome.everywhere] + [each.location for each in changed]
+            result = _result(outcome, changed, attempt, state)
             if not removed and not added:
                 return result
             written = [*added, *(each.written for each in changed)]
@@ -124,7 +124,9 @@ def delete_rows(
     raise AssertionError("unreachable")
 
 
-def _candidates(context: JobContext, state: TableState, where: Any, time_zone: str, case_sensitive: bool) -> _Found:
+def _candidates(
+    context: JobContext, state: TableState, where: Any, time_zone: str, case_sensitive: bool
+) -> _CandidateBlocks:
     handle = context.lake.table(context.table)
     everywhere: list[str] = []
     somewhere: list[str] = []
@@ -140,10 +142,10 @@ def _candidates(context: JobContext, state: TableState, where: Any, time_zone: s
     facts = handle.blocks([*everywhere, *somewhere], snapshot_id=state.snapshot.snapshot_id)
     if facts.missing:
         raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
-    return _Found(facts.blocks[: len(everywhere)], facts.blocks[len(everywhere) :])
+    return _CandidateBlocks(facts.blocks[: len(everywhere)], facts.blocks[len(everywhere) :])
 
 
-def _look(
+def _rewrite_blocks(
     context: JobContext,
     stage: RemoveRows,
     space: ScratchSpace,
@@ -153,13 +155,13 @@ def _look(
     """Read blocks, and rewrite those of which some but not all rows match."""
     tasks = list(_tasks(blocks))
     done = 0
-    for number, found in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
+    for number, outcome in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
         context.check()
-        if found.failed is not None:
-            raise BlockReplaced(found.failed)
-        space.used(written=[each.written for each in found.blocks])
-        known.update(zip(tasks[number], found.blocks, strict=True))
-        done += len(found.blocks)
+        if outcome.failed is not None:
+            raise BlockReplaced(outcome.failed)
+        space.used(written=[each.written for each in outcome.blocks])
+        known.update(zip(tasks[number], outcome.blocks, strict=True))
+        done += len(outcome.blocks)
         context.progress(done, len(blocks), "blocks")
 
 
@@ -176,17 +178,19 @@ def _tasks(blocks: Sequence[BlockFacts]) -> Iterator[list[BlockFacts]]:
         yield some
 
 
-def _without_parts(found: BlockRemoval) -> BlockRemoval:
-    return msgspec.structs.replace(found, written=WrittenBlocks(blocks=found.written.blocks))
+def _without_parts(outcome: BlockRemoval) -> BlockRemoval:
+    return msgspec.structs.replace(outcome, written=WrittenBlocks(blocks=outcome.written.blocks))
 
 
-def _result(found: _Found, changed: Sequence[BlockRemoval], attempt: int, state: TableState) -> DeleteResult:
+def _result(
+    outcome: _CandidateBlocks, changed: Sequence[BlockRemoval], attempt: int, state: TableState
+) -> DeleteResult:
     return DeleteResult(
-        rows=sum(each.row_count for each in found.everywhere) + sum(each.matched for each in changed),
-        dropped=len(found.everywhere),
-        read=len(found.somewhere),
-        emptied=sum(each.fate == "goes" for each in changed),
-        rewritten=sum(each.fate == "rewritten" for each in changed),
+        rows=sum(each.row_count for each in outcome.everywhere) + sum(each.matched for each in changed),
+        dropped=len(outcome.everywhere),
+        read=len(outcome.somewhere),
+        emptied=sum(each.disposition == "goes" for each in changed),
+        rewritten=sum(each.disposition == "rewritten" for each in changed),
         bytes_written=sum(each.written.size_bytes for each in changed),
         tries=attempt,
         snapshot_id=state.snapshot.snapshot_id,

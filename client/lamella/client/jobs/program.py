@@ -295,7 +295,7 @@ class JobOutput:
             return self._error
 
     @property
-    def has_news(self) -> bool:
+    def has_update(self) -> bool:
         """Whether there is anything that the service has not received."""
         with self._lock:
             return bool(self._lines) or self._progress is not None or self._checkpoint is not None
@@ -306,7 +306,7 @@ class JobOutput:
         with self._lock:
             return len(self._lines)
 
-    def news(self) -> JobUpdate:
+    def pending_update(self) -> JobUpdate:
         """Return what to send next; it is kept until :meth:`forget` confirms it."""
         with self._lock:
             lines = [self._lines[at] for at in range(min(len(self._lines), _AT_ONCE))]
@@ -315,14 +315,14 @@ class JobOutput:
                 lines[0] = msgspec.structs.replace(lines[0], text=note[:_MAX_CHARACTERS])
             return JobUpdate(progress=self._progress, checkpoint=self._checkpoint, lines=tuple(lines))
 
-    def forget(self, news: JobUpdate) -> None:
+    def forget(self, pending_update: JobUpdate) -> None:
         """Drop an update that the service received or rejected."""
         with self._lock:
-            if news.lines:
+            if pending_update.lines:
                 self._left_out = 0
-                while self._lines and self._lines[0].number <= news.lines[-1].number:
+                while self._lines and self._lines[0].number <= pending_update.lines[-1].number:
                     self._lines.popleft()
-            if self._progress is news.progress:
+            if self._progress is pending_update.progress:
                 self._progress = None
-            if self._checkpoint is news.checkpoint:
+            if self._checkpoint is pending_update.checkpoint:
                 self._checkpoint = None

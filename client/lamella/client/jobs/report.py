@@ -160,7 +160,7 @@ def is_job(environment: Mapping[str, str] | None = None) -> bool:
     return bool((os.environ if environment is None else environment).get(JOB_ID))
 
 
-def tell(event: Event) -> None:
+def send_event(event: Event) -> None:
     """Send the worker an event, from anywhere in a program that a worker runs."""
     _write(sys.stdout.buffer, event_line(event))
 
@@ -180,36 +180,36 @@ class LineReporter:
         self._resumed = checkpoint
         self._stopped = stopped if stopped is not None else JobStopped()
         self._lock = threading.Lock()
-        self._told_s = -_MIN_S
-        self._held: ProgressEvent | None = None
+        self._reported_s = -_MIN_S
+        self._delayed: ProgressEvent | None = None
 
     def progress(self, done: int, total: int | None = None, unit: str = "", message: str = "") -> None:
         """See :class:`Reporter`."""
         event = ProgressEvent(done=done, total=total, unit=unit, message=message)
         with self._lock:
             now_s = time.monotonic()
-            if now_s - self._told_s < _MIN_S:
-                self._held = event
+            if now_s - self._reported_s < _MIN_S:
+                self._delayed = event
                 return
-            self._told_s, self._held = now_s, None
-        self._tell(event)
+            self._reported_s, self._delayed = now_s, None
+        self._send(event)
 
     def log(self, text: str, level: LogLevel = "info") -> None:
         """See :class:`Reporter`."""
         for line in text.splitlines() or [""]:
-            self._tell(LogEvent(text=line, level=level))
+            self._send(LogEvent(text=line, level=level))
 
     def checkpoint(self, value: Any) -> None:
         """See :class:`Reporter`."""
-        self._tell(CheckpointEvent(value=value))
+        self._send(CheckpointEvent(value=value))
 
     def result(self, value: Any) -> None:
         """See :class:`Reporter`."""
-        self._tell(ResultEvent(value=value))
+        self._send(ResultEvent(value=value))
 
     def error(self, code: str, detail: str, details: dict[str, Any]) -> None:
         """Report why the program is about to fail."""
-        self._tell(ErrorEvent(code=code, detail=detail, details=details))
+        self._send(ErrorEvent(code=code, detail=detail, details=details))
 
     @property
     def resumed(self) -> Any:
@@ -223,11 +223,11 @@ class LineReporter:
     def flush(self) -> None:
         """Send the last progress if it was delayed."""
         with self._lock:
-            held, self._held = self._held, None
-        if held is not None:
-            self._tell(held)
+            delayed, self._delayed = self._delayed, None
+        if delayed is not None:
+            self._send(delayed)
 
-    def _tell(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         with self._lock:
             _write(self._out, event_line(event))
 
@@ -278,9 +278,11 @@ def job_reporter(doing: str, *, polls: bool = False) -> Iterator[Reporter]:
     stopped = JobStopped()
     with _on_sigterm(stopped) if polls else _nothing():
         if is_job():
-            told = os.environ.get(CHECKPOINT)
+            checkpoint_text = os.environ.get(CHECKPOINT)
             reporter = LineReporter(
-                sys.stdout.buffer, checkpoint=None if told is None else msgspec.json.decode(told), stopped=stopped
+                sys.stdout.buffer,
+                checkpoint=None if checkpoint_text is None else msgspec.json.decode(checkpoint_text),
+                stopped=stopped,
             )
             try:
                 yield reporter

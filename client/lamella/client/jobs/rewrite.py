@@ -191,21 +191,21 @@ class _Work:
                 raise LamellaError(
                     f"{rows} rows were written in the place of {each.task.row_count}; nothing was committed"
                 )
-        landed, snapshot_id = self._commit([self._settled(each) for each in done])
+        committed_tasks, snapshot_id = self._commit([self._mark_inseparable(each) for each in done])
         return msgspec.structs.replace(
             result,
-            tasks=result.tasks + len(landed),
-            blocks_before=result.blocks_before + sum(len(each.task.blocks) for each in landed),
-            blocks_after=result.blocks_after + sum(len(w.blocks) for each in landed for w in each.written),
-            rows=result.rows + sum(each.task.row_count for each in landed),
-            bytes_before=result.bytes_before + sum(each.task.file_size_bytes for each in landed),
-            bytes_after=result.bytes_after + sum(w.size_bytes for each in landed for w in each.written),
-            conflicts=result.conflicts + len(done) - len(landed),
+            tasks=result.tasks + len(committed_tasks),
+            blocks_before=result.blocks_before + sum(len(each.task.blocks) for each in committed_tasks),
+            blocks_after=result.blocks_after + sum(len(w.blocks) for each in committed_tasks for w in each.written),
+            rows=result.rows + sum(each.task.row_count for each in committed_tasks),
+            bytes_before=result.bytes_before + sum(each.task.file_size_bytes for each in committed_tasks),
+            bytes_after=result.bytes_after + sum(w.size_bytes for each in committed_tasks for w in each.written),
+            conflicts=result.conflicts + len(done) - len(committed_tasks),
             failures=(*result.failures, *failures),
             snapshot_id=snapshot_id or result.snapshot_id,
         )
 
-    def _settled(self, done: _BinOutcome) -> _BinOutcome:
+    def _mark_inseparable(self, done: _BinOutcome) -> _BinOutcome:
         """Return the outcome with blocks marked that sorting could not separate, or they would be selected again and
         again."""
         key = self._target.cluster
@@ -223,13 +223,13 @@ class _Work:
         found = settled(extents(self._state.cluster_kind, zones), is_new)[is_new]
         if not found.any():
             return done
-        places = iter(found.tolist())
+        marks = iter(found.tolist())
         stats = ClusterStats(key_id=key.key_id, level=SETTLED)
         written = tuple(
             msgspec.structs.replace(
                 each,
                 blocks=tuple(
-                    msgspec.structs.replace(block, cluster_stats=stats) if next(places) else block
+                    msgspec.structs.replace(block, cluster_stats=stats) if next(marks) else block
                     for block in each.blocks
                 ),
             )
@@ -355,9 +355,9 @@ def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterat
     some: list[Source] = []
     size_bytes = 0
     share = sum(source.file_size for source in sources) // (2 * parallelism)
-    most = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
+    limit_bytes = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
     for source in sources:
-        if some and size_bytes + source.file_size > most:
+        if some and size_bytes + source.file_size > limit_bytes:
             yield Bin(sources=tuple(some))
             some, size_bytes = [], 0
         some.append(source)

@@ -138,7 +138,7 @@ class Worker:
         """Claim a job if one is due and there is capacity; returns the seconds to wait, None to end."""
         with self._lock:
             is_full, is_idle = len(self._running) >= self._settings.concurrency, not self._running
-        self._ask_what_is_due()
+        self._trigger_due_jobs()
         if is_full:
             return self._settings.poll_s
         try:
@@ -154,7 +154,7 @@ class Worker:
         self._troubles = 0
         return None if self._settings.once and is_idle else self._settings.poll_s
 
-    def _ask_what_is_due(self) -> None:
+    def _trigger_due_jobs(self) -> None:
         while time.monotonic() >= self._due_s and not self._stopped.is_set():
             self._due_s = time.monotonic() + _DUE_S
             try:

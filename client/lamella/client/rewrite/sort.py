@@ -115,7 +115,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 def in_order(rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows sorted by their keys, and the sorted keys; the sort is stable."""
-    indices = _places(keys)
+    indices = _sort_indices(keys)
     return rows.take(indices), keys.take(indices)
 
 
@@ -143,7 +143,7 @@ def from_stream(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def _places(keys: pa.Table) -> Any:
+def _sort_indices(keys: pa.Table) -> Any:
     return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
 
 
@@ -153,7 +153,7 @@ def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
     key = key.cast(keys.schema)
     marks = [pa.array([0], pa.int8()), pa.array([1], pa.int8()).take(pa.array([0] * count)), pa.array([2], pa.int8())]
     marked = pa.concat_tables([key, keys, key]).append_column(_MARK, pa.chunked_array(marks))
-    order = _places(marked)
+    order = _sort_indices(marked)
     return pc.index(order, 0).as_py(), pc.index(order, count + 1).as_py() - 1
 
 
@@ -279,8 +279,8 @@ def cut_ranges(runs: Sequence[Run], range_rows: int) -> list[Range]:
     weight = np.array([chunk.row_count for run in runs for chunk in run.chunks], dtype=np.int64)
     first_row = np.concatenate([_starts(run) for run in runs])
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]).to_numpy()
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
     wanted = max(1, round(total / max(range_rows, 1)))
     # On average half of a chunk's rows come before the first row of the next chunk in the order, whichever run has it.
     passed = np.cumsum(weight[order]) - weight[order]
@@ -293,7 +293,7 @@ def cut_ranges(runs: Sequence[Run], range_rows: int) -> list[Range]:
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         low = cuts[number - 1] if number else None
         high = cuts[number] if number < len(cuts) else None
-        stretches = tuple(_run_slices(runs, place, start, stop))
+        stretches = tuple(_run_slices(runs, ranks, start, stop))
         found.append(Range(low=low, high=high, stretches=stretches, row_count=int(weight[order[start:stop]].sum())))
     return found
 
@@ -307,12 +307,12 @@ def _cut(keys: pa.Table, at: int, owner: Numbers, first_row: Numbers) -> Cut:
     return Cut(key=to_stream(keys.slice(at, 1).combine_chunks()), run=int(owner[at]), row=int(first_row[at]))
 
 
-def _run_slices(runs: Sequence[Run], place: Numbers, start: int, stop: int) -> list[RunSlice]:
+def _run_slices(runs: Sequence[Run], ranks: Numbers, start: int, stop: int) -> list[RunSlice]:
     """Return the chunks that may have rows between the positions ``start`` and ``stop`` in the order of first rows."""
     found = []
     at = 0
     for number, run in enumerate(runs):
-        mine = place[at : at + len(run.chunks)]  # ascending, since the run is sorted
+        mine = ranks[at : at + len(run.chunks)]  # ascending, since the run is sorted
         at += len(run.chunks)
         first = max(0, int(np.searchsorted(mine, start, side="right")) - 1)
         last = int(np.searchsorted(mine, stop, side="left"))

@@ -199,12 +199,12 @@ Mask = npt.NDArray[np.bool_]
 class BlockRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one block: how many rows matched, and what was written of the others.
 
-    ``fate``: the block stays (no row matched), is removed (all matched), or is replaced (some matched).
+    ``disposition``: the block stays (no row matched), is removed (all matched), or is replaced (some matched).
     """
 
     location: str
     matched: int
-    fate: Literal["stays", "goes", "rewritten"]
+    disposition: Literal["stays", "goes", "rewritten"]
     written: WrittenBlocks = WrittenBlocks()
 
 
@@ -234,37 +234,37 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
         return RowFilter(predicate, self.target.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive)
 
     def __call__(self, task: Bin) -> RemovalResult:
-        store, found = self.target.store(), self.row_filter()
+        store, bound_filter = self.target.store(), self.row_filter()
         try:
-            return RemovalResult(blocks=tuple(self._block(store, found, source) for source in task.sources))
+            return RemovalResult(blocks=tuple(self._block(store, bound_filter, source) for source in task.sources))
         except (BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch) as error:
             return RemovalResult(failed=error.message)
 
-    def _block(self, store: Store, found: RowFilter, source: Source) -> BlockRemoval:
-        matches = self._matches(store, found, source)
+    def _block(self, store: Store, bound_filter: RowFilter, source: Source) -> BlockRemoval:
+        matches = self._matches(store, bound_filter, source)
         matched = int(matches.sum())
         if matched in (0, len(matches)):
-            return BlockRemoval(location=source.location, matched=matched, fate="goes" if matched else "stays")
+            return BlockRemoval(location=source.location, matched=matched, disposition="goes" if matched else "stays")
         batches = list(source_rows(store, source, self.schemas, self.target.schema))
         rows = self.target.rows_of(batches).filter(pa.array(~matches)).combine_chunks()
         writer = BlockWriter(self.target, store, self.scratch, Ids())
         writer.write_one(rows, source.cluster)
-        return BlockRemoval(location=source.location, matched=matched, fate="rewritten", written=writer.finish())
+        return BlockRemoval(location=source.location, matched=matched, disposition="rewritten", written=writer.finish())
 
-    def _matches(self, store: Store, found: RowFilter, source: Source) -> Mask:
+    def _matches(self, store: Store, bound_filter: RowFilter, source: Source) -> Mask:
         schema = self.target.schema
-        names = {leaf.path[0] for leaf in found.columns}
+        names = {leaf.path[0] for leaf in bound_filter.columns}
         masks = [np.zeros(0, dtype=bool)]
         if not names:
-            return np.asarray(found.matches({}, source.row_count))
+            return np.asarray(bound_filter.matches({}, source.row_count))
         wanted = pa.schema([field for field in arrow_schema(schema) if field.name in names])
         for batch in source_rows(store, source, self.schemas, schema, wanted):
             rows = pa.Table.from_batches([batch])
             columns = {
                 leaf.id: conform_leaf(leaf_values(rows, leaf).combine_chunks(), leaf.dtype, leaf.name)
-                for leaf in found.columns
+                for leaf in bound_filter.columns
             }
-            masks.append(np.asarray(found.matches(columns, batch.num_rows)))
+            masks.append(np.asarray(bound_filter.matches(columns, batch.num_rows)))
         return np.concatenate(masks)
 
 

@@ -338,7 +338,7 @@ class BlockFile:
             raise _replaced(block.location)
         self._plan = plan(self.footer.metadata.schema, written)
         self._leaves: Mapping[int, int] = {column.column_id: column.index for column in self._plan.present}
-        self._places: dict[tuple[int, int], ChunkPages | None] = {}
+        self._page_locations: dict[tuple[int, int], ChunkPages | None] = {}
 
     def check_unchanged(self) -> None:
         """Raise BlockReplaced when the file is not the one that was opened."""
@@ -390,14 +390,18 @@ class BlockFile:
         few = rows * 2 <= row_group.num_rows
         missing = []
         for leaf in leaves:
-            place = row_group.chunks[leaf].offset_index
-            if (group, leaf) not in self._places and (few or (place is not None and place[0] >= self._tail.start)):
+            index_range = row_group.chunks[leaf].offset_index
+            if (group, leaf) not in self._page_locations and (
+                few or (index_range is not None and index_range[0] >= self._tail.start)
+            ):
                 missing.append(leaf)
         if missing:
             index = read_page_index(self._tail, self.footer, missing)
             groups = range(len(self.footer.metadata.row_groups))
-            self._places.update({(number, leaf): index.at(number, leaf) for number in groups for leaf in missing})
-        return [self._places.get((group, leaf)) for leaf in leaves]
+            self._page_locations.update(
+                {(number, leaf): index.at(number, leaf) for number in groups for leaf in missing}
+            )
+        return [self._page_locations.get((group, leaf)) for leaf in leaves]
 
     def written_name(self, column: Column) -> str:
         """Return the name of a top-level column when the file was written."""

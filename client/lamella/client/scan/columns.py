@@ -139,13 +139,13 @@ class Ordering:
         self.keys = tuple(keys)
         leaves = tuple(dict.fromkeys(key.leaf for key in keys))
         self.wanted: tuple[ReadColumn, ...] = tuple(read_leaf(schema, leaf) for leaf in leaves)
-        self._places = {leaf: first + at for at, leaf in enumerate(leaves)}
+        self._positions = {leaf: first + at for at, leaf in enumerate(leaves)}
 
     def sorted(self, table: pa.Table, limit: int | None) -> pa.Table:
         """Return the rows in order, the first ``limit`` of them."""
         ranks: list[Any] = []
         for key in reversed(self.keys):
-            vector = vector_of(table.column(self._places[key.leaf]), key.leaf.dtype)
+            vector = vector_of(table.column(self._positions[key.leaf]), key.leaf.dtype)
             values = _ranks(vector)
             ranks += [~values if key.descending else values, key.classes(vector)]
         rows = np.lexsort(ranks)
@@ -156,7 +156,7 @@ class Ordering:
         if bound is None or table.num_rows < limit:
             return False
         key = self.keys[0]
-        last = table.column(self._places[key.leaf]).slice(limit - 1, 1)
+        last = table.column(self._positions[key.leaf]).slice(limit - 1, 1)
         return key.is_before(vector_of(last, key.leaf.dtype), 0, bound, or_equal=len(self.keys) == 1)
 
 

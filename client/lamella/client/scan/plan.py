@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     case_sensitive: bool = False
 
-    def asked(self) -> dict[str, Any]:
+    def shared_arguments(self) -> dict[str, Any]:
         """The arguments that planning and counting share."""
         return {
             "snapshot_id": self.snapshot_id,
@@ -157,7 +157,7 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
         # a limit must not be reached by blocks that will not be read
         limit=request.limit if only is None else None,
         order_by=request.order_by,
-        **request.asked(),
+        **request.shared_arguments(),
     )
     versions: TableInfo | Snapshot = table.info()
     if versions.snapshot_id != answer.snapshot_id:

@@ -120,15 +120,15 @@ class ChunkRead(msgspec.Struct, frozen=True):
     wanted: ReadColumn
     leaves: range
     rows: Rows | None
-    places: ChunkPages | None
+    chunk_pages: ChunkPages | None
     pages: Rows | None
 
     @property
     def ranges(self) -> list[Range]:
         """Return the byte ranges to fetch."""
-        if self.places is None or self.pages is None:
+        if self.chunk_pages is None or self.pages is None:
             return [_whole(chunk) for chunk in self._chunks()]
-        return _page_ranges(self.places, self.pages)
+        return _page_ranges(self.chunk_pages, self.pages)
 
     def values(self, fetched: FetchResult) -> Any:
         """Return the selected rows as an Arrow array of the table's type.
@@ -141,8 +141,8 @@ class ChunkRead(msgspec.Struct, frozen=True):
         wanted = count if self.rows is None else len(self.rows)
         if not self.leaves:
             return self._absent(wanted)
-        if self.places is not None and self.pages is not None:
-            return self._conformed(_take(self._from_pages(fetched, self.places, self.pages), *self._positions()))
+        if self.chunk_pages is not None and self.pages is not None:
+            return self._conformed(_take(self._from_pages(fetched, self.chunk_pages, self.pages), *self._positions()))
         return self._conformed(_take(self._from_chunks(fetched, count), self.rows, count))
 
     def _absent(self, count: int) -> Any:
@@ -166,13 +166,13 @@ class ChunkRead(msgspec.Struct, frozen=True):
         elements = one_leaf(path) if self.wanted.leaf is not None else path[0].all_data()
         return decode(elements, data, count)
 
-    def _from_pages(self, fetched: FetchResult, places: ChunkPages, pages: Rows) -> Any:
+    def _from_pages(self, fetched: FetchResult, chunk_pages: ChunkPages, pages: Rows) -> Any:
         (leaf,) = self.leaves
         (chunk,) = self._chunks()
-        parts = [fetched.bytes_of(part) for part in _page_ranges(places, pages)]
-        counts = places.row_counts[pages]
-        data = parts[1:] if places.dictionary is not None else parts
-        self._check_pages(b"".join(data), places.sizes[pages], counts)
+        parts = [fetched.bytes_of(part) for part in _page_ranges(chunk_pages, pages)]
+        counts = chunk_pages.row_counts[pages]
+        data = parts[1:] if chunk_pages.dictionary is not None else parts
+        self._check_pages(b"".join(data), chunk_pages.sizes[pages], counts)
         total = int(counts.sum())
         file_leaf = self.file.footer.metadata.schema.leaves[leaf]
         return decode(one_leaf(self.file.path(leaf)), [LeafData(file_leaf, chunk.codec, total, tuple(parts))], total)
@@ -197,13 +197,13 @@ class ChunkRead(msgspec.Struct, frozen=True):
 
     def _positions(self) -> tuple[Rows | None, int]:
         """Return the positions of the selected rows among the rows of the pages that were read."""
-        places, pages, rows = self.places, self.pages, self.rows
-        if places is None or pages is None or rows is None:
+        chunk_pages, pages, rows = self.chunk_pages, self.pages, self.rows
+        if chunk_pages is None or pages is None or rows is None:
             return None, 0
-        counts = places.row_counts[pages]
+        counts = chunk_pages.row_counts[pages]
         starts = np.cumsum(counts) - counts
-        page = np.searchsorted(places.first_rows[pages], rows, side="right") - 1
-        return starts[page] + rows - places.first_rows[pages][page], int(counts.sum())
+        page = np.searchsorted(chunk_pages.first_rows[pages], rows, side="right") - 1
+        return starts[page] + rows - chunk_pages.first_rows[pages][page], int(counts.sum())
 
     def _conformed(self, values: Any) -> Any:
         wanted = self.wanted
@@ -225,14 +225,14 @@ def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Row
         else:
             index = file.leaf_index(one.leaf)
             found[one.key] = range(0) if index is None else range(index, index + 1)
-    places: dict[int, ChunkPages | None] = {}
+    chunk_pages: dict[int, ChunkPages | None] = {}
     if rows is not None and len(rows) < count:
         flat = [one.key for one in wanted if one.leaf is not None and found[one.key]]
         known = file.pages(group, [found[key].start for key in flat], len(rows))
-        places = dict(zip(flat, known, strict=True))
+        chunk_pages = dict(zip(flat, known, strict=True))
     reads = []
     for one in wanted:
-        pages = places.get(one.key)
+        pages = chunk_pages.get(one.key)
         numbers = None
         if pages is not None and rows is not None:
             numbers = np.unique(np.searchsorted(pages.first_rows, rows, side="right") - 1)
@@ -244,14 +244,14 @@ def _whole(chunk: Chunk) -> Range:
     return chunk.offset, chunk.compressed_size
 
 
-def _page_ranges(places: ChunkPages, pages: Rows) -> list[Range]:
+def _page_ranges(chunk_pages: ChunkPages, pages: Rows) -> list[Range]:
     """Return the dictionary page if there is one, then each run of adjacent pages."""
     heads = np.flatnonzero(np.diff(pages, prepend=-2) != 1)
     ends = np.append(heads[1:], len(pages)) - 1
     first, last = pages[heads], pages[ends]
-    sizes = places.offsets[last] + places.sizes[last] - places.offsets[first]
-    runs = list(zip(places.offsets[first].tolist(), sizes.tolist(), strict=True))
-    return runs if places.dictionary is None else [places.dictionary, *runs]
+    sizes = chunk_pages.offsets[last] + chunk_pages.sizes[last] - chunk_pages.offsets[first]
+    runs = list(zip(chunk_pages.offsets[first].tolist(), sizes.tolist(), strict=True))
+    return runs if chunk_pages.dictionary is None else [chunk_pages.dictionary, *runs]
 
 
 def _take(values: Any, rows: Rows | None, count: int) -> Any:
@@ -356,10 +356,10 @@ def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = Fals
             wanted = np.concatenate([np.arange(first, first + rows) for first, rows in chosen])
             whole = len(wanted) == file.group_rows[group]
             made.append(RowGroupRead(file, group, None if whole else wanted, sure, certain))
-    return [_at_most(piece, limit) for piece in made] if limit is not None else made
+    return [_limited(piece, limit) for piece in made] if limit is not None else made
 
 
-def _at_most(piece: RowGroupRead, limit: int) -> RowGroupRead:
+def _limited(piece: RowGroupRead, limit: int) -> RowGroupRead:
     if not piece.all_match or piece.row_count <= limit:
         return piece
     rows = np.arange(limit, dtype=np.int64) if piece.rows is None else piece.rows[:limit]

@@ -279,17 +279,17 @@ class Scan(Rows):
         """Return the number of rows: from statistics where they prove it, otherwise by reading the filter's columns."""
         request = self._request
         if self._made is None and self._only is None:
-            answer = self._table.aggregate(["count(*)"], request.filter, **request.asked())
+            answer = self._table.aggregate(["count(*)"], request.filter, **request.shared_arguments())
             if answer.complete:
                 bound = answer.groups[0].values[0].value if answer.groups else None
-                return self._at_most(0 if bound is None or bound.int64 is None else bound.int64)
+                return self._capped(0 if bound is None or bound.int64 is None else bound.int64)
         planned = self._planned()
         total = sum(block.row_count for block in planned.blocks if block.verdict == "ALL")
         others = tuple(block for block in planned.blocks if block.verdict != "ALL")
         total += sum(self._read(planned, others, RowGroupRead.count, counting=True))
-        return self._at_most(total)
+        return self._capped(total)
 
-    def _at_most(self, count: int) -> int:
+    def _capped(self, count: int) -> int:
         limit = self._request.limit
         return count if limit is None else min(count, limit)
 
@@ -335,8 +335,8 @@ class Scan(Rows):
         # With an order all rows of a block are needed; without one, any rows up to the limit.
         limit = self._request.limit if planned.ordering is None and not counting else None
         emptiness = EmptyBlocks()
-        held = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
-        with held, self._working(len(blocks)) as (pool, fetcher, progress):
+        protected = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
+        with protected, self._working(len(blocks)) as (pool, fetcher, progress):
 
             def opened(block: PrunedBlock) -> list[RowGroupRead]:
                 file = BlockFile(self._store, block, planned.written(block), planned.recipe.schema)
@@ -357,9 +357,9 @@ class Scan(Rows):
             for result in prefetch(pool, done, all_pieces(), self._workers):
                 progress.rows(result.num_rows if isinstance(result, pa.Table) else 0)
                 yield result
-        self._tell(planned, emptiness)
+        self._report_empty(planned, emptiness)
 
-    def _tell(self, planned: Plan, emptiness: EmptyBlocks) -> None:
+    def _report_empty(self, planned: Plan, emptiness: EmptyBlocks) -> None:
         if self._report is None or not is_enabled(planned.properties):
             return
         found = emptiness.empty()

@@ -195,8 +195,8 @@ def _probe_catalog(gateway: Gateway) -> None:
     _catalogs(gateway).size()
     runtime_exception(gateway, "probe")
     struct = gateway.struct_type(_PROBE_SCHEMA)
-    kept = BlockSelection(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
-    index = file_index(gateway, kept, "probe", struct)
+    selection = BlockSelection(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    index = file_index(gateway, selection, "probe", struct)
     options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
     scan = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
         gateway.session, index, struct, struct, options

@@ -108,18 +108,18 @@ UNLIMITED_BYTES: Final = 1 << 60
 
 
 def file_index(
-    gateway: Gateway, kept: BlockSelection, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
+    gateway: Gateway, selection: BlockSelection, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
 ) -> Any:
     """Return an ``InMemoryFileIndex`` of exactly these blocks; ``schema``: the ``StructType`` of the data.
 
     Raises:
         LamellaError: Spark's index contains other files than given.
     """
-    refuse_hidden(kept.locations)
+    refuse_hidden(selection.locations)
     # This root is never read. It depends on the content, since Spark treats two indexes with the same root as equal.
     root = gateway.path(f"file:///lamella/{digest}")
     cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
-    cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
+    cache.putLeafFiles(root, file_statuses(gateway, selection.files()))
     index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
         gateway.session,
         gateway.seq([root]),
@@ -130,8 +130,8 @@ def file_index(
         gateway.none,
     )
     found = index.allFiles().size()
-    if found != len(kept.locations):
-        raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(kept.locations)}")
+    if found != len(selection.locations):
+        raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(selection.locations)}")
     return index
 
 
@@ -209,7 +209,7 @@ class RelationIndex(Proxy):
         return self._table.size_bytes
 
     def inputFiles(self) -> Any:
-        return self._gateway.array("java.lang.String", [path for path, _ in self._table.kept(None).files()])
+        return self._gateway.array("java.lang.String", [path for path, _ in self._table.selection(None).files()])
 
     def refresh(self) -> None:
         """Do nothing: a snapshot does not change."""
@@ -225,8 +225,8 @@ class RelationIndex(Proxy):
         trees = [walker.conjunction(filters) for filters in (partition_filters, data_filters)]
         used = [tree for tree in trees if tree != TRUE]
         tree = {"type": "and", "children": used} if used else None
-        kept = self._table.kept(tree, time_zone=walker.time_zone)
-        statuses = file_statuses(self._gateway, kept.files())
+        selection = self._table.selection(tree, time_zone=walker.time_zone)
+        statuses = file_statuses(self._gateway, selection.files())
         no_values = self._gateway.java_class(SQL + "catalyst.InternalRow").empty()
         directory = self._gateway.java_class(DATASOURCES + "PartitionDirectory").apply(no_values, statuses)
         return self._gateway.seq([directory])
@@ -251,7 +251,7 @@ class BlockScan:
         self,
         gateway: Gateway,
         table: LakeTable,
-        kept: BlockSelection,
+        selection: BlockSelection,
         required: Any,
         required_json: str,
         options: Any,
@@ -259,13 +259,13 @@ class BlockScan:
         pushed: Sequence[Any] = (),
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
-        found = layouts(wanted, table.history, kept.schema_ids)
+        found = layouts(wanted, table.history, selection.schema_ids)
         plain = json.dumps(wanted)
-        self.way: ReadPath = _read_path(table, kept, list(found) or [plain], plain)
+        self.way: ReadPath = _read_path(table, selection, list(found) or [plain], plain)
         self.schema = required
         if self.way in ("python", "signed"):
             self._native = None
-            self._batch = python_scan(gateway, table, kept, plain).toBatch()
+            self._batch = python_scan(gateway, table, selection, plain).toBatch()
             return
         if self.way == "name":
             struct = gateway.struct_type(table.columns.readable)
@@ -274,7 +274,7 @@ class BlockScan:
             text = json.dumps(identified_struct(wanted, table.schema)) if self.way == "id" else next(iter(found))
             struct = required = gateway.struct_type(text)
             options_used = _with_options(gateway, options, _BY_ID if self.way == "id" else {})
-        index = file_index(gateway, kept, kept.digest(), struct)
+        index = file_index(gateway, selection, selection.digest(), struct)
         builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
             _session(gateway, _settings(gateway, wanted)), index, struct, struct, options_used
         )
@@ -301,14 +301,14 @@ class BlockScan:
         return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
 
 
-def _read_path(table: LakeTable, kept: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:
+def _read_path(table: LakeTable, selection: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:
     if table.settings.signed_urls:
         return "signed"
     if list(found) == [plain]:
         return "name"
     if len(found) == 1:
         return "renamed"
-    return "id" if table.wrote_all(kept) else "python"
+    return "id" if table.all_written_by_lamella(selection) else "python"
 
 
 def _with_defaults(struct: dict[str, Any], table: LakeTable) -> dict[str, Any]:

@@ -236,7 +236,7 @@ class LakeCatalog(Proxy):
             raise_java(self._table_exists(identifier))
         name = destination.table.name
         if replaces:
-            spec.require_alike(self._lake.table(name).info())
+            spec.require_same_definition(self._lake.table(name).info())
         return StagedLakeTable(
             destination,
             f"{self._name}.{name}",

@@ -54,7 +54,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         if self.replaces is not None:
             RowFilter(read_filter(self.replaces, time_zone=self.time_zone), schema, time_zone=self.time_zone)
 
-    def land(
+    def apply(
         self,
         lake: Lamella,
         engine: Engine,
@@ -78,7 +78,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             return self._append(lake, state, target, written)
         read_at = self.rests_on()
         if read_at is not None:
-            return self._replace_what_was_read(
+            return self._replace_read_rows(
                 lake, target, written, TableState.read(lake, state.name, snapshot_id=read_at)
             )
         context = JobContext(
@@ -115,7 +115,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         )
         return RowsCommitted(answer.snapshot_id)
 
-    def _replace_what_was_read(
+    def _replace_read_rows(
         self, lake: Lamella, target: Target, written: Sequence[WrittenBlocks], state: TableState
     ) -> RowsCommitted:
         if self.replaces != EVERY_ROW:

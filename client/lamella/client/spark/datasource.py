@@ -87,10 +87,10 @@ class LamellaReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the blocks to read, in groups of about ``partitionBytes``."""
         with open_table(self._options) as table:
-            kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
-            signed = signed_blocks(table, kept)
+            selection = table.selection(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
+            signed = signed_blocks(table, selection)
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
-        return group_blocks(kept.locations, kept.sizes, kept.schema_ids, table.history, limit, signed)
+        return group_blocks(selection.locations, selection.sizes, selection.schema_ids, table.history, limit, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of blocks. Spark passes None when there is no group."""

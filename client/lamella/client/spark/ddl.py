@@ -151,7 +151,7 @@ def _change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
     if kind == "UpdateColumnComment":
         return SetDoc(column=path, doc=change.newComment())
     if kind == "UpdateColumnPosition":
-        first, after = _place(change.position())
+        first, after = _column_position(change.position())
         return MoveColumn(column=path, first=first, after=after)
     raise InvalidRequest(f"Lamella's Spark catalog cannot alter a table by {kind}")
 
@@ -159,7 +159,7 @@ def _change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
 def _added(gateway: Gateway, change: Any, path: tuple[str, ...]) -> AddColumn:
     column = column_of(path[-1], change.dataType(), bool(change.isNullable()))
     given = change.defaultValue()
-    first, after = _place(change.position())
+    first, after = _column_position(change.position())
     return AddColumn(
         name=column.name,
         type=column.type,
@@ -204,7 +204,7 @@ def _is_constant(plan: Any) -> bool:
     return True
 
 
-def _place(position: Any) -> tuple[bool, str | None]:
+def _column_position(position: Any) -> tuple[bool, str | None]:
     """Return ``(first, after)``; ``(False, None)`` for the last position."""
     if position is None:
         return False, None
@@ -252,7 +252,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             properties=self.properties,
         )
 
-    def require_alike(self, info: TableInfo) -> None:
+    def require_same_definition(self, info: TableInfo) -> None:
         """Raise InvalidRequest unless an existing table has this definition, so that replacing it changes only its
         rows."""
         wanted = [_shape(column) for column in self.columns]

@@ -307,11 +307,11 @@ class LakeTable:
         columns, kind = self.cluster_key
         return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
 
-    def trusts_page_index(self, kept: BlockSelection) -> bool:
+    def trusts_page_index(self, selection: BlockSelection) -> bool:
         """Whether Spark may skip pages inside these blocks (see :class:`Settings`)."""
         if self.settings.page_index is not None:
             return self.settings.page_index
-        return self.wrote_all(kept)
+        return self.all_written_by_lamella(selection)
 
     def is_plain(self, names: Sequence[str] | None = None) -> bool:
         """Whether every block has these columns (None: all) under their current names, or lacks them."""
@@ -321,9 +321,9 @@ class LakeTable:
         wanted = {**struct, "fields": fields}
         return set(layouts(wanted, self.history, self._schema_ids_in_use)) <= {json.dumps(wanted)}
 
-    def wrote_all(self, kept: BlockSelection) -> bool:
+    def all_written_by_lamella(self, selection: BlockSelection) -> bool:
         """Whether Lamella's own writers made all of these blocks."""
-        return all(location.startswith(self._own_blocks) for location in kept.locations)
+        return all(location.startswith(self._own_blocks) for location in selection.locations)
 
     def signed(self, locations: Sequence[str]) -> list[str]:
         """Return signed URLs of blocks of the snapshot, in their order.
@@ -335,7 +335,7 @@ class LakeTable:
         urls = {block.location: block.url for block in found.blocks}
         return [str(urls[location]) for location in locations]
 
-    def kept(
+    def selection(
         self,
         filter: Mapping[str, Any] | str | None,
         *,
@@ -359,15 +359,15 @@ class LakeTable:
                 unavailable too.
         """
         try:
-            return self._kept(filter, time_zone, reader_columns, None, limit, order_by, residuals)
+            return self._selection(filter, time_zone, reader_columns, None, limit, order_by, residuals)
         except LamellaError as error:
             odd = _ODD_TREE if isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
             if filter is None or not (isinstance(error, odd) or self.settings.allow_fallback):
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
-            return self._kept(None, time_zone, reader_columns, error.message)
+            return self._selection(None, time_zone, reader_columns, error.message)
 
-    def _kept(
+    def _selection(
         self,
         filter: Mapping[str, Any] | str | None,
         time_zone: str,

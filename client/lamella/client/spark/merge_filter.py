@@ -142,11 +142,11 @@ def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFr
         ends = [join_keys(schema, leaf.reference, [end]).values or () for end in (low, high)]
     except LamellaError:
         return None
-    (least,), (most,) = ends
+    (minimum,), (maximum,) = ends
     return {
         "type": "and",
-        "left": {"type": "gt-eq", "term": leaf.reference, "value": least},
-        "right": {"type": "lt-eq", "term": leaf.reference, "value": most},
+        "left": {"type": "gt-eq", "term": leaf.reference, "value": minimum},
+        "right": {"type": "lt-eq", "term": leaf.reference, "value": maximum},
     }
 
 

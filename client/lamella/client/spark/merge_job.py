@@ -63,13 +63,13 @@ def block_frame(
         store = target.store()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for place, source in tasks[number]:
+                for block_number, source in tasks[number]:
                     row = 0
                     if not wanted:  # the rows are only counted
-                        yield _numbered([], [], place, range(source.row_count))
+                        yield _numbered([], [], block_number, range(source.row_count))
                         continue
                     for rows in source_rows(store, source, schemas, schema, arrow):
-                        yield _numbered(rows.columns, wanted, place, range(row, row + rows.num_rows))
+                        yield _numbered(rows.columns, wanted, block_number, range(row, row + rows.num_rows))
                         row += rows.num_rows
 
     if not tasks:
@@ -85,11 +85,11 @@ def _numbered(columns: Sequence[pa.Array], names: Sequence[str], block: int, row
 def _tasks(sources: Sequence[Source]) -> Iterator[list[tuple[int, Source]]]:
     some: list[tuple[int, Source]] = []
     size_bytes = 0
-    for place, source in enumerate(sources):
+    for block_number, source in enumerate(sources):
         if some and size_bytes + source.file_size > _TASK_BYTES:
             yield some
             some, size_bytes = [], 0
-        some.append((place, source))
+        some.append((block_number, source))
         size_bytes += source.file_size
     if some:
         yield some
@@ -388,7 +388,7 @@ class _Work:
         if not sources or self._only_inserts:
             return []
         found = self._matched(state, target, sources)
-        self._refuse_several(max((most for _, most in found), default=1))
+        self._refuse_multiple_matches(max((max_matches for _, max_matches in found), default=1))
         if any(each.when == "not matched by source" for each in self._clauses):
             return sources
         return [sources[block] for block, _ in sorted(found)]
@@ -415,12 +415,12 @@ class _Work:
         columns = named_columns(self._on, state.snapshot.schema)
         return block_frame(self._spark, state, target, sources, columns).alias(self._target_alias)
 
-    def _refuse_several(self, most: int) -> None:
+    def _refuse_multiple_matches(self, max_matches: int) -> None:
         changing = [each for each in self._clauses if each.when == "matched"]
         only_deletes = all(each.verb == "deleted" and each.condition is None for each in changing)
-        if most > 1 and not only_deletes:
+        if max_matches > 1 and not only_deletes:
             raise InvalidRequest(
-                f"{most} rows of the source match one row of the table, which can take the values of only one"
+                f"{max_matches} rows of the source match one row of the table, which can take the values of only one"
             )
 
     def _outcome(
@@ -448,9 +448,9 @@ class _Work:
             observation,
             *(F.coalesce(F.sum(F.when(mask, 1).otherwise(0)), F.lit(0)).alias(verb) for verb, mask in counts.items()),
         )
-        kept = counted.where((here | F.col(_ACTION).isNotNull()) & ~self._is("deleted"))
+        remaining = counted.where((here | F.col(_ACTION).isNotNull()) & ~self._is("deleted"))
         columns = [self._value(column) for column in state.snapshot.schema.columns]
-        return observation, kept.select(*columns)
+        return observation, remaining.select(*columns)
 
     def _joined(self, state: TableState, target: Target, sources: list[Source], touched: list[Source]) -> DataFrame:
         """Return the rows of the touched blocks joined with those of the source, with :data:`_HERE` and

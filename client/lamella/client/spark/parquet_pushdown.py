@@ -95,7 +95,7 @@ def skippable_columns(schema: Schema) -> list[str]:
     return [leaf.name for leaf in schema.leaves() if not leaf.repeated]
 
 
-def askable_columns(schema: Schema) -> list[str]:
+def unambiguous_columns(schema: Schema) -> list[str]:
     """Return those whose name is unambiguous; ``a.b`` may be a column and a field of another column."""
     counts = Counter(name.lower() for name in skippable_columns(schema))
     return [name for name in skippable_columns(schema) if counts[name.lower()] == 1]

@@ -80,7 +80,7 @@ class _Replies(threading.local):
     """The last results of this thread's callbacks: one is in flight at a time, nested calls add a few."""
 
     def __init__(self) -> None:
-        self.kept: deque[Any] = deque(maxlen=16)
+        self.recent: deque[Any] = deque(maxlen=16)
 
 
 _replies = _Replies()
@@ -91,7 +91,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Proxy, *arguments: Any) -> Any:
         with self._gateway.connections.callback():
             result = _called(self._gateway, lambda: method(self, *arguments))
-        _replies.kept.append(result)
+        _replies.recent.append(result)
         return result
 
     return call

@@ -115,18 +115,22 @@ def group_blocks(
     """
     schemas = {schema.schema_id: schema for schema in history}
     groups: list[list[tuple[str, Schema]]] = []
-    room = 0
+    bytes_left = 0
     for location, size_bytes, schema_id in zip(locations, sizes, schema_ids, strict=True):
-        if not groups or size_bytes > room:
+        if not groups or size_bytes > bytes_left:
             groups.append([])
-            room = partition_bytes
+            bytes_left = partition_bytes
         groups[-1].append((location, schemas[schema_id]))
-        room -= size_bytes
+        bytes_left -= size_bytes
     made = []
     start = 0
     for group in groups:
         part = None if signed is None else signed.part(start, len(group))
-        made.append(BlockGroup([place for place, _ in group], [written for _, written in group], history[-1], part))
+        made.append(
+            BlockGroup(
+                [block_location for block_location, _ in group], [written for _, written in group], history[-1], part
+            )
+        )
         start += len(group)
     return made
 
@@ -183,7 +187,7 @@ class BlocksReader(DataSourceReader):
         yield from partition.rows(spark_arrow_schema(self._schema_json), {})
 
 
-def signed_blocks(table: LakeTable, kept: BlockSelection) -> SignedBlocks | None:
+def signed_blocks(table: LakeTable, selection: BlockSelection) -> SignedBlocks | None:
     """Return the URLs of the selected blocks if the table is read by signed URLs; raises the service's errors."""
     if not table.settings.signed_urls:
         return None
@@ -191,30 +195,30 @@ def signed_blocks(table: LakeTable, kept: BlockSelection) -> SignedBlocks | None
         service_url=table.service_url,
         table=table.name,
         snapshot_id=table.snapshot_id,
-        urls=tuple(table.signed(kept.locations)),
-        sizes=tuple(kept.sizes),
+        urls=tuple(table.signed(selection.locations)),
+        sizes=tuple(selection.sizes),
     )
 
 
-def blocks_frame(spark: SparkSession, table: LakeTable, kept: BlockSelection, struct: str) -> DataFrame:
+def blocks_frame(spark: SparkSession, table: LakeTable, selection: BlockSelection, struct: str) -> DataFrame:
     """Return the rows of the selected blocks, read in Python workers; ``struct``: the columns, as JSON."""
-    listed = BlockListOption(kept.locations, kept.sizes, kept.schema_ids, table.history)
+    listed = BlockListOption(selection.locations, selection.sizes, selection.schema_ids, table.history)
     spark.dataSource.register(BlocksSource)
     reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
-    signed = signed_blocks(table, kept)
+    signed = signed_blocks(table, selection)
     if signed is not None:
         reader = reader.option(URLS, msgspec.json.encode(signed).decode())
     return reader.option("blocks", msgspec.json.encode(listed).decode()).load()
 
 
-def python_scan(gateway: Gateway, table: LakeTable, kept: BlockSelection, struct: str) -> Any:
+def python_scan(gateway: Gateway, table: LakeTable, selection: BlockSelection, struct: str) -> Any:
     """Return Spark's own scan (a JVM object) that reads the selected blocks in Python workers; ``struct``: the columns,
     as JSON.
 
     Raises:
         LamellaError: this version of Spark plans it in an unknown way.
     """
-    frame = blocks_frame(gateway.spark, table, kept, struct)
+    frame = blocks_frame(gateway.spark, table, selection, struct)
     plan = frame._jdf.queryExecution().optimizedPlan()
     if str(plan.getClass().getSimpleName()) != "DataSourceV2ScanRelation":
         raise LamellaError(

@@ -24,7 +24,7 @@ from lamella.client.spark.lake import (
     service,
     unix_ms,
 )
-from lamella.client.spark.parquet_pushdown import askable_columns, reader_options, refuse_case_sensitive
+from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, unambiguous_columns
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
@@ -104,22 +104,24 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     readable = json.loads(table.columns.readable)
     schema = StructType.fromJson(readable)
     time_zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
-    asked = askable_columns(table.schema)
-    kept = table.kept(_filter(table, where), time_zone=time_zone, reader_columns=asked, spark_checks=True)
+    candidate_columns = unambiguous_columns(table.schema)
+    selection = table.selection(
+        _filter(table, where), time_zone=time_zone, reader_columns=candidate_columns, spark_checks=True
+    )
     if table.settings.signed_urls:
         from lamella.client.spark.python_blocks import blocks_frame
 
-        return blocks_frame(spark, table, kept, table.columns.readable)
-    refuse_hidden(kept.locations)
-    paths = [_GLOB.sub(r"\\\1", path) for path, _ in kept.files()]
+        return blocks_frame(spark, table, selection, table.columns.readable)
+    refuse_hidden(selection.locations)
+    paths = [_GLOB.sub(r"\\\1", path) for path, _ in selection.files()]
     if not paths:
         return spark.createDataFrame([], schema)
     # Without recursiveFileLookup, a folder named "day=2024-01-01" would become a column.
-    options = reader_options(table.schema, page_index=table.trusts_page_index(kept), believed=kept.believed)
+    options = reader_options(table.schema, page_index=table.trusts_page_index(selection), believed=selection.believed)
     options["recursiveFileLookup"] = "true"
     frames = []
-    for layout, schema_ids in layouts(readable, table.history, kept.schema_ids).items():
-        chosen = [path for path, schema_id in zip(paths, kept.schema_ids, strict=True) if schema_id in schema_ids]
+    for layout, schema_ids in layouts(readable, table.history, selection.schema_ids).items():
+        chosen = [path for path, schema_id in zip(paths, selection.schema_ids, strict=True) if schema_id in schema_ids]
         found = spark.read.schema(StructType.fromJson(json.loads(layout))).options(**options).parquet(*chosen)
         frames.append(_under(found, schema))
     return reduce(lambda one, other: one.unionAll(other), frames)

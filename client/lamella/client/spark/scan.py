@@ -79,14 +79,14 @@ def _term(tree: Any) -> str:
     return f"{tree['function']}({', '.join(_term(each) for each in tree['arguments'])})"
 
 
-def selection_text(kept: BlockSelection) -> list[str]:
+def selection_text(selection: BlockSelection) -> list[str]:
     """Return short texts for a plan: the blocks by verdict, and their residual filters."""
-    if kept.fell_back is not None:
+    if selection.fell_back is not None:
         return []
-    verdicts = " ".join(f"{name}:{kept.verdicts[name]}" for name in sorted(kept.verdicts))
-    shown = [f"{sql[:_MAX_RESIDUAL]} ({blocks})" for sql, blocks in kept.residuals[:_MAX_VALUES]]
-    if len(kept.residuals) > _MAX_VALUES:
-        shown.append(f"{len(kept.residuals) - _MAX_VALUES} more")
+    verdicts = " ".join(f"{name}:{selection.verdicts[name]}" for name in sorted(selection.verdicts))
+    shown = [f"{sql[:_MAX_RESIDUAL]} ({blocks})" for sql, blocks in selection.residuals[:_MAX_VALUES]]
+    if len(selection.residuals) > _MAX_VALUES:
+        shown.append(f"{len(selection.residuals) - _MAX_VALUES} more")
     return [f"verdicts=[{verdicts}]", *([f"residual=[{'; '.join(shown)}]"] if shown else [])]
 
 
@@ -228,7 +228,7 @@ class Request:
         self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
         #: The selected blocks; requested once, so that what Spark was told about them stays true.
-        self.kept: BlockSelection | None = None
+        self.selection: BlockSelection | None = None
         self.limit: int | None = None
         self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
@@ -245,9 +245,9 @@ class Request:
         return [field["name"] for field in json.loads(self.required_json())["fields"]]
 
     @property
-    def settled(self) -> bool:
-        """Whether Spark was told that no filter is left to evaluate: every row of ``kept`` matches."""
-        return bool(self.conjuncts) and self.kept is not None and self.kept.all_match
+    def fully_pushed(self) -> bool:
+        """Whether Spark was told that no filter is left to evaluate: every row of ``selection`` matches."""
+        return bool(self.conjuncts) and self.selection is not None and self.selection.all_match
 
     def push(self, filters: Any) -> None:
         """Set the conjuncts of the filter, a Scala ``Seq`` of expressions."""
@@ -259,11 +259,11 @@ class Request:
         trees = [tree for _, tree in self.conjuncts]
         if trees:
             self.tree = trees[0] if len(trees) == 1 else {"type": "and", "children": trees}
-            self.kept = self.blocks(self.tree)
+            self.selection = self.blocks(self.tree)
 
     def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
         """Return the blocks that a filter selects; ``limited``: only those needed for the limit."""
-        return self.table.kept(
+        return self.table.selection(
             None if tree == TRUE else tree,
             time_zone=self.time_zone,
             reader_columns=self.columns(),
@@ -286,25 +286,25 @@ class Request:
 class Plan:
     """The blocks of one filter and the native scan over them. Immutable."""
 
-    def __init__(self, request: Request, tree: dict[str, Any], kept: BlockSelection) -> None:
+    def __init__(self, request: Request, tree: dict[str, Any], selection: BlockSelection) -> None:
         gateway, table = request.gateway, request.table
         self.tree = tree
-        self.kept = kept
+        self.selection = selection
         # Not when every row matches: Spark then does not read the columns of the filter, and when its reader skips
         # pages it treats an unread column as all null.
-        pushed, texts = ([], []) if request.settled else request.pushed(self.kept.believed)
+        pushed, texts = ([], []) if request.fully_pushed else request.pushed(self.selection.believed)
         self.scan = BlockScan(
             gateway,
             table,
-            kept,
+            selection,
             request.required,
             request.required_json(),
-            _reader_options(request, self.kept),
+            _reader_options(request, self.selection),
             pushed=pushed,
         )
         #: Everything that determines which rows are read: two scans with the same key are interchangeable.
         self.key = json.dumps(
-            [table.key, kept.digest(), request.required_json(), texts, _options_text(request.options)]
+            [table.key, selection.digest(), request.required_json(), texts, _options_text(request.options)]
         )
 
     @cached_property
@@ -318,8 +318,8 @@ class Plan:
         return self.scan.reader_factory()
 
 
-def _reader_options(request: Request, kept: BlockSelection) -> Any:
-    if request.table.trusts_page_index(kept):
+def _reader_options(request: Request, selection: BlockSelection) -> Any:
+    if request.table.trusts_page_index(selection):
         return request.options
     name = "parquet.filter.columnindex.enabled"
     merged = request.gateway.java_map({name: "false"})
@@ -352,7 +352,7 @@ class LakeScanBuilder(Proxy):
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
-        return self._gateway.seq([]) if self._request.settled else filters
+        return self._gateway.seq([]) if self._request.fully_pushed else filters
 
     def pushedFilters(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
@@ -389,19 +389,19 @@ class LakeScan(Proxy):
     def __init__(self, gateway: Gateway, request: Request) -> None:
         super().__init__(gateway)
         self._request = request
-        self._plan = Plan(request, request.tree, self._kept())
+        self._plan = Plan(request, request.tree, self._selection())
         self._lock = threading.Lock()
         self._narrowed: dict[int, Plan] = {}
         self._blocks_after_join: int | None = None
 
-    def _kept(self) -> BlockSelection:
+    def _selection(self) -> BlockSelection:
         request = self._request
-        kept = request.kept if request.kept is not None else request.blocks(request.tree)
+        selection = request.selection if request.selection is not None else request.blocks(request.tree)
         if request.limit is None:
-            return kept
+            return selection
         fewer = request.blocks(request.tree, limited=True)
         # The fallback lists all blocks of the table, which is wrong when Spark does not filter them.
-        return kept if fewer.fell_back is not None else fewer
+        return selection if fewer.fell_back is not None else fewer
 
     def _key(self) -> str:
         return self._plan.key
@@ -410,18 +410,18 @@ class LakeScan(Proxy):
         return self._plan.scan.schema
 
     def description(self) -> str:
-        kept, table = self._plan.kept, self._request.table
-        parts = [f"Lamella {table.key} blocks={len(kept.locations)}/{kept.blocks_total}"]
+        selection, table = self._plan.selection, self._request.table
+        parts = [f"Lamella {table.key} blocks={len(selection.locations)}/{selection.blocks_total}"]
         if self._blocks_after_join is not None:
             parts.append(f"after join keys={self._blocks_after_join}")
         if self._plan.scan.way in NOTES:
             parts.append(NOTES[self._plan.scan.way])
-        if kept.fell_back is not None:
-            parts.append(f"ALL BLOCKS, pruning failed: {kept.fell_back}")
+        if selection.fell_back is not None:
+            parts.append(f"ALL BLOCKS, pruning failed: {selection.fell_back}")
         if self._plan.tree != TRUE:
             text = filter_text(self._plan.tree)
             parts.append(f"filter=[{text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + '...'}]")
-            parts += selection_text(kept)
+            parts += selection_text(selection)
         if self._request.limit is not None:
             order = ", ".join(order_text(by) for by in self._request.order_by)
             parts.append(f"limit={self._request.limit}" + (f" order=[{order}]" if order else ""))
@@ -444,18 +444,18 @@ class LakeScan(Proxy):
         return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
-        return LakeStatistics(self._gateway, self._size_bytes(), self._plan.kept.row_count)
+        return LakeStatistics(self._gateway, self._size_bytes(), self._plan.selection.row_count)
 
     def estimateSizeInBytes(self) -> Any:
         return self._gateway.optional_long(self._size_bytes())
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         # The statistics are those of the selected blocks: when every row there matches, they need no filter.
-        return self._request.settled
+        return self._request.fully_pushed
 
     def _size_bytes(self) -> int:
         # Spark's own estimate for the requested columns of the selected blocks.
-        return max(1, self._plan.scan.size_bytes() or sum(self._plan.kept.sizes))
+        return max(1, self._plan.scan.size_bytes() or sum(self._plan.selection.sizes))
 
     def filterAttributes(self) -> Any:
         names: list[str] = []
@@ -473,13 +473,13 @@ class LakeScan(Proxy):
             for predicate in predicates
         ]
         tree = {"type": "and", "children": [self._plan.tree, *trees]}
-        kept = self._request.blocks(tree)
-        if kept.fell_back is not None and self._request.settled:
+        selection = self._request.blocks(tree)
+        if selection.fell_back is not None and self._request.fully_pushed:
             return  # all blocks would be wrong: Spark does not filter them
-        plan = Plan(self._request, tree, kept)
+        plan = Plan(self._request, tree, selection)
         with self._lock:
             self._narrowed[self._gateway.thread_id()] = plan
-        self._blocks_after_join = len(plan.kept.locations)
+        self._blocks_after_join = len(plan.selection.locations)
 
     def pushedPredicates(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")

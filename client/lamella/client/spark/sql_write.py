@@ -50,7 +50,7 @@ class Pins:
         self._lock = threading.Lock()
 
     @contextmanager
-    def held(self, table: str, snapshot_id: str) -> Iterator[Pin]:
+    def pinned(self, table: str, snapshot_id: str) -> Iterator[Pin]:
         """Pin ``namespace.table`` while it is written to; the innermost pin counts."""
         key, pin = self._key(table), Pin(snapshot_id)
         with self._lock:
@@ -217,14 +217,14 @@ class LakeInsertion(Proxy):
         if not own.equals(self._gateway.session):
             session = SparkSession(session.sparkContext, own)
         name = to.table.name
-        with to.pins.held(name, to.table.snapshot_id) as pin:
-            landing = RowsCommit(
+        with to.pins.pinned(name, to.table.snapshot_id) as pin:
+            rows_commit = RowsCommit(
                 replaces=self._replaces,
                 time_zone=self._gateway.time_zone(),
                 rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),
             )
             try:
-                write_into(to.lake, name, DataFrame(dataset, session), landing, self._layout)
+                write_into(to.lake, name, DataFrame(dataset, session), rows_commit, self._layout)
             except PySparkException as error:
                 own = error_of_task(str(error))
                 if own is None:

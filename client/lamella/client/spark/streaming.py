@@ -89,16 +89,16 @@ class BatchSink:
                 return
 
     def _append(self, lake: Lamella, frame: DataFrame, progress: Progress, attempt: int) -> None:
-        info = self._look(lake, progress)
+        info = self._check_batch(lake, progress)
         text = msgspec.json.encode(progress).decode()
-        landing = RowsCommit(
+        rows_commit = RowsCommit(
             properties={PREFIX + self._sink: text},
             idempotency_key=_key(info.table_id, self._sink, progress.batch, attempt),
-            before=lambda: self._look(lake, progress),
+            before=lambda: self._check_batch(lake, progress),
         )
-        write_into(lake, self._name, frame, landing, self._layout)
+        write_into(lake, self._name, frame, rows_commit, self._layout)
 
-    def _look(self, lake: Lamella, progress: Progress) -> TableInfo:
+    def _check_batch(self, lake: Lamella, progress: Progress) -> TableInfo:
         """Check that the batch must be written; raises _TakenAlready, InvalidRequest."""
         info = lake.table(self._name).info()
         last = progress_of(info.properties, self._sink)

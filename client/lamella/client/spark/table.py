@@ -136,7 +136,7 @@ class LakeTableProxy(Proxy):
         self._table = destination.table
         self._shown_name = shown_name
         self._struct, self._columns = shape
-        self._times_asked = 0
+        self._columns_calls = 0
 
     def _key(self) -> str:
         return f"Lamella {self._shown_name}@{self._table.snapshot_id}"
@@ -154,9 +154,9 @@ class LakeTableProxy(Proxy):
         return self._struct
 
     def columns(self) -> Any:
-        self._times_asked += 1
+        self._columns_calls += 1
         # The first call is about a query in any case.
-        if self._times_asked > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
+        if self._columns_calls > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
             return shape_of(self._gateway, declared)[1]
         return self._columns
 

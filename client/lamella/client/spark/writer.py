@@ -52,7 +52,7 @@ _lent: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
 
 
 @contextmanager
-def few_rows_at_a_time(frame: DataFrame, row_bytes: float | None) -> Iterator[None]:
+def batches_limited_by_rows(frame: DataFrame, row_bytes: float | None) -> Iterator[None]:
     """Limit batches by rows instead of bytes, for queries of the frame's session that start inside the block.
 
     With a limit in bytes Spark 4.3 sums the sizes of all columns after every row, which takes longer than writing the
@@ -256,7 +256,7 @@ def write(
         CommitConflict: other writers replaced the same blocks on every attempt; nothing was done.
         OutcomeUnknown: the commit may have happened, see the table's history; another call writes the rows again.
     """
-    landing = _landing(frame, mode, where, set_properties, idempotency_key)
+    rows_commit = _rows_commit(frame, mode, where, set_properties, idempotency_key)
     require_sizes(target_block_rows, target_block_bytes)
     with service(url, client) as lake:
         layout = Layout(
@@ -269,7 +269,7 @@ def write(
             scratch=scratch,
         )
         with table_for(lake, name, frame, cluster_by, properties, create=create):
-            return write_into(lake, name, frame, landing, layout, progress)
+            return write_into(lake, name, frame, rows_commit, layout, progress)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,7 +292,12 @@ def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
 
 
 def write_into(
-    lake: Lamella, name: str, frame: DataFrame, landing: RowsCommit, layout: Layout, progress: Progress | None = None
+    lake: Lamella,
+    name: str,
+    frame: DataFrame,
+    rows_commit: RowsCommit,
+    layout: Layout,
+    progress: Progress | None = None,
 ) -> WriteResult:
     """Same as :func:`write`, into an existing table."""
     state = TableState.read(lake, name)
@@ -306,20 +311,20 @@ def write_into(
     )
     # Errors of what cannot be written or decided are raised before anything runs.
     target.check()
-    landing.check(target.schema)
+    rows_commit.check(target.schema)
     engine = SparkEngine(frame.sparkSession)
     with scratch_space(target, is_near=engine.is_near, folder=layout.scratch) as space:
         summary = state.snapshot.summary
         row_bytes = summary.uncompressed_byte_size / summary.row_count if summary.row_count else None
         written = write_rows(frame, engine, target, space, progress, row_bytes=row_bytes)
-        landed = landing.land(lake, engine, state, target, written, scratch=layout.scratch)
+        committed = rows_commit.apply(lake, engine, state, target, written, scratch=layout.scratch)
     blocks = [block for each in written for block in each.blocks]
     return WriteResult(
         blocks=len(blocks),
         rows=sum(block.row_count for block in blocks),
         size_bytes=sum(block.file_size for block in blocks),
-        snapshot_id=landed.snapshot_id,
-        rows_removed=landed.rows_removed,
+        snapshot_id=committed.snapshot_id,
+        rows_removed=committed.rows_removed,
     )
 
 
@@ -338,7 +343,7 @@ def write_rows(
     def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
 
-    with few_rows_at_a_time(frame, row_bytes):
+    with batches_limited_by_rows(frame, row_bytes):
         rows = align_columns(frame, target.schema).mapInArrow(drained, _SUNK).collect()
     sunk = [msgspec.json.decode(bytes(row["sunk"]), type=SinkResult) for row in rows]
     runs = [run for each in sunk for run in each.runs]
@@ -346,7 +351,7 @@ def write_rows(
     return [*(each.written for each in sunk), *merge_runs(engine, target, space, runs, progress)]
 
 
-def _landing(
+def _rows_commit(
     frame: DataFrame,
     mode: str,
     where: str | None,
