@@ -311,7 +311,7 @@ def test_entries_are_held_while_the_catalog_does_not_answer(world: World) -> Non
 
 def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is counted: the newest that were never looked at, and the oldest of those that were."""
-    monkeypatch.setattr("lamella.service.usage.audit._MAX_CACHED_URLS", 3)
+    monkeypatch.setattr("lamella.service.usage.audit._MAX_PENDING", 3)
     world.error = Unavailable("down")
     for name in "abcde":
         world.note(name)

@@ -159,7 +159,7 @@ def test_prune_rates_are_held_while_the_catalog_does_not_answer(world: World) ->
 
 def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound prunes are lost and counted, whatever time they are of."""
-    monkeypatch.setattr("lamella.service.usage.filters._MAX_CACHED_URLS", 2)
+    monkeypatch.setattr("lamella.service.usage.filters._MAX_PENDING", 2)
     world.failing.error = Unavailable("down")
     for _ in range(5):
         world.rates.note(world.record, report(), 1)
