@@ -138,7 +138,7 @@ def test_a_table_is_altered_by_properties_and_cluster_key(spark: SparkSession, l
     refused = {
         "UNSET TBLPROPERTIES ('p')": "stays once it is set",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'x')": "one of linear",
-        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')": "name its columns",
+        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')": "name the columns",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder', 'p' = 'r')": "separate statement",
         "SET TBLPROPERTIES ('lamella.retention.max_age' = 'x')": "lamella.retention.max_age",
         "ADD COLUMN c DATE DEFAULT current_date()": "not a constant",

@@ -102,7 +102,7 @@ def test_a_new_checkpoint_needs_a_new_sink(spark: SparkSession, lakes: Lakes, tm
 
     start("one", "first")
     assert lakes.lake.table(name).info().cluster_key == ("id",)
-    with pytest.raises(StreamingQueryException, match="give it another sink name"):
+    with pytest.raises(StreamingQueryException, match="use another sink name"):
         start("one", "second")
     assert ids_of(spark, name) == stream.ids
     start("two", "third")

@@ -148,7 +148,7 @@ class RouteFactory:
         if isinstance(error, RecursionError):
             error = LimitExceeded("the request is nested too deeply", limit="depth")
         if not isinstance(error, LamellaError):
-            self._log.error("request could not be served", exc_info=error, request_id=request.scope.get(REQUEST_ID))
+            self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
             error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
         request.scope[CODE] = error.code
         self._metrics.problems.labels(error.code).inc()

@@ -241,7 +241,7 @@ class Finder:
         )
 
     def find(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneResult:
-        """Like :meth:`prune`, before the result is encoded (see :mod:`lamella.snapshot.prune.encode`)."""
+        """Like :meth:`prune`, before the result is encoded (see :mod:`lamella.snapshot.prune.writer`)."""
         return self.find_predicate(pointer, self.read(request), request)
 
     def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> PruneResult | Deferred:
