@@ -2,8 +2,8 @@
 
     python scripts/mutants.py [--count 60] [--seed 1] [--before CHECKOUT] [--list]
 
-A mutant is one operator, constant or condition of a function in :data:`RULES` that is changed. The seed chooses them: each
-run has the same list. For each the tests of its area run without those that start processes; the mutant is
+A mutant is one operator, constant or condition of a function in :data:`RULES` that is changed. The seed chooses them:
+each run has the same list. For each the tests of its area run without those that start processes; the mutant is
 killed when one fails. With ``--before`` the same change is made in another release, in the function of the same shape
 (names do not count), and its own tests run. The exit status is 1 when a mutant survives here that was killed there.
 """
