@@ -320,7 +320,7 @@ class PruneNotes:
         self._recorder.note(record, request, found)
         # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
         is_whole = request.segments is None and request.page_size is None and request.page_token is None
-        if is_whole and answer.complete and found.parts is not None:
+        if is_whole and answer.complete and found.selection is not None:
             self._rates.note(record, answer.report, found.block_count)
 
 

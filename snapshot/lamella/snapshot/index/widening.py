@@ -19,7 +19,7 @@ string, enum, json        each other                itself
 fixed, uuid, bson, binary binary                    itself
 ========================= ========================= ==================================================
 
-Files may have times of a finer unit than their table; these are rounded, so such parts are never used.
+A part built over times of a finer unit is never used for a coarser one: files may have such times, which are rounded.
 
 All kinds of Lamella follow this table. Kinds that hash values hash those of the built type, so the values of a query
 are converted down (:func:`narrowed`); values that the built type lacks occur in no row. Kinds that store values convert

@@ -179,9 +179,9 @@ class BlockRows(msgspec.Struct, frozen=True, gc=False):
 class BlockSelection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The selected blocks of a snapshot, in its sequence, ``block_count`` of them.
 
-    ``segments``: rows of segments that have any, ascending. ``whole``: the verdict that all blocks of the segment
-    have, or NONE where ``blocks`` say more: as runs, or one by one. ``block_counts``: blocks of each segment of the
-    snapshot.
+    ``segments``: rows of segments, ascending; one that was refined may have no blocks left. ``whole``: the verdict
+    that all blocks of the segment have, or NONE where ``blocks`` say more: as runs, or one by one. ``block_counts``:
+    blocks of each segment of the snapshot.
 
     It knows no sidecars. Thousands of selections are held in memory, and the garbage collector has to look at none:
     there are arrays and tuples of numbers, and no lists.

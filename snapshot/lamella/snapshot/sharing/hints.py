@@ -88,7 +88,7 @@ def integer(value: int, dtype: DataType) -> Meant | None:
 
 
 def real(value: float, dtype: DataType) -> Meant | None:
-    """Returns the meaning of a number for a float column; None for NaN."""
+    """Returns the meaning of a number for a float column; None for NaN, infinities, and values beside one."""
     if not math.isfinite(value):
         return None
     low, high = (value, value) if dtype.bits == 64 else _singles_around(value)
