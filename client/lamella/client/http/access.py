@@ -1,8 +1,6 @@
-"""Keys, tokens and grants: the calls, and ``lake.keys`` and ``lake.grants`` with their async twins."""
+"""Keys, tokens and grants: the calls. Their methods are in :mod:`lamella.client.http.aio.access`."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from lamella.client.http.call import Call, make_call
 from lamella.snapshot.wire import (
@@ -18,8 +16,6 @@ from lamella.snapshot.wire import (
     operations,
 )
 from lamella.snapshot.wire.operation import Nothing
-
-_DAY_S: Final = 86_400
 
 
 def whoami_call() -> Call[WhoAmI]:

@@ -1,7 +1,7 @@
 """Blocks of a snapshot by their addresses: those of answers of shape "ranges", and those that a rewrite job looks up.
 
-The calls, and methods of :class:`Table` and its async twin. A segment's blocks never change, so they are requested
-once and kept.
+The calls. Their methods are in :mod:`lamella.client.http.aio.blocks`. A segment's blocks never change, so they are
+requested once and kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lamella.snapshot.wire import (
     operations,
 )
 
-# From ranges to addresses: what ``Table`` and its async twin make of answers of ``shape`` "ranges".
+# From ranges to addresses: what the methods make of answers of ``shape`` "ranges".
 #
 # A segment's blocks never change, so they are asked for once and kept.
 

@@ -20,7 +20,7 @@ Filter = str | bool | Mapping[str, Any] | None
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
-    """One call of the API. ``answer`` None: the service answers without a body.
+    """One call of the API. ``answer`` :class:`Nothing`: the service answers without a body.
 
     ``mutates``: it changes something, so it is sent with an idempotency key, which makes a second try safe.
     ``once``: it changes something, and the service can give its answer no second time, so it is not tried again once

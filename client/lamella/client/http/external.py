@@ -1,9 +1,8 @@
-"""External tables: the calls, and methods of :class:`Table`, the client and their async twins."""
+"""External tables: the calls. Their methods are in :mod:`lamella.client.http.aio.external`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -23,8 +22,6 @@ from lamella.snapshot.wire import (
 
 #: Called now and then with how far a refresh is.
 OnProgress = Callable[[RefreshProgress], None]
-
-_ASK_EVERY_S: Final = 1.0
 
 
 def create_external_call(

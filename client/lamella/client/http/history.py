@@ -1,6 +1,6 @@
 """The history of a table: snapshots, tags, changes, rollback.
 
-The calls, and methods of :class:`Table` and its async twin.
+The calls. Their methods are in :mod:`lamella.client.http.aio.history`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Skip indexes: the calls, and methods of :class:`Table`, the client and their async twins."""
+"""Skip indexes: the calls. Their methods are in :mod:`lamella.client.http.aio.indexes`."""
 
 from __future__ import annotations
 

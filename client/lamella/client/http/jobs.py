@@ -1,4 +1,4 @@
-"""Jobs, schedules and policies: the calls, ``lake.jobs``, and methods of :class:`Table` and its async twin."""
+"""Jobs, schedules and policies: the calls. Their methods are in :mod:`lamella.client.http.aio.jobs`."""
 
 from __future__ import annotations
 

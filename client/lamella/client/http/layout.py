@@ -1,4 +1,4 @@
-"""The layout of a table: the calls, and methods of :class:`Table` and its async twin."""
+"""The layout of a table: the calls. Their methods are in :mod:`lamella.client.http.aio.layout`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Vacuum, leases on snapshots, and verification.
 
-The calls, and methods of :class:`Table`, the client and their async twins.
+The calls. Their methods are in :mod:`lamella.client.http.aio.maintenance`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Namespaces and tables: the calls, and the methods of :class:`Table` and its async twin for what a table holds."""
+"""Namespaces and tables: the calls. Their methods are in :mod:`lamella.client.http.aio.tables`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How tables are used: the audit trail, prune rates and reader feedback.
 
-The calls, and methods of :class:`Table`, the client and their async twins.
+The calls. Their methods are in :mod:`lamella.client.http.aio.usage`.
 """
 
 from __future__ import annotations

@@ -232,7 +232,8 @@ class Authenticator:
         return self._admitted(request, found)
 
     async def log_in(self, request: Request, credential: str) -> Principal:
-        """Return the principal of a key or token that was entered in the log-in form. Raises as :meth:`admit`."""
+        """Return the principal of a key or token that was entered in the log-in form, or sent for an
+        Iceberg token. Raises as :meth:`admit`."""
         self._hosts.check(request)
         return await self._found(request, credential)
 

@@ -56,15 +56,15 @@ class Advice:
             raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
         check_together(request.filters)
-        payload = [
+        filters = [
             ReplayedFilter(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
             for each in request.filters
         ]
         recorded = []
-        if not payload:
+        if not filters:
             recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
         with trusted_manifests():
-            return self._what_if.answer(pointer, request, payload, recorded)
+            return self._what_if.answer(pointer, request, filters, recorded)
 
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
         """Explain a query. Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, SnapshotNotFound,

@@ -377,12 +377,12 @@ class AddedBlocks:
         parts: Sequence[str],
         *,
         versions: Snapshot,
-        default_schema_id: Snapshot,
+        default_snapshot: Snapshot,
         since_ms: int,
     ) -> Added:
         """Check and return everything that is added.
 
-        ``parts``: locations of the index parts. ``default_schema_id``: the schema of blocks that do not name theirs.
+        ``parts``: locations of the index parts. ``default_snapshot``: has the schema of blocks that do not name theirs.
         ``since_ms``: now.
 
         Raises:
@@ -393,7 +393,7 @@ class AddedBlocks:
             StoreError: storage failed.
             Unavailable: a clean-up is running.
         """
-        check = _Check(self._warehouse, self._store, table_id, versions, default_schema_id)
+        check = _Check(self._warehouse, self._store, table_id, versions, default_snapshot)
         sent = read_blocks(request.added)
         require_allowed(places, sent)
         if not lists:
@@ -437,13 +437,13 @@ class _Check:
     """Checks a block, and its file in the store."""
 
     def __init__(
-        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_schema_id: Snapshot
+        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_snapshot: Snapshot
     ) -> None:
         self._warehouse = warehouse
         self._store = store
         self._table_id = table_id
         self._versions = versions
-        self._default_schema_id = default_schema_id.schema.schema_id
+        self._default_schema_id = default_snapshot.schema.schema_id
         self._last_key_id = versions.max_cluster_key_id
 
     def __call__(self, block: Block) -> Block:

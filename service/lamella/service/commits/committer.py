@@ -187,7 +187,7 @@ class Committer:
             versions = self._warehouse.head(table.pointer)
             if request.added or lists or request.removed:
                 refuse_added(versions.properties)
-            default_schema_id = versions if read_at is None else self._warehouse.head(read_at)
+            default_snapshot = versions if read_at is None else self._warehouse.head(read_at)
             if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.
                 self._warehouse.new_matches(read_at, read_at, payload.no_new_matches)
@@ -198,7 +198,7 @@ class Committer:
             lists,
             payload.part_locations,
             versions=versions,
-            default_schema_id=default_schema_id,
+            default_snapshot=default_snapshot,
             since_ms=self._clock(),
         )
         parts = self._parts.of_commit(table.table_id, versions, payload.index_parts, added.keys)

@@ -270,8 +270,9 @@ class Admission:
         ``takes_slot`` False: the handler takes a slot itself (:meth:`reading`, :meth:`testing`), unless it can answer
         at once on the event loop.
 
-        Authentication comes before this. The handler is cancelled at the request's deadline, unless it ``changes``
-        something. The slot is released before the answer is sent, so slow clients hold none.
+        Authentication comes before this. The request is given up at its deadline, unless it ``changes`` something:
+        work that has begun in a thread runs on, and its result is dropped. The slot is released before the answer is
+        sent, so slow clients hold none.
 
         Raises, in addition to the handler's errors: BodyTooLarge, InvalidRequest: the body, or the client's timeout
         header. Overloaded: too many requests. Unavailable: the deadline has passed.

@@ -153,8 +153,8 @@ class ConcurrencyLimit:
 
     def _overloaded(self, limit: str) -> Overloaded:
         self._refused[limit].inc()
-        owner = " of yours" if limit == _OF_ONE else ""
-        text = f"too many {self._what.replace('_', ' ')}{owner} are running"
+        of_yours = " of yours" if limit == _OF_ONE else ""
+        text = f"too many {self._what.replace('_', ' ')}{of_yours} are running"
         if limit == _WORK:
             text = "the running and waiting requests have too much work"
         return Overloaded(text, retry_after_s=1, limit=limit)

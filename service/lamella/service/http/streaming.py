@@ -85,14 +85,14 @@ class Turn:
 
     def __init__(self, turns: ConcurrencyLimit, owner: str) -> None:
         self._turns = turns
-        self._whose = owner
+        self._owner = owner
         self._is_over = False
 
     def give_back(self) -> None:
         """Pass the turn on; a second call does nothing."""
         if not self._is_over:
             self._is_over = True
-            self._turns.give_back(self._whose)
+            self._turns.give_back(self._owner)
 
 
 class Pieces:

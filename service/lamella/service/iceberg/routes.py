@@ -52,12 +52,6 @@ from lamella.snapshot.iceberg.wire import (
 )
 from lamella.snapshot.wire.operation import JSON
 
-ICEBERG: Final = "/iceberg/v1"
-ICEBERG_NAMESPACES: Final = "/iceberg/v1/namespaces"
-ICEBERG_NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
-ICEBERG_TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
-ICEBERG_TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
-
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 #: The served endpoints, in the specification's terms. Clients call no others.
 ENDPOINTS: Final = (
@@ -205,7 +199,7 @@ class IcebergScanRoutes:
         body = await request.body()
         scans = self._scans
         return await self._answer(
-            request, lambda record, max_names: scans.plan(record, read_json(_PLAN, body), max_names)
+            request, lambda record, max_tests: scans.plan(record, read_json(_PLAN, body), max_tests)
         )
 
     async def fetch_scan_tasks(self, request: Request) -> Response:
@@ -213,12 +207,12 @@ class IcebergScanRoutes:
         body = await request.body()
         scans = self._scans
         return await self._answer(
-            request, lambda record, max_names: scans.tasks(record, read_json(_TASKS, body).plan_task, max_names)
+            request, lambda record, max_tests: scans.tasks(record, read_json(_TASKS, body).plan_task, max_tests)
         )
 
     async def fetch_plan(self, request: Request) -> Response:
         plan_id, scans = request.path_params["plan_id"], self._scans
-        return await self._answer(request, lambda record, max_names: scans.fetched(record, plan_id, max_names))
+        return await self._answer(request, lambda record, max_tests: scans.fetched(record, plan_id, max_tests))
 
     async def cancel_plan(self, request: Request) -> Response:
         plan_id = request.path_params["plan_id"]

@@ -43,7 +43,7 @@ class AsyncSingleFlight(Generic[_T]):
             raise self._late()
         error = running.exception()
         if isinstance(error, LamellaError):
-            raise type(error)(error.message, **error.details) from error  # callers add details to theirs
+            raise type(error)(error.message, **error.details) from error.__cause__  # callers add details to theirs
         return running.result()
 
     def _end(self, key: Hashable, done: asyncio.Task[_T]) -> None:

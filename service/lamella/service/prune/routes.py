@@ -31,9 +31,7 @@ from lamella.service.prune.block_urls import BlockUrls
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces, describe_prune
 from lamella.service.usage.filters import PruneNotes, PruneRates
-from lamella.snapshot.errors import (
-    InvalidRequest,
-)
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.segment_text import SegmentTexts

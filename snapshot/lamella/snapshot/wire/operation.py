@@ -174,8 +174,8 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     #: Without the header Idempotency-Key, which follows from ``resend``.
     own_parameters: tuple[Parameter, ...] = ()
     errors: tuple[type[LamellaError], ...] = ()
-    #: What a client may do that does not know whether its request was carried out. ``freely``: send it again, since
-    #: twice does no more than once. ``with_key``: send it again with the same Idempotency-Key. ``reported``: send it
+    #: What a client may do that does not know whether its request was carried out. ``freely``: send it again,
+    #: since a second one does no harm. ``with_key``: send it again with the same Idempotency-Key. ``reported``: send it
     #: again, but tell the user of it when that fails too. ``never``: a second answer would not be the first one.
     resend: Resend = "freely"
     #: True for a POST that only asks, as a GET does: it is given up once nobody waits for it.
