@@ -88,7 +88,7 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
     shown = run("count(*)", "max(a)", "--where", "a > 12")
     assert "20 to 30" in shown
     assert "39" in shown
-    assert "limits" in shown
+    assert "bounds of the result" in shown
     assert "the rows of 1 blocks" in shown
     assert "exact" not in shown
     as_json = ["aggregate", "db.t", "count(*)", "--where", "a > 12", "--json", "--url", lake.url]

@@ -130,7 +130,7 @@ def test_the_command_says_what_it_would_do(local: World) -> None:
     runner = CliRunner()
     said = runner.invoke(cli, ["vacuum", name, "--url", local.url])
     assert said.exit_code == 0, said.output
-    assert "nothing was done" in said.output
+    assert "nothing was deleted" in said.output
     done = runner.invoke(cli, ["vacuum", name, "--execute", "--older-than", "7d", "--json", "--url", local.url])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["executed"] is True
