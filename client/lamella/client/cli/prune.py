@@ -340,8 +340,8 @@ def aggregate(
     if answer.scan:
         size_bytes = sum(block.file_size for block in answer.scan)
         raise click.ClickException(
-            f"statistics do not determine the result, which lies within these bounds: the rows of {len(answer.scan):,} blocks "
-            f"({size_text(size_bytes)}) do"
+            "statistics do not determine the result, which lies within these bounds: "
+            f"the rows of {len(answer.scan):,} blocks ({size_text(size_bytes)}) do"
         )
 
 
