@@ -18,7 +18,8 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "lamella")
 settings.load_profile(PROFILE)
 
 # `make test` tries one in SHARE of the examples that a property test declares, at least FEWEST; `make soak` tries all.
-SHARE, FEWEST = 4, 20
+# Where an example takes seconds (the mark ``dear``), fewer are enough.
+SHARE, FEWEST, FEWEST_DEAR = 4, 20, 6
 
 # Spark's Python workers run the Python of the tests, and Spark does not depend on how this host's name resolves.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,18 +52,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_property = is_hypothesis_test(function)  # its marker is not set yet
         if PROFILE == "lamella" and is_property and function not in seen and not item.get_closest_marker("soak"):
             seen.add(function)
-            _try_fewer(function)
+            _try_fewer(function, FEWEST_DEAR if item.get_closest_marker("dear") else FEWEST)
         if _starts_processes(item):
             item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
 
 
-def _try_fewer(function: Any) -> None:
+def _try_fewer(function: Any, fewest: int = FEWEST) -> None:
     """Lower the number of examples of a property test. Hypothesis has no public way to do this from outside a test."""
     given = getattr(function, _SETTINGS, None) or settings()
-    if given.max_examples > FEWEST:
-        setattr(function, _SETTINGS, settings(given, max_examples=max(FEWEST, given.max_examples // SHARE)))
+    if given.max_examples > fewest:
+        setattr(function, _SETTINGS, settings(given, max_examples=max(fewest, given.max_examples // SHARE)))
 
 
 def _starts_processes(item: pytest.Item) -> bool:

@@ -145,6 +145,7 @@ def check(seed: int, steps: int) -> None:
         assert table.verify().findings == ()
 
 
+@pytest.mark.dear
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(1, 10))
 @settings(max_examples=25)
 def test_honest_tables_are_clean(seed: int, steps: int) -> None:
