@@ -221,7 +221,9 @@ def truth(files: Path, name: str, text: str) -> tuple[int, int]:
         row = database.execute(
             f"SELECT count(*) FILTER (WHERE {asked}), count(*) FROM read_parquet('{files / name}')"
         ).fetchone()
-    return row or (0, 0)
+    if row is None:
+        raise SystemExit(f"no count of the rows of {name}")
+    return row[0], row[1]
 
 
 def main() -> int:

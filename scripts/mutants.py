@@ -254,6 +254,10 @@ def main() -> int:
         now = Release(ROOT, Path(now_folder))
         before = None if options.before is None else Release(options.before.resolve(), Path(before_folder))
         shapes = {} if options.before is None else by_shape(options.before.resolve())
+        for area in sorted({area for mutant in mutants for area in RULES[mutant.module]}):
+            for release in (now, before):  # else every mutant would seem to be killed
+                if release is not None and not release.passes((area,)):
+                    raise SystemExit(f"the tests of {area} fail without a mutant")
         for mutant in mutants:
             areas = RULES[mutant.module]
             outcome = "killed"

@@ -47,6 +47,23 @@ class Parts:
             raise self.error
 
 
+def test_the_error_of_a_check_keeps_its_cause() -> None:
+    """The log of a failed probe names the cause, also where the probe waited for the check."""
+
+    async def failing() -> None:
+        raise StoreError("cannot stat") from OSError("the host is down")
+
+    async def causes() -> list[BaseException | None]:
+        probe, found = Probe(failing), []
+        for _ in range(2):
+            with pytest.raises(StoreError) as failed:
+                await probe.check()
+            found.append(failed.value.__cause__)
+        return found
+
+    assert [type(cause) for cause in asyncio.run(causes())] == [OSError, OSError]
+
+
 def test_those_who_ask_at_once_have_one_look() -> None:
     """One of them that goes away takes nobody's answer along."""
 
