@@ -44,7 +44,7 @@ class AsyncKeys:
         expires_s: int | None = None,
         requests_per_s: float | None = None,
     ) -> NewKey:
-        """Make a key; ``key`` of the answer is its text, which nobody can ask for again.
+        """Make a key; ``key`` of the answer is its text, which is shown only once.
 
         ``expires_s``: how long it holds; None: until it is revoked. ``requests_per_s``: how often it may be used, in
         place of the service's own limit.
@@ -55,7 +55,7 @@ class AsyncKeys:
         Raises:
             AlreadyExists: a key has that name.
             PermissionDenied, NamespaceNotFound, TableNotFound: one is not admin of what the key may do.
-            OutcomeUnknown: there may be such a key, but nobody has its text. Revoke it, and make it again.
+            OutcomeUnknown: the key may exist, but its text is lost. Revoke it, and make it again.
         """
         request = CreateKey(name=name, grants=tuple(grants), expires_s=expires_s, requests_per_s=requests_per_s)
         return await self._lake.run(create_key_call(request))
@@ -67,7 +67,7 @@ class AsyncKeys:
 
         Raises:
             KeyNotFound, PermissionDenied, NamespaceNotFound, TableNotFound.
-            OutcomeUnknown: it may have been rotated, but nobody has the new text, so the key ends with the overlap;
+            OutcomeUnknown: it may have been rotated, but the new text is lost, so the key ends with the overlap;
                 rotating it again would end the old text at once. Make another key for its users.
         """
         return await self._lake.run(rotate_key_call(name, RotateKey(overlap_s=overlap_s, expires_s=expires_s)))

@@ -154,7 +154,7 @@ class AsyncJobs:
         )
 
     async def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
-        """For workers: keep a job, and tell of it; raises JobNotFound, JobLeaseLost."""
+        """For workers: renew the lease of a job, and report its progress; raises JobNotFound, JobLeaseLost."""
         return await self._lake.run(heartbeat_job_call(job_id, told))
 
     async def finish(self, job_id: str, told: FinishJob) -> JobInfo:

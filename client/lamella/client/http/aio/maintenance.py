@@ -138,7 +138,7 @@ class AsyncTableVerification:
         return merged_verification(parts)
 
     async def verify_parts(self, **asked: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
-        """As :meth:`verify`, part by part as it is iterated; each is about ``max_ms`` of work. All are of one
+        """As :meth:`verify`, part by part during iteration; each is about ``max_ms`` of work. All are of one
         snapshot, whatever is committed meanwhile."""
         request: VerifyRequest | None = verify_request(asked)
         while request is not None:

@@ -37,7 +37,7 @@ class TableHistory:
         timestamp: Time | None = None,
         time_zone: str = "UTC",
     ) -> Iterator[wire.SnapshotInfo]:
-        """The history, newest first, fetched page by page as it is iterated.
+        """The history, newest first, fetched page by page during iteration.
 
         It begins with the current snapshot, or with that of ``snapshot_id`` (an id or a tag) or ``timestamp``.
         """

@@ -137,7 +137,7 @@ class TableVerification:
         return merged_verification(parts)
 
     def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
-        """As :meth:`verify`, part by part as it is iterated; each is about ``max_ms`` of work. All are of one
+        """As :meth:`verify`, part by part during iteration; each is about ``max_ms`` of work. All are of one
         snapshot, whatever is committed meanwhile."""
         request: VerifyRequest | None = verify_request(asked)
         while request is not None:
