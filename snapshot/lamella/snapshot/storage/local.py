@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from lamella.snapshot.errors import AlreadyExists, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.storage.store import ListedObject, ObjectStat, is_mappable
@@ -240,15 +240,15 @@ class MemoryFiles:
     def put(self, path: str, data: bytes) -> ObjectStat:
         """Create an object."""
         with _LOCK:
-            if self._files.exists(path):
+            if path in self._files.store:
                 raise AlreadyExists(f"already there: memory:/{path}", location=f"memory:/{path}")
-            self._files.pipe_file(path, data)
+            self._put(path, data)
             return self._stat(path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Create or replace an object."""
         with _LOCK:
-            self._files.pipe_file(path, data)
+            self._put(path, data)
 
     def exists(self, path: str) -> bool:
         """Returns whether the object exists."""
@@ -271,6 +271,10 @@ class MemoryFiles:
         for path in paths:
             self.delete(path)
         return {}
+
+    def _put(self, path: str, data: bytes) -> None:
+        # fsspec's own methods look at every object for each one they write.
+        MemoryFile(self._files, path, data).commit()
 
     def _file(self, path: str) -> Any:
         file = self._files.store.get(path)
