@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import Route
-from starlette.testclient import TestClient
 
 from lamella.service.access.authenticator import COOKIE
 from lamella.service.dashboard.login import onward_of
+from support.app_client import AppClient
 from support.issuer import FakeIssuer, running_issuer
 from support.tenants import ROOT_KEY, Asker, Place, Tenants
 
@@ -43,7 +43,7 @@ class Visitor:
     """A browser: it keeps cookies, and does not follow redirects by itself."""
 
     def __init__(self, tenants: Tenants) -> None:
-        self.http = TestClient(tenants.app.app, follow_redirects=False)
+        self.http = AppClient(tenants.app.app, follow_redirects=False)
 
     def get(self, path: str) -> httpx2.Response:
         """A page."""

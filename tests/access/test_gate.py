@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.access import authenticator
 from lamella.service.access.credentials import CredentialCache
@@ -19,6 +18,7 @@ from lamella.service.access.principal import Principal
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.tokens import key_sha256, key_text
+from support.app_client import AppClient
 from support.offline_issuer import OfflineIssuer
 from support.scripted_http import Reply, ScriptedServer
 
@@ -29,14 +29,14 @@ GRANTS = [{"role": "read", "namespace": "db"}]
 class Guarded:
     """A service that asks for keys."""
 
-    def __init__(self, app: TestClient) -> None:
+    def __init__(self, app: AppClient) -> None:
         self._app = app
 
     def ask(
         self, shown: str | None, *, scheme: str = "Bearer ", address: str = "192.0.2.1", **more: Any
     ) -> httpx2.Response:
         """Who one is, as somebody at an address asks it."""
-        client = TestClient(self._app.app, client=(address, 1))
+        client = AppClient(self._app.app, client=(address, 1))
         client.portal = self._app.portal  # one event loop for all of them, as in a process
         headers = {} if shown is None else {"Authorization": scheme + shown}
         answer: httpx2.Response = client.get("/v1/whoami", headers={**headers, **more})
@@ -62,7 +62,7 @@ class Guarded:
 def guarding(folder: Path, **settings: Any) -> Iterator[Guarded]:
     """One with settings."""
     chosen = {"auth": True, "root_key_sha256": key_sha256(ROOT_KEY), **settings}
-    with TestClient(create_app(Settings(warehouse=str(folder / "warehouse"), **chosen))) as app:
+    with AppClient(create_app(Settings(warehouse=str(folder / "warehouse"), **chosen))) as app:
         yield Guarded(app)
 
 

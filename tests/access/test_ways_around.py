@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.telemetry.logs import RequestLog, make_log
 from lamella.snapshot.job_kinds import BUILTIN
 from lamella.snapshot.tokens import unspelt
+from support.app_client import AppClient
 from support.tenants import ROOT_KEY, ROOT_SHA256, Asker, Tenants
 
 MAINTAIN = {"role": "maintain", "namespace": "south"}
@@ -125,7 +125,7 @@ def test_the_text_of_a_key_is_written_down_nowhere(tenants: Tenants) -> None:
 )
 def test_a_page_of_another_site_changes_nothing_of_an_open_service(tmp_path: Path, headers: dict[str, str]) -> None:
     """A browser sends requests without a body wherever a page wants; it says from where."""
-    with TestClient(create_app(Settings(warehouse=str(tmp_path)))) as app:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path)))) as app:
         assert app.post("/v1/jobs/due", headers=headers).status_code == 403
         assert app.get("/v1/namespaces", headers=headers).status_code == 200
         ours = {"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"}
@@ -135,7 +135,7 @@ def test_a_page_of_another_site_changes_nothing_of_an_open_service(tmp_path: Pat
 
 def test_the_form_of_somebody_unknown_is_small(tenants: Tenants) -> None:
     """It is not read beyond that; and without the cookie that comes with the page it is not read at all."""
-    visitor = TestClient(tenants.app.app)
+    visitor = AppClient(tenants.app.app)
     large = {"key": "x" * 100_000}
     assert visitor.post("/ui/login", data=large).status_code == 400
     visitor.get("/ui/login")
@@ -149,7 +149,7 @@ def test_many_wrong_keys_at_once_are_not_all_looked_up(tmp_path: Path) -> None:
         warehouse=folder, auth=True, root_key_sha256=ROOT_SHA256, auth_failures_per_minute=5, auth_cache_s=0
     )
     app = create_app(settings)
-    with TestClient(app) as http:
+    with AppClient(app) as http:
         root = Asker(http, ROOT_KEY)
         assert root.send("GET", "/v1/whoami").status_code == 200
 

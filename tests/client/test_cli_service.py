@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from starlette.testclient import TestClient
 
 from lamella.client.cli.app import cli
 from lamella.service.app import create_app
 from lamella.service.catalog.migrate import migrate_catalog
 from lamella.service.config.settings import ENV_PREFIX, Settings
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 LOOPBACK = ("127.0.0.1", 50_000)
@@ -46,7 +46,7 @@ def with_table(tmp_path: Path) -> Path:
     """A warehouse with one table of one block; the folder of everything."""
     settings = Settings(warehouse=str(tmp_path / "w"), catalog=str(tmp_path / "c.db"), log_level="error")
     (tmp_path / "a.parquet").write_bytes(parquet_bytes({"a": [1, 2, 3]}))
-    with TestClient(create_app(settings), client=LOOPBACK) as client:
+    with AppClient(create_app(settings), client=LOOPBACK) as client:
         assert client.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         body: dict[str, Any] = {"name": "t", "schema_from": f"file://{tmp_path}/a.parquet"}
         assert client.post("/v1/namespaces/db/tables", json=body).status_code == 201

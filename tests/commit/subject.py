@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.faulty_catalog import CatalogFault, CatalogFaults
 from support.faulty_store import Fault, FaultyStore, Script
 from support.service_api import parquet_bytes
@@ -75,7 +75,7 @@ class Subject:
         self.catalog = open_catalog(str(self.folder / "catalog.db"))
         self.catalog_faults = CatalogFaults(self.catalog)
         app = create_app(settings, store=self.store, catalog=self.catalog, clock=self._clock)
-        self._client = self._opened.enter_context(TestClient(app, raise_server_exceptions=False))
+        self._client = self._opened.enter_context(AppClient(app, raise_server_exceptions=False))
 
     def close(self) -> None:
         """Release the database."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.status import access_facts
+from support.app_client import AppClient
 from support.tenants import ROOT_KEY, Tenants
 
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
@@ -43,15 +43,15 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
 
 
 @pytest.fixture
-def admin(tenants: Tenants) -> TestClient:
+def admin(tenants: Tenants) -> AppClient:
     """A browser, without scripts, of one who may do everything."""
-    found = TestClient(tenants.app.app, follow_redirects=False)
+    found = AppClient(tenants.app.app, follow_redirects=False)
     hidden = dict(_HIDDEN.findall(found.get("/ui/login").text))
     assert found.post("/ui/login", data={**hidden, "key": ROOT_KEY, "next": "/ui"}).status_code in (200, 303)
     return found
 
 
-def asked(browser: TestClient, path: str) -> tuple[str, dict[str, str]]:
+def asked(browser: AppClient, path: str) -> tuple[str, dict[str, str]]:
     """The page that asks, and what its form sends."""
     page = browser.get(path)
     assert page.status_code == 200, page.text
@@ -61,13 +61,13 @@ def asked(browser: TestClient, path: str) -> tuple[str, dict[str, str]]:
     return page.text, dict(_HIDDEN.findall(form))
 
 
-def confirmed(browser: TestClient, path: str, fields: dict[str, str]) -> httpx2.Response:
+def confirmed(browser: AppClient, path: str, fields: dict[str, str]) -> httpx2.Response:
     """The answer once the button is pressed."""
     answer: httpx2.Response = browser.post(path.partition("?")[0], data=fields)
     return answer
 
 
-def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: TestClient) -> None:
+def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: AppClient) -> None:
     """The buttons of listings and of details do nothing that cannot be done again; the others are behind a question."""
     place = tenants.place("north", "job_id", "index", "tag")
     name, _ = tenants.key({"role": "read", "namespace": "north"})
@@ -97,7 +97,7 @@ def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: TestC
     assert name in admin.get("/ui/access").text
 
 
-def test_a_key_is_rotated_and_revoked_after_a_question_that_names_it(tenants: Tenants, admin: TestClient) -> None:
+def test_a_key_is_rotated_and_revoked_after_a_question_that_names_it(tenants: Tenants, admin: AppClient) -> None:
     """Asking changes nothing; a form without its token changes nothing; the button does."""
     name, text = tenants.key({"role": "read", "namespace": "north"})
     for act, done in (("rotate", 200), ("revoke", 303)):
@@ -111,7 +111,7 @@ def test_a_key_is_rotated_and_revoked_after_a_question_that_names_it(tenants: Te
     assert admin.get(f"/ui/access/keys/{name}/revoke").status_code == 404
 
 
-def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: TestClient) -> None:
+def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: AppClient) -> None:
     """Who, which role, and where; a role that is not there is not asked about."""
     hidden = dict(_HIDDEN.findall(admin.get("/ui/access").text))
     given = {"principal": "user:eve", "role": "write", "place": "north.*"}
@@ -126,7 +126,7 @@ def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: TestClient
     assert "user:eve" not in admin.get("/ui/access").text
 
 
-def test_a_tag_is_removed_and_a_job_cancelled_after_a_question(tenants: Tenants, admin: TestClient) -> None:
+def test_a_tag_is_removed_and_a_job_cancelled_after_a_question(tenants: Tenants, admin: AppClient) -> None:
     """As before, with what is affected on the page."""
     place = tenants.place("north", "job_id", "tag")
     path = f"/ui/tables/north/{place.table}/history/untag?name={place.tag}"
@@ -147,7 +147,7 @@ def test_who_may_not_do_it_is_not_asked(tenants: Tenants) -> None:
     """A reader gets no question whose answer would be refused."""
     place = tenants.place("north", "job_id", "tag")
     key, text = tenants.key({"role": "read", "namespace": "north"})
-    reader = TestClient(tenants.app.app, follow_redirects=False)
+    reader = AppClient(tenants.app.app, follow_redirects=False)
     hidden = dict(_HIDDEN.findall(reader.get("/ui/login").text))
     reader.post("/ui/login", data={**hidden, "key": text, "next": "/ui"})
     for path in (
@@ -184,10 +184,10 @@ def test_the_service_page_says_who_is_let_in(
     assert (warns is None and shown.warnings == ()) or (warns is not None and warns in " ".join(shown.warnings))
 
 
-def test_the_page_of_the_service_has_it(admin: TestClient, tmp_path: Path) -> None:
+def test_the_page_of_the_service_has_it(admin: AppClient, tmp_path: Path) -> None:
     """With keys, and without."""
     page = admin.get("/ui/service").text
     assert "Requests are authenticated" in page
     assert "not authenticated" not in page
-    with TestClient(create_app(Settings(warehouse=str(tmp_path))), client=("127.0.0.1", 50_000)) as open_to_all:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path))), client=("127.0.0.1", 50_000)) as open_to_all:
         assert "Requests are not authenticated (auth is off): every program" in open_to_all.get("/ui/service").text

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
 from lamella.snapshot.cluster import depth
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 from support.settled import settled
 
@@ -25,9 +25,9 @@ LONG = "x" * 100
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[TestClient]:
+def app(tmp_path: Path) -> Iterator[AppClient]:
     """A service with a table of two columns."""
-    with TestClient(create_app(Settings(warehouse=f"{tmp_path}/warehouse"))) as app:
+    with AppClient(create_app(Settings(warehouse=f"{tmp_path}/warehouse"))) as app:
         columns = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns}).status_code == 201
@@ -41,7 +41,7 @@ def file(folder: Path, name: str) -> str:
     return f"file://{place}"
 
 
-def text_of(app: TestClient, path: str, **query: str | int) -> str:
+def text_of(app: AppClient, path: str, **query: str | int) -> str:
     """What a page says, in one line, once all of it is there."""
     answer = settled(app, path, query)
     assert answer.status_code == 200, answer.text
@@ -53,13 +53,13 @@ def fact(page: str, name: str, following: str) -> str:
     return page.split(name, 1)[1].split(following, 1)[0].strip()
 
 
-def commit(app: TestClient, *blocks: dict[str, Any]) -> None:
+def commit(app: AppClient, *blocks: dict[str, Any]) -> None:
     """Add blocks as a program does."""
     answer = app.post(f"{TABLE}/commits", json={"added": blocks})
     assert answer.status_code == 200, answer.text
 
 
-def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: TestClient, tmp_path: Path) -> None:
+def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: AppClient, tmp_path: Path) -> None:
     """A block without sizes of columns counts as no byte: the sum is a bound as soon as one is among those kept."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     page = text_of(app, f"{PAGE}/lab", filter="a > 0", columns="a")
@@ -69,7 +69,7 @@ def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: TestC
     assert re.fullmatch(r"at least \d+ B", fact(page, "Of it, requested columns", "Rows in these blocks"))
 
 
-def test_what_no_statistics_tell_is_no_number(app: TestClient, tmp_path: Path) -> None:
+def test_what_no_statistics_tell_is_no_number(app: AppClient, tmp_path: Path) -> None:
     """Nulls, distinct values, least and greatest: of a block without statistics, and of its table."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     commit(app, {"location": file(tmp_path, "y"), "row_count": 3, "file_size": 0})
@@ -80,7 +80,7 @@ def test_what_no_statistics_tell_is_no_number(app: TestClient, tmp_path: Path) -
     assert fact(page.split("Source", 1)[1], " a int64", "s string").split()[:4] == [words.NOTHING] * 4
 
 
-def test_bounds_that_may_not_occur_are_marked(app: TestClient, tmp_path: Path) -> None:
+def test_bounds_that_may_not_occur_are_marked(app: AppClient, tmp_path: Path) -> None:
     """Of texts that statistics cut, in tables and blocks; of pages all bounds are said to be bounds."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     data = app.get(f"{TABLE}/snapshots/{app.get(TABLE).json()['snapshot_id']}").json()
@@ -96,7 +96,7 @@ def test_bounds_that_may_not_occur_are_marked(app: TestClient, tmp_path: Path) -
 
 @pytest.mark.parametrize("is_sample", [False, True])
 def test_depths_of_a_sample_are_said_to_be_of_one(
-    app: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sample: bool
+    app: AppClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sample: bool
 ) -> None:
     """Of a key over several columns only some blocks of a large table are looked at."""
     if is_sample:  # a table of five blocks is large

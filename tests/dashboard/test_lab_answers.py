@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlglot
-from starlette.testclient import TestClient
 
 from lamella.client import Lamella
 from lamella.service.app import create_app
@@ -30,6 +29,7 @@ from lamella.snapshot.expression.bound import Anything, leaves_of
 from lamella.snapshot.expression.text import sql_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import PruneAnswer
+from support.app_client import AppClient
 from support.dashboard_tables import EVENTS, LINEITEM
 from support.kept_connections import LIMITS
 from support.settled import settled
@@ -169,7 +169,7 @@ def test_the_prunes_of_the_lab_are_nobodys(tmp_path: Path) -> None:
     """Neither what is recorded of a table nor what is measured of its prunes changes by looking at the lab."""
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "a.parquet")
     table, lab = "/v1/namespaces/db/tables/t", "/ui/tables/db/t/lab"
-    with TestClient(create_app(Settings(warehouse=str(tmp_path / "warehouse")))) as app:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path / "warehouse")))) as app:
         # one process: what it was to note is noted when it is asked for it
         def noted() -> tuple[object, ...]:
             lines = app.get("/metrics").text.splitlines()

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
-from starlette.testclient import TestClient
 
 from fixtures_server import start_shared
 from lamella.client.http import Lamella
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from support.app_client import AppClient
 
 #: Makes an app on the test's warehouse; all of them are replicas of one service.
-NewReplica = Callable[[], TestClient]
+NewReplica = Callable[[], AppClient]
 
 
 @pytest.fixture(scope="session")
@@ -50,4 +50,4 @@ def new_replica(tmp_path: Path) -> Iterator[NewReplica]:
     """Makes replicas in this process."""
     with ExitStack() as opened:
         settings = Settings(warehouse=str(tmp_path / "warehouse"))
-        yield lambda: opened.enter_context(TestClient(create_app(settings)))
+        yield lambda: opened.enter_context(AppClient(create_app(settings)))

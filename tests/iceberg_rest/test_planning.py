@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.iceberg import scan_plan as planning
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import SegmentSelection
+from support.app_client import AppClient
 
 TABLE: Final = "/v1/namespaces/db/tables/t"
 REST: Final = f"/iceberg{TABLE}"
@@ -29,7 +29,7 @@ ROWS: Final = 10
 class Files:
     """A table whose block ``i`` has the values from ``10 i`` on, and a column ``n`` with nulls in every other one."""
 
-    def __init__(self, app: TestClient, folder: Path) -> None:
+    def __init__(self, app: AppClient, folder: Path) -> None:
         self.app = app
         self.folder = folder
         self.count = 0
@@ -58,7 +58,7 @@ class Files:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def tasks(self, app: TestClient, plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def tasks(self, app: AppClient, plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """All files of a plan, its parts and their parts among them."""
         yield from plan["file-scan-tasks"]
         for token in plan.get("plan-tasks", ()):
@@ -68,7 +68,7 @@ class Files:
 
 
 @pytest.fixture
-def files(new_replica: Callable[[], TestClient], tmp_path: Path) -> Files:
+def files(new_replica: Callable[[], AppClient], tmp_path: Path) -> Files:
     """An empty table."""
     return Files(new_replica(), tmp_path)
 
@@ -110,7 +110,7 @@ def test_a_plan_is_complete_at_once(files: Files) -> None:
 @pytest.mark.parametrize(("max_tasks", "max_tokens"), [(1, 100), (3, 100), (2, 3), (5, 1), (100, 8)])
 def test_the_parts_of_a_plan_are_the_plan(
     files: Files,
-    new_replica: Callable[[], TestClient],
+    new_replica: Callable[[], AppClient],
     monkeypatch: pytest.MonkeyPatch,
     max_tasks: int,
     max_tokens: int,
@@ -231,7 +231,7 @@ def test_fewer_files_are_enough_where_rows_are_proven(files: Files) -> None:
 
 
 def test_rows_that_are_enough_do_not_make_a_plan_without_parts(
-    files: Files, new_replica: Callable[[], TestClient], monkeypatch: pytest.MonkeyPatch
+    files: Files, new_replica: Callable[[], AppClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where they need more files than a part has, the plan has parts as ever."""
     made = files.add(9)

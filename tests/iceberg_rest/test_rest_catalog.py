@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.tokens import key_sha256, key_text
+from support.app_client import AppClient
 
 ROOT: Final = "/iceberg/v1"
 LONG: Final = [{"name": "a", "type": "int64"}]
@@ -24,7 +24,7 @@ FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-def app(new_replica: Callable[[], TestClient]) -> TestClient:
+def app(new_replica: Callable[[], AppClient]) -> AppClient:
     """A service with a table ``db.t`` of no rows."""
     app = new_replica()
     assert app.post("/v1/namespaces", json={"name": "db", "properties": {"owner": "x"}}).status_code == 201
@@ -33,11 +33,11 @@ def app(new_replica: Callable[[], TestClient]) -> TestClient:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[TestClient]:
+def guarded(tmp_path: Path) -> Iterator[AppClient]:
     """A service that asks for keys, with tables ``db.t`` and ``db.u``."""
     settings = Settings(warehouse=str(tmp_path / "warehouse"), auth=True, root_key_sha256=key_sha256(ROOT_KEY))
     with ExitStack() as opened:
-        app = opened.enter_context(TestClient(create_app(settings), headers={"Authorization": f"Bearer {ROOT_KEY}"}))
+        app = opened.enter_context(AppClient(create_app(settings), headers={"Authorization": f"Bearer {ROOT_KEY}"}))
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         assert app.post("/v1/namespaces", json={"name": "other"}).status_code == 201
         for name in ("t", "u"):
@@ -45,7 +45,7 @@ def guarded(tmp_path: Path) -> Iterator[TestClient]:
         yield app
 
 
-def table(app: TestClient, name: str, columns: list[dict[str, Any]]) -> None:
+def table(app: AppClient, name: str, columns: list[dict[str, Any]]) -> None:
     """Make a table in ``db``."""
     answer = app.post("/v1/namespaces/db/tables", json={"name": name, "schema": columns})
     assert answer.status_code == 201, answer.text
@@ -60,7 +60,7 @@ def error(answer: Any) -> tuple[int, str]:
     return answer.status_code, body["type"]
 
 
-def test_clients_are_told_to_let_the_service_plan(app: TestClient) -> None:
+def test_clients_are_told_to_let_the_service_plan(app: AppClient) -> None:
     """By the names of both versions of pyiceberg; every endpoint that is named is there."""
     config = app.get(f"{ROOT}/config", params={"warehouse": "any"}).json()
     assert config["overrides"] == {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
@@ -76,7 +76,7 @@ def test_clients_are_told_to_let_the_service_plan(app: TestClient) -> None:
             assert answer.status_code in (200, 204), endpoint
 
 
-def test_namespaces_are_listed_page_by_page(app: TestClient) -> None:
+def test_namespaces_are_listed_page_by_page(app: AppClient) -> None:
     """Each of one level and with its properties; there is none below another."""
     for name in ("a", "c"):
         assert app.post("/v1/namespaces", json={"name": name}).status_code == 201
@@ -101,7 +101,7 @@ def test_namespaces_are_listed_page_by_page(app: TestClient) -> None:
     assert [app.head(f"{ROOT}/namespaces/{name}").status_code for name in ("db", "nope")] == [204, 404]
 
 
-def test_tables_are_listed_page_by_page(app: TestClient) -> None:
+def test_tables_are_listed_page_by_page(app: AppClient) -> None:
     """By their names."""
     for name in ("u", "v"):
         table(app, name, LONG)
@@ -114,7 +114,7 @@ def test_tables_are_listed_page_by_page(app: TestClient) -> None:
     assert [app.head(f"{ROOT}/namespaces/db/tables/{name}").status_code for name in ("t", "nope")] == [204, 404]
 
 
-def test_metadata_is_that_of_the_table(app: TestClient) -> None:
+def test_metadata_is_that_of_the_table(app: AppClient) -> None:
     """Format version 2, no partitions, no order, a mapping from names to ids, snapshots with what they have, tags."""
     assert app.post("/v1/namespaces/db/tables/t/commits", json={"properties": {"k": "v"}}).status_code == 200
     tag = {
@@ -147,7 +147,7 @@ def test_metadata_is_that_of_the_table(app: TestClient) -> None:
     }
 
 
-def test_metadata_is_not_sent_twice(app: TestClient) -> None:
+def test_metadata_is_not_sent_twice(app: AppClient) -> None:
     """With its tag the answer is 304, until the table or its tags change; with refs only it is another answer."""
     path = f"{ROOT}/namespaces/db/tables/t"
     first = app.get(path)
@@ -164,7 +164,7 @@ def test_metadata_is_not_sent_twice(app: TestClient) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64", "timestamp(ns)", "timestamp(ms)", "interval"])
-def test_a_table_that_iceberg_cannot_say_is_refused(app: TestClient, kind: str) -> None:
+def test_a_table_that_iceberg_cannot_say_is_refused(app: AppClient, kind: str) -> None:
     """Neither loaded nor planned, since its clients would read other values; the text names the column."""
     table(app, "strange", [*LONG, {"name": "odd", "type": kind}])
     path = f"{ROOT}/namespaces/db/tables/strange"
@@ -173,7 +173,7 @@ def test_a_table_that_iceberg_cannot_say_is_refused(app: TestClient, kind: str) 
         assert "odd" in answer.json()["error"]["message"]
 
 
-def test_a_name_of_two_columns_leaves_the_current_snapshot(app: TestClient) -> None:
+def test_a_name_of_two_columns_leaves_the_current_snapshot(app: AppClient) -> None:
     """No mapping tells files of before from those of now; the snapshot of now has none of before, and is read."""
     table(app, "reused", [*LONG, {"name": "b", "type": "int64"}])
     for change in ({"change": "drop", "column": "b"}, {"change": "add", "name": "b", "type": "string"}):
@@ -186,7 +186,7 @@ def test_a_name_of_two_columns_leaves_the_current_snapshot(app: TestClient) -> N
     assert error(app.post(f"{path}/plan", json={"snapshot-id": 1})) == (406, "UnsupportedOperationException")
 
 
-def test_every_snapshot_has_the_schema_that_it_had(app: TestClient) -> None:
+def test_every_snapshot_has_the_schema_that_it_had(app: AppClient) -> None:
     """Through many changes, in any number of snapshots between them, and a rollback."""
     path = "/v1/namespaces/db/tables/t"
     wanted = [0]
@@ -212,13 +212,13 @@ def test_every_snapshot_has_the_schema_that_it_had(app: TestClient) -> None:
         ("DELETE", "/namespaces/db/tables/t"),
     ],
 )
-def test_writes_are_refused_by_the_rules(app: TestClient, method: str, path: str) -> None:
+def test_writes_are_refused_by_the_rules(app: AppClient, method: str, path: str) -> None:
     """With 406, by which Iceberg says that a service does not do that."""
     assert error(app.request(method, ROOT + path, json={})) == (406, "UnsupportedOperationException")
     assert error(app.get(f"{ROOT}/nothing")) == (404, "NotFoundException")
 
 
-def test_a_key_sees_what_it_may_read(guarded: TestClient) -> None:
+def test_a_key_sees_what_it_may_read(guarded: AppClient) -> None:
     """Other tables are not there, word for word; without a key nothing is answered."""
     key = guarded.post("/v1/keys", json={"name": "k", "grants": [{"role": "read", "namespace": "db", "table": "t"}]})
     mine = {"Authorization": f"Bearer {key.json()['key']}"}
@@ -235,7 +235,7 @@ def test_a_key_sees_what_it_may_read(guarded: TestClient) -> None:
     )
 
 
-def test_client_credentials_are_a_key(guarded: TestClient) -> None:
+def test_client_credentials_are_a_key(guarded: AppClient) -> None:
     """The token is as good as the key and ends with it; a wrong one is refused as OAuth2 has it."""
     made = guarded.post("/v1/keys", json={"name": "k", "grants": [{"role": "read"}], "expires_s": 3_600}).json()
     asked = {"grant_type": "client_credentials", "client_id": "k", "client_secret": made["key"], "scope": "catalog"}
@@ -271,7 +271,7 @@ def test_client_credentials_are_a_key(guarded: TestClient) -> None:
 def test_properties_for_clients_are_no_secrets(tmp_path: Path) -> None:
     """They are sent with each table; a name of a secret keeps the service from starting."""
     public = Settings(warehouse=str(tmp_path / "w"), iceberg_properties={"s3.endpoint": "https://s3.test"})
-    with TestClient(create_app(public)) as app:
+    with AppClient(create_app(public)) as app:
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         table(app, "t", LONG)
         loaded = app.get(f"{ROOT}/namespaces/db/tables/t").json()

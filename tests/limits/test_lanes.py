@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
@@ -32,6 +31,7 @@ from lamella.snapshot.prune.pipeline import Deferred
 from lamella.snapshot.warehouse import finder
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.operation import MSGPACK
+from support.app_client import AppClient
 from support.guarded import SEGMENT, Table, narrow_filter
 from support.service_api import read_problem
 
@@ -64,7 +64,7 @@ class Lanes:
         chosen = Settings(
             warehouse=self.table.root, catalog=f"sqlite:///{folder}/catalog.db", log_requests=False, **settings
         )
-        self.app = TestClient(create_app(chosen), raise_server_exceptions=False)
+        self.app = AppClient(create_app(chosen), raise_server_exceptions=False)
         self.pool = ThreadPoolExecutor(20)
         self.headers: dict[str, str] = {}
 

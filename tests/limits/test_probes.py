@@ -14,7 +14,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
@@ -23,6 +22,7 @@ from lamella.service.process import health
 from lamella.service.process.health import PATHS, RESULT_TTL_S, Probe
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.storage import FsspecStore, ObjectStat
+from support.app_client import AppClient
 from support.faulty_catalog import CatalogFaults
 from support.faulty_store import Fault, FaultyStore, Script
 from support.operations import CountedStore
@@ -112,7 +112,7 @@ def test_what_was_found_holds_for_a_moment(error: Exception | None) -> None:
 def test_readiness_that_is_asked_all_the_time_does_not_ask_the_store_as_often(tmp_path: Path) -> None:
     """Anybody may ask, without saying who they are."""
     store = CountedStore(FsspecStore())
-    with TestClient(create_app(Settings(warehouse=str(tmp_path)), store=store)) as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path)), store=store)) as client:
         assert client.get("/health/startup").status_code == 200
         store.reset()
         for _ in range(200):
@@ -122,7 +122,7 @@ def test_readiness_that_is_asked_all_the_time_does_not_ask_the_store_as_often(tm
 
 def test_the_paths_of_probes_are_those_of_the_routes(tmp_path: Path) -> None:
     """A misspelt one would be refused when it matters."""
-    with TestClient(create_app(Settings(warehouse=str(tmp_path)))) as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path)))) as client:
         assert [client.get(path).status_code for path in sorted(PATHS)] == [200] * len(PATHS)
 
 
@@ -153,10 +153,10 @@ class HangingStore(FsspecStore):
 
 
 @contextmanager
-def served(folder: Path, **parts: Any) -> Iterator[TestClient]:
+def served(folder: Path, **parts: Any) -> Iterator[AppClient]:
     """A service that looks at everything anew for each probe."""
     chosen = Settings(warehouse=str(folder / "warehouse"), catalog=str(folder / "catalog.db"), **parts.pop("chosen"))
-    with TestClient(create_app(chosen, **parts), raise_server_exceptions=False) as client:
+    with AppClient(create_app(chosen, **parts), raise_server_exceptions=False) as client:
         assert client.get("/health/ready").status_code == 200
         yield client
 
@@ -279,7 +279,7 @@ def test_readiness_writes_no_more_often_than_settings_say(tmp_path: Path, monkey
         store = CountedStore(FsspecStore())
         folder = tmp_path / str(puts)
         chosen = Settings(warehouse=str(folder), ready_write_interval_s=interval_s)
-        with TestClient(create_app(chosen, store=store)) as client:
+        with AppClient(create_app(chosen, store=store)) as client:
             assert client.get("/health/startup").status_code == 200
             store.reset()
             for _ in range(50):

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from fuzz.guard import peak_bytes
 from lamella.service.app import create_app
@@ -18,6 +17,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.http.admission import MAX_VALUES, read_json
 from lamella.snapshot.errors import LimitExceeded
 from lamella.snapshot.wire import CommitRequest, PruneRequest
+from support.app_client import AppClient
 from support.service_api import read_problem
 
 COLUMNS = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]
@@ -33,11 +33,11 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppClient]:
     """An app with a table that has an index, a schedule's kind, and nothing else."""
     folder = tmp_path_factory.mktemp("sizes")
     settings = Settings(warehouse=str(folder / "w"), feedback=True, log_requests=False, max_body_bytes=256 * MIB)
-    with TestClient(create_app(settings), raise_server_exceptions=False) as made:
+    with AppClient(create_app(settings), raise_server_exceptions=False) as made:
         assert made.post("/v1/namespaces", json={"name": "n"}).status_code == 201
         properties = {"lamella.feedback.enabled": "true"}
         body = {"name": "t", "schema": COLUMNS, "properties": properties}
@@ -211,7 +211,7 @@ def target(path: str) -> str:
     return "/".join(names.get(part[1:-1], "none") if part.startswith("{") else part for part in path.split("/"))
 
 
-def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: TestClient) -> None:
+def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: AppClient) -> None:
     """400 with the bound and the place, or 413 where no body can be that large."""
     wrong = []
     for spot, schema in spots():
@@ -254,14 +254,14 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: TestClie
         ),
     ],
 )
-def test_a_schema_is_bounded_as_a_whole(app: TestClient, body: dict[str, Any], limit: str, most: int) -> None:
+def test_a_schema_is_bounded_as_a_whole(app: AppClient, body: dict[str, Any], limit: str, most: int) -> None:
     """The columns inside of others count, and texts are bounded each."""
     problem = read_problem(app.post("/v1/namespaces/n/tables", json={"name": "u", **body}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
     assert problem.details == {"limit": limit, "most": most}
 
 
-def test_a_block_is_bounded_by_its_bytes(app: TestClient) -> None:
+def test_a_block_is_bounded_by_its_bytes(app: AppClient) -> None:
     """Whatever it holds."""
     block = {"location": "file:///x", "row_count": 1, "file_size": 1, "compression": "x" * (8 * MIB)}
     problem = read_problem(app.post("/v1/namespaces/n/tables/t/commits", json={"added": [block]}))
@@ -269,7 +269,7 @@ def test_a_block_is_bounded_by_its_bytes(app: TestClient) -> None:
     assert problem.details == {"limit": "block_bytes", "most": 8 * MIB, "path": "$.added[0]"}
 
 
-def test_lines_of_jobs_and_their_values_are_bounded(app: TestClient) -> None:
+def test_lines_of_jobs_and_their_values_are_bounded(app: AppClient) -> None:
     """What a worker reports: so many lines, and values of so many bytes."""
     job = app.post("/v1/jobs", json={"kind": "vacuum", "table": "n.t"}).json()
     token = "0199aaaa-0000-7000-8000-000000000001"
@@ -316,7 +316,7 @@ def test_reading_a_commit_of_nothing_takes_bounded_memory() -> None:
     assert peak_bytes(read) < 2 * len(text)
 
 
-def test_an_operation_that_needs_no_large_body_takes_none(app: TestClient) -> None:
+def test_an_operation_that_needs_no_large_body_takes_none(app: AppClient) -> None:
     """A mebibyte, said before it is sent or not."""
     body = msgspec.json.encode({"name": "x", "properties": {"a": "x" * MIB}})
     for content in (body, iter([body[:100], body[100:]])):

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.testclient import TestClient
 
 from fixtures_server import StartServer
 from lamella.service.access import actor_of
@@ -32,6 +31,7 @@ from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import AuditEntry
+from support.app_client import AppClient
 from support.service_api import Api, parquet_bytes, read_problem
 
 TABLE = "/v1/namespaces/db/tables/t"
@@ -46,13 +46,13 @@ NOT_AUDITED = {
 
 
 @contextmanager
-def served(folder: Path, **settings: Any) -> Iterator[TestClient]:
+def served(folder: Path, **settings: Any) -> Iterator[AppClient]:
     """A service with nothing in it."""
-    with TestClient(create_app(Settings(warehouse=str(folder / "warehouse"), **settings))) as app:
+    with AppClient(create_app(Settings(warehouse=str(folder / "warehouse"), **settings))) as app:
         yield app
 
 
-def trail(app: TestClient, query: str = "") -> list[dict[str, Any]]:
+def trail(app: AppClient, query: str = "") -> list[dict[str, Any]]:
     """The entries, newest first."""
     answer = app.get(f"/v1/audit?page_size=1000{query}")
     assert answer.status_code == 200, answer.text
@@ -65,7 +65,7 @@ def told(entries: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(entry[member] for member in members) for entry in reversed(entries)]
 
 
-def mutating(app: TestClient) -> list[tuple[str, str, str]]:
+def mutating(app: AppClient) -> list[tuple[str, str, str]]:
     """The id, method and path of every operation that is no GET, as the API describes them."""
     paths = app.get("/openapi.json").json()["paths"]
     return [

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 from support.watched_store import WatchedStore
 
@@ -29,9 +29,9 @@ def test_a_restarted_service_answers_from_its_cache_on_disk(tmp_path: Path) -> N
     data = tmp_path / "data.parquet"
     data.write_bytes(parquet_bytes({"a": [1, 2, 3]}))
 
-    def service() -> TestClient:
+    def service() -> AppClient:
         # Wrapped, so that it is not known that the objects are files of this machine.
-        return TestClient(create_app(settings, store=WatchedStore(FsspecStore(), lambda _: None)))
+        return AppClient(create_app(settings, store=WatchedStore(FsspecStore(), lambda _: None)))
 
     table = "/v1/namespaces/db/tables/t"
     with service() as client:

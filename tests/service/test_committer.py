@@ -6,11 +6,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.race import TABLE, NewRace, Race
 from support.service_api import parquet_bytes, read_problem
 
@@ -104,7 +104,7 @@ def test_a_file_that_changes_while_it_is_registered_is_refused(tmp_path: Path) -
             return data
 
     settings = Settings(warehouse=str(tmp_path / "warehouse"))
-    with TestClient(create_app(settings, store=Replacing())) as app:
+    with AppClient(create_app(settings, store=Replacing())) as app:
         app.post("/v1/namespaces", json={"name": "db"})
         app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
         problem = read_problem(app.post(f"{TABLE}/register", json={"paths": [str(file)]}))
@@ -138,7 +138,7 @@ def test_a_damaged_manifest_is_the_services_fault(race: Race, damage: str) -> No
         else:
             path.write_bytes(path.read_bytes().replace(b'"row_count":1', b'"row_count":2'))
     expected = "manifest_error" if damage == "gone" else "hash_mismatch"
-    with TestClient(create_app(Settings(warehouse=str(race.folder / "warehouse")))) as fresh:
+    with AppClient(create_app(Settings(warehouse=str(race.folder / "warehouse")))) as fresh:
         for response in (
             fresh.get(f"{TABLE}/snapshots/{info['snapshot_id']}"),
             fresh.get(TABLE),

@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx2
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.client.rewrite.block_writer import sketches_of
 from lamella.service.catalog import TableRecord, open_catalog
@@ -22,6 +21,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from service.test_damaged_objects import DAMAGES, FILTER, TABLE, Damage, ask, check, kinds_of_objects, questions, served
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 BLOCKS = 24
@@ -100,7 +100,7 @@ def layered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(client: TestClient, folder: Path) -> Iterator[httpx2.Response]:
+def answers(client: AppClient, folder: Path) -> Iterator[httpx2.Response]:
     """Those of the other tests, and what asks sketches, and the console's pages of layers, columns and jobs."""
     yield from questions(client, folder)
     yield client.post(f"{TABLE}/aggregate", json={"aggregates": ["count(*)", "min(s)", "count(a)"], "filter": FILTER})

@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.index.directory import Directory
+from support.app_client import AppClient
 from support.service_api import parquet_bytes, read_problem
 
 TABLE = "/v1/namespaces/n/tables/t"
@@ -66,17 +66,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[TestClient]:
+def served(folder: Path) -> Iterator[AppClient]:
     """A new process, as far as its memory goes; whatever a handler raises is answered."""
     settings = Settings(
         warehouse=str(folder / "w"), catalog=str(folder / "catalog.db"), page_sidecars=True, log_requests=False
     )
-    with TestClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False) as client:
+    with AppClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False) as client:
         yield client
 
 
 def ask(
-    client: TestClient, method: str, path: str, body: Any = None, status: int | None = None, key: str | None = None
+    client: AppClient, method: str, path: str, body: Any = None, status: int | None = None, key: str | None = None
 ) -> Any:
     """An answer that must be good."""
     headers = {} if key is None else {"Idempotency-Key": key}
@@ -85,7 +85,7 @@ def ask(
     return answer.json() if answer.content else None
 
 
-def questions(client: TestClient, folder: Path) -> Iterator[httpx2.Response]:
+def questions(client: AppClient, folder: Path) -> Iterator[httpx2.Response]:
     """The answers of every route that only reads a table, and of those that ask about it by POST."""
     ids = json.loads((folder / "ids.json").read_text())
     document = client.get("/openapi.json").json()

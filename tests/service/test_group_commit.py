@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from support.app_client import AppClient
 from support.gate import TABLE, WAIT_S, Gate, NewGate
 from support.service_api import TableApi, World, read_problem
 
@@ -92,7 +92,7 @@ def test_a_damaged_segment_fails_only_those_who_need_it(gate: Gate) -> None:
     snapshot = gate.app.post(f"{TABLE}/register", json={"paths": old}).json()["snapshot_id"]
     segment = gate.app.get(f"{TABLE}/snapshots/{snapshot}").json()["segments"][0]["manifest"]["location"]
     new = [gate.file("new0"), gate.file("new1")]
-    with TestClient(create_app(Settings(warehouse=str(gate.folder / "warehouse")), catalog=gate.catalog)) as fresh:
+    with AppClient(create_app(Settings(warehouse=str(gate.folder / "warehouse")), catalog=gate.catalog)) as fresh:
         # Another process: it has not the segment in memory.
         gate.app, kept = fresh, gate.app
         Path(segment.removeprefix("file://")).unlink()

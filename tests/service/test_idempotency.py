@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 import sqlalchemy as sa
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, StoredAnswer, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import OutcomeUnknown
+from support.app_client import AppClient
 from support.service_api import World, fresh_name, read_problem
 
 
@@ -157,7 +157,7 @@ def test_requests_with_one_key_at_once_are_answered_alike(world: World) -> None:
 
 
 @pytest.fixture
-def lossy(postgres_database: str, tmp_path: Path) -> Iterator[tuple[TestClient, Callable[[], None], SqlCatalog]]:
+def lossy(postgres_database: str, tmp_path: Path) -> Iterator[tuple[AppClient, Callable[[], None], SqlCatalog]]:
     """An app whose database connection can be made to break right after a commit, before it is acknowledged."""
     catalog = open_catalog(postgres_database)
     engine = catalog._engine
@@ -169,14 +169,14 @@ def lossy(postgres_database: str, tmp_path: Path) -> Iterator[tuple[TestClient, 
         driver.close()
 
     app = create_app(Settings(warehouse=str(tmp_path / "w")), catalog=catalog)
-    with TestClient(app) as client:
+    with AppClient(app) as client:
         yield client, lambda: sa.event.listen(engine, "commit", commit_and_cut, once=True), catalog
     catalog.close()
 
 
 @pytest.mark.postgres
 def test_a_commit_whose_acknowledgement_is_lost_is_found_by_its_key(
-    lossy: tuple[TestClient, Callable[[], None], SqlCatalog],
+    lossy: tuple[AppClient, Callable[[], None], SqlCatalog],
 ) -> None:
     """The service looks the key up itself and answers as if nothing had happened."""
     client, lose_next_commit, catalog = lossy
@@ -188,7 +188,7 @@ def test_a_commit_whose_acknowledgement_is_lost_is_found_by_its_key(
 
 @pytest.mark.postgres
 def test_a_commit_whose_acknowledgement_is_lost_is_never_called_a_conflict(
-    lossy: tuple[TestClient, Callable[[], None], SqlCatalog],
+    lossy: tuple[AppClient, Callable[[], None], SqlCatalog],
 ) -> None:
     """Without a key nobody can tell, and the answer says so: 503, `outcome_unknown`."""
     client, lose_next_commit, catalog = lossy
@@ -213,7 +213,7 @@ def test_a_conflict_that_cannot_be_stored_is_not_sent(tmp_path: Path) -> None:
 
     opened = open_catalog(str(tmp_path / "c.db"))
     catalog = Failing(opened._engine)
-    with TestClient(create_app(Settings(warehouse=str(tmp_path / "w")), catalog=catalog)) as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path / "w")), catalog=catalog)) as client:
         client.post("/v1/namespaces", json={"name": "a"})
         headers = {"Idempotency-Key": "k"}
         problem = read_problem(client.post("/v1/namespaces", json={"name": "a"}, headers=headers))
@@ -229,7 +229,7 @@ def test_answers_are_forgotten_when_their_time_is_over(tmp_path: Path) -> None:
     catalog = open_catalog(str(tmp_path / "c.db"))
     settings = Settings(warehouse=str(tmp_path / "w"), idempotency_ttl_s=3_600)
     app = create_app(settings, catalog=catalog, clock=lambda: now_ms)
-    with TestClient(app) as client:
+    with AppClient(app) as client:
         headers = {"Idempotency-Key": "k"}
         assert client.post("/v1/namespaces", json={"name": "a"}, headers=headers).status_code == 201
         now_ms += 3_599_000

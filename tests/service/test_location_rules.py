@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.check import check_configuration
@@ -23,6 +22,7 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.storage import AllLocations, AllowedLocations, normal
 from lamella.snapshot.warehouse import Warehouse
+from support.app_client import AppClient
 from support.listed import put_lists
 from support.service_api import fresh_name, parquet_bytes
 from support.touched_store import TouchedStore
@@ -54,7 +54,7 @@ class World:
         self.store = TouchedStore()
         options = {"log_level": "error", "log_requests": False, **options}
         made = create_app(Settings(warehouse=f"{self.folder}/warehouse", **options), store=self.store)
-        self.app = self.opened.enter_context(TestClient(made))
+        self.app = self.opened.enter_context(AppClient(made))
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         """The answer, whatever it is; nothing outside of allowed places was asked of the store on the way."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from fixtures_server import ServerProcess
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from support.app_client import AppClient
 from support.service_api import Api, parquet_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,10 +106,10 @@ def operations_by_tag(document: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppClient]:
     """The service with every feature, and a table."""
     folder = tmp_path_factory.mktemp("whole")
-    with TestClient(create_app(Settings(warehouse=str(folder / "warehouse"), log_requests=False))) as app:
+    with AppClient(create_app(Settings(warehouse=str(folder / "warehouse"), log_requests=False))) as app:
         app.post("/v1/namespaces", json={"name": "db"})
         columns = [{"name": "a", "type": "int64"}]
         assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns}).status_code == 201
@@ -117,7 +117,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_a_feature_can_be_removed(name: str, whole: TestClient, tmp_path: Path) -> None:
+def test_a_feature_can_be_removed(name: str, whole: AppClient, tmp_path: Path) -> None:
     """What it served is not found and not described; registering and pruning go on, and so do the other features."""
     removed, packages = FEATURES[name], tmp_path / "packages"
     copy_without(removed, packages)

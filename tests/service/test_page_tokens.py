@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.http.page_token import PageTokens
 from lamella.snapshot.errors import InvalidPageToken
+from support.app_client import AppClient
 from support.service_api import parquet_bytes, read_problem
 
 SCHEMA = [{"name": "a", "type": "int64"}]
@@ -47,11 +47,11 @@ LISTINGS: dict[str, tuple[str, str, dict[str, Any] | None, str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppClient]:
     """A service with more than one of everything that is listed."""
     folder = tmp_path_factory.mktemp("tokens")
     settings = Settings(warehouse=str(folder / "w"), answer_blocks_max=1, log_requests=False, vacuum_min_age_s=3_600)
-    with TestClient(create_app(settings), base_url="http://localhost") as client:
+    with AppClient(create_app(settings), base_url="http://localhost") as client:
         for namespace in ("m", "n"):
             assert client.post("/v1/namespaces", json={"name": namespace}).status_code == 201
         for table in ("t", "u"):
@@ -71,7 +71,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def page(client: TestClient, listing: str, token: str | None, path: str | None = None) -> httpx2.Response:
+def page(client: AppClient, listing: str, token: str | None, path: str | None = None) -> httpx2.Response:
     """A page of a listing."""
     method, first, body, _, parameter = LISTINGS[listing]
     first = first if path is None else path
@@ -80,7 +80,7 @@ def page(client: TestClient, listing: str, token: str | None, path: str | None =
     return client.post(first, json={**(body or {}), **({} if token is None else {parameter: token})})
 
 
-def token_of(client: TestClient, listing: str) -> str:
+def token_of(client: AppClient, listing: str) -> str:
     """The token that the first page of a listing comes with."""
     answer = page(client, listing, None)
     assert answer.status_code == 200, answer.text
@@ -88,7 +88,7 @@ def token_of(client: TestClient, listing: str) -> str:
 
 
 @pytest.mark.parametrize("listing", LISTINGS)
-def test_a_token_goes_on_and_no_other_is_taken(client: TestClient, listing: str) -> None:
+def test_a_token_goes_on_and_no_other_is_taken(client: AppClient, listing: str) -> None:
     """Each altered character, an unsigned one, and those of all other listings are refused."""
     token = token_of(client, listing)
     assert page(client, listing, token).status_code == 200
@@ -111,7 +111,7 @@ def test_a_token_goes_on_and_no_other_is_taken(client: TestClient, listing: str)
 
 
 @pytest.mark.parametrize("listing", ["snapshots", "changes", "prune", "vacuum", "verify", "refresh"])
-def test_a_token_of_another_table_is_refused(client: TestClient, listing: str) -> None:
+def test_a_token_of_another_table_is_refused(client: AppClient, listing: str) -> None:
     """It would go on at a place that means nothing there."""
     path = LISTINGS[listing][1].replace("/t/", "/u/")
     assert page(client, listing, None, path).status_code == 200

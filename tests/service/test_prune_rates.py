@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import PruneRateRow, SqlCatalog, TableRecord, open_catalog
@@ -20,6 +19,7 @@ from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import NamespaceInfo, PruneRate, PruneRatesAnswer, Report, Stage
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, RATE_RETENTION_MS
+from support.app_client import AppClient
 from support.job_records import new_table
 from support.service_api import parquet_bytes, read_problem
 
@@ -181,9 +181,9 @@ def test_old_prune_rates_go(world: World) -> None:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[TestClient]:
+def served(folder: Path) -> Iterator[AppClient]:
     """A service with a table of eight blocks of ten rows."""
-    with TestClient(create_app(Settings(warehouse=str(folder / "warehouse")))) as app:
+    with AppClient(create_app(Settings(warehouse=str(folder / "warehouse")))) as app:
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         columns = [{"name": "a", "type": "int64"}]
         assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns}).status_code == 201
@@ -196,7 +196,7 @@ def served(folder: Path) -> Iterator[TestClient]:
         yield app
 
 
-def asked(app: TestClient, query: str = "") -> dict[str, Any]:
+def asked(app: AppClient, query: str = "") -> dict[str, Any]:
     """The prune rates of the table."""
     answer = app.get(f"{TABLE}/prune-rates{query}")
     assert answer.status_code == 200, answer.text

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from starlette.testclient import TestClient
 
 from lamella.client import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
@@ -26,6 +25,7 @@ from lamella.snapshot.errors import DuplicateBlock
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.parquet.footer import read_footer
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.gate import WAIT_S, Gate
 from support.own_app import NewOwn
 from support.race import TABLE, Race
@@ -45,7 +45,7 @@ def footer_of(store: FsspecStore, location: str) -> str:
 class Registrations(RuleBasedStateMachine):
     """One table, a folder of files, and everything that moves rows from file to file."""
 
-    app: ClassVar[TestClient]
+    app: ClassVar[AppClient]
     folder: ClassVar[Path]
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Registratio
     """The lives, over a service of their own."""
     folder = tmp_path_factory.mktemp("again")
     options = Settings(warehouse=f"{folder}/warehouse", vacuum_min_age_s=0, retention_max_age_s=0)
-    with TestClient(create_app(options)) as app:
+    with AppClient(create_app(options)) as app:
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         Registrations.app, Registrations.folder = app, folder
         yield Registrations
@@ -392,7 +392,7 @@ def test_a_restored_catalog_knows_what_had_left_by_then(new_own: NewOwn, tmp_pat
     for number, location in enumerate(made):
         own.store.put(location, parquet_bytes({"a": [number], "s": ["x"]}))
 
-    def replace(app: TestClient, number: int) -> None:
+    def replace(app: AppClient, number: int) -> None:
         block = {"location": made[number], "row_count": 1, "file_size": 0}
         body = {"removed": [files[number]], "added": [block], "operation": "compact"}
         assert app.post(f"{TABLE}/commits", json=body).status_code == 200
@@ -409,7 +409,7 @@ def test_a_restored_catalog_knows_what_had_left_by_then(new_own: NewOwn, tmp_pat
     import_catalog(new, data)
     new.dispose()
     options = Settings(warehouse=f"{own.folder}/warehouse", catalog=str(tmp_path / "restored.db"))
-    with TestClient(create_app(options)) as app:
+    with AppClient(create_app(options)) as app:
         for turn in range(2):
             problem = read_problem(app.post(f"{TABLE}/register", json={"paths": files}))
             assert (problem.code, sorted(problem.details["blocks"])) == ("duplicate_block", files)

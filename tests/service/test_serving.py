@@ -19,7 +19,6 @@ from typing import Any
 import httpx2
 import pytest
 import sqlalchemy as sa
-from starlette.testclient import TestClient
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.service.app import create_app, served
@@ -27,6 +26,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.process import health
 from lamella.service.process.supervisor import listening
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.ports import free_port
 from support.service_api import Api, World, read_problem
 from support.watched_store import WatchedStore
@@ -177,7 +177,7 @@ def test_a_worker_keeps_what_it_starts_with_out_of_garbage_collections(
         assert gc.get_freeze_count() > before + len(app.routes)
     finally:
         gc.unfreeze()
-    with TestClient(app) as client:
+    with AppClient(app) as client:
         assert client.get("/health/live").json() == {"status": "live"}
 
 
@@ -188,7 +188,7 @@ def test_a_mistake_of_ours_is_a_500_that_shows_nothing(tmp_path: Path, capfd: py
         raise ZeroDivisionError("internal secret")
 
     settings = Settings(warehouse=str(tmp_path / "w"))
-    with TestClient(create_app(settings, store=WatchedStore(FsspecStore(), fail))) as client:
+    with AppClient(create_app(settings, store=WatchedStore(FsspecStore(), fail))) as client:
         client.post("/v1/namespaces", json={"name": "db"})
         body = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
         response = client.post("/v1/namespaces/db/tables", json=body)
@@ -208,7 +208,7 @@ def test_the_service_is_ready_only_while_the_store_answers(tmp_path: Path, monke
     monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     warehouse = tmp_path / "w"
     settings = Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db"))
-    with TestClient(create_app(settings)) as client:
+    with AppClient(create_app(settings)) as client:
         for _ in range(2):
             assert client.get("/health/ready").json() == {"status": "ready"}
         warehouse.rename(tmp_path / "away")
@@ -230,7 +230,7 @@ def test_the_service_is_ready_only_while_the_catalog_answers(
     name = postgres_database.rpartition("/")[2]
     admin = sa.create_engine(f"{postgres_database.rpartition('/')[0]}/postgres", isolation_level="AUTOCOMMIT")
     settings = Settings(warehouse=str(tmp_path / "w"), catalog=postgres_database, catalog_timeout_s=5)
-    with TestClient(create_app(settings)) as client, admin.connect() as connection:
+    with AppClient(create_app(settings)) as client, admin.connect() as connection:
         assert client.get("/health/ready").status_code == 200
         connection.execute(sa.text(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'))
         cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name"

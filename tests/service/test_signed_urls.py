@@ -13,7 +13,6 @@ import httpx2
 import msgspec
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.client.http import Lamella
 from lamella.client.http.fake_transport import FakeTransport
@@ -28,6 +27,7 @@ from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneAnswer
+from support.app_client import AppClient
 
 JSON, ARROW, PACK = "application/json", "application/vnd.apache.arrow.stream", "application/vnd.msgpack"
 OPTIONS = {"s3": {"key": "AK", "secret": "a secret", "endpoint_url": "https://s3.example.com"}}
@@ -54,7 +54,7 @@ class Service:
         self.settings = Settings(
             warehouse=f"{folder}/warehouse", catalog=f"{folder}/c.db", log_level="debug", **options
         )
-        self.app = opened.enter_context(TestClient(create_app(self.settings, store=FsspecStore(OPTIONS))))
+        self.app = opened.enter_context(AppClient(create_app(self.settings, store=FsspecStore(OPTIONS))))
         assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         columns = [Column(name="a", type="int64")]
         body = {"name": "t", "schema": msgspec.to_builtins(columns)}

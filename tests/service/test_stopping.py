@@ -19,7 +19,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
 from lamella.service.app import create_app
@@ -31,6 +30,7 @@ from lamella.service.process.lifecycle import Lifecycle
 from lamella.service.telemetry.logs import make_log
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.service_api import TableApi, World, read_problem
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
@@ -347,7 +347,7 @@ def test_it_has_started_once_the_store_was_seen_to_replace_nothing(
     monkeypatch.setattr(health, "RESULT_TTL_S", 0.0)
     warehouse = tmp_path / "w"
     warehouse.write_text("a file where the folder should be")
-    with TestClient(create_app(Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db")))) as client:
+    with AppClient(create_app(Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db")))) as client:
         problem = read_problem(client.get("/health/startup"))
         assert (problem.status, problem.code) == (502, "store_error")
         warehouse.unlink()
@@ -362,7 +362,7 @@ def test_it_has_started_once_the_store_was_seen_to_replace_nothing(
 def test_two_apps_of_a_process_are_stopped_each_for_itself(tmp_path: Path) -> None:
     """One that drains says so; the other is ready as before."""
     apps = [create_app(Settings(warehouse=str(tmp_path / name))) for name in ("a", "b")]
-    with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
+    with AppClient(apps[0]) as one, AppClient(apps[1]) as other:
         apps[0].lifecycle.drain()
         assert one.get("/health/ready").status_code == 503
         assert one.get("/health/live").headers["connection"] == "close"

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, current_table, open_catalog
@@ -30,6 +29,7 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import CompactRule, IndexRefreshRule, Policy, ReclusterRule, VacuumRule
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 TABLE = "/v1/namespaces/db/tables/t"
@@ -45,7 +45,7 @@ class World:
         self.now_ms = START_MS
         self.files = 0
         settings = Settings(warehouse=str(folder / "warehouse"), retention_max_age_s=10 * 86_400, vacuum_min_age_s=60)
-        self.app = opened.enter_context(TestClient(create_app(settings, clock=self.clock)))
+        self.app = opened.enter_context(AppClient(create_app(settings, clock=self.clock)))
         self.core = Core(
             settings,
             store=FsspecStore(),

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import instant_ms
 from lamella.snapshot.errors import InvalidRequest
+from support.app_client import AppClient
 from support.service_api import parquet_bytes, read_problem
 
 TABLE = "/v1/namespaces/db/tables/t"
@@ -25,10 +25,10 @@ Ask = Callable[..., int]
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
+def client(tmp_path: Path) -> Iterator[AppClient]:
     """An app whose clock goes on by an hour with each of four commits: 0, 1, 2 and 3 blocks."""
     now_ms = START_MS
-    with TestClient(create_app(Settings(warehouse=str(tmp_path / "w")), clock=lambda: now_ms)) as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path / "w")), clock=lambda: now_ms)) as client:
         client.post("/v1/namespaces", json={"name": "db"})
         client.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
         for number in range(3):
@@ -39,7 +39,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def blocks_at(client: TestClient, **which: Any) -> int:
+def blocks_at(client: AppClient, **which: Any) -> int:
     """How many blocks the snapshot has that a prune is answered from."""
     answer = client.post(f"{TABLE}/prune", json=which)
     assert answer.status_code == 200, answer.text
@@ -63,7 +63,7 @@ def blocks_at(client: TestClient, **which: Any) -> int:
     ],
 )
 def test_a_time_stands_for_the_snapshot_that_was_current_then(
-    client: TestClient, timestamp: int | str, blocks: int
+    client: AppClient, timestamp: int | str, blocks: int
 ) -> None:
     """From the very millisecond at which a snapshot was made, until that of the next one."""
     assert blocks_at(client, timestamp=timestamp) == blocks
@@ -79,20 +79,20 @@ def test_a_time_stands_for_the_snapshot_that_was_current_then(
     ],
 )
 def test_a_time_without_a_zone_is_read_in_the_requests(
-    client: TestClient, timestamp: str, zone: str, blocks: int
+    client: AppClient, timestamp: str, zone: str, blocks: int
 ) -> None:
     """A zone in the text itself wins."""
     assert blocks_at(client, timestamp=timestamp, time_zone=zone) == blocks
 
 
 @pytest.mark.parametrize("timestamp", [START_MS - 1, 0, "2026-03-29T00:29:59.999Z", "1970-01-01"])
-def test_a_time_before_the_first_snapshot_is_not_found(client: TestClient, timestamp: int | str) -> None:
+def test_a_time_before_the_first_snapshot_is_not_found(client: AppClient, timestamp: int | str) -> None:
     """There was no table then."""
     problem = read_problem(client.post(f"{TABLE}/prune", json={"timestamp": timestamp}))
     assert (problem.status, problem.code) == (404, "snapshot_not_found")
 
 
-def test_a_snapshot_is_found_by_its_id_however_it_is_spelled(client: TestClient) -> None:
+def test_a_snapshot_is_found_by_its_id_however_it_is_spelled(client: AppClient) -> None:
     """Ids are UUIDs; upper case and braces mean the same one."""
     history = client.get(f"{TABLE}/snapshots").json()["snapshots"]
     for entry in history:
@@ -103,7 +103,7 @@ def test_a_snapshot_is_found_by_its_id_however_it_is_spelled(client: TestClient)
 def test_the_clock_going_backwards_does_not_unorder_history(tmp_path: Path) -> None:
     """Timestamps grow along the chain, so a time still stands for one snapshot."""
     times = iter(range(START_MS, 0, -1))
-    with TestClient(create_app(Settings(warehouse=str(tmp_path / "w")), clock=lambda: next(times))) as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path / "w")), clock=lambda: next(times))) as client:
         client.post("/v1/namespaces", json={"name": "db"})
         client.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
         for turn in range(3):
@@ -128,7 +128,7 @@ class Lake:
         self.folder = folder
         self.catalog = open_catalog(str(folder / "catalog.db"))
         settings = Settings(warehouse=str(folder / "w"), drop_grace_s=60)
-        self.client = TestClient(create_app(settings, catalog=self.catalog, clock=lambda: self.now_ms))
+        self.client = AppClient(create_app(settings, catalog=self.catalog, clock=lambda: self.now_ms))
         self.client.post("/v1/namespaces", json={"name": "db"})
         self.client.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
         self.table_id = self.catalog.table("db", "t").table_id

@@ -12,7 +12,6 @@ import httpx2
 import msgspec
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
@@ -23,6 +22,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 OPTIONS = {"s3": {"key": "AK", "secret": "a secret", "endpoint_url": "https://s3.example.com"}}
@@ -35,7 +35,7 @@ class Service:
 
     def __init__(self, folder: Path, opened: ExitStack, **settings: Any) -> None:
         given = Settings(warehouse=f"{folder}/warehouse", catalog=f"{folder}/c.db", **settings)
-        self.app = opened.enter_context(TestClient(create_app(given, store=FsspecStore(OPTIONS))))
+        self.app = opened.enter_context(AppClient(create_app(given, store=FsspecStore(OPTIONS))))
         columns = [Column(name="a\u2028é", type="int64")]
         assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         body = {"name": "t", "schema": msgspec.to_builtins(columns)}
@@ -136,7 +136,7 @@ def test_local_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     """Nobody elsewhere can read them; what the table looks like can be told."""
     place = tmp_path / "t.parquet"
     place.write_bytes(parquet_bytes(pa.table({"a": [1]})))
-    with TestClient(create_app(Settings(warehouse=f"{tmp_path}/warehouse"))) as app:
+    with AppClient(create_app(Settings(warehouse=f"{tmp_path}/warehouse"))) as app:
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema_from": str(place)}).status_code == 201
         assert app.post("/v1/namespaces/db/tables/t/register", json={"paths": [str(place)]}).status_code == 200

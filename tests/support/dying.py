@@ -11,12 +11,12 @@ from typing import Literal
 
 import pytest
 from sqlalchemy import event
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.watched_store import WatchedStore
 
 Step = Literal["write", "statement", "commit"]
@@ -53,6 +53,6 @@ def post(warehouse: str, path: str, body: object, key: str, step: Step, number: 
     event.listen(catalog._engine, "commit", lambda _: at("commit"))
     store = WatchedStore(FsspecStore(), lambda _: at("write"))
     app = create_app(Settings(warehouse=warehouse, log_requests=False), store=store, catalog=catalog)
-    answer = TestClient(app).post(path, json=body, headers={"Idempotency-Key": key})
+    answer = AppClient(app).post(path, json=body, headers={"Idempotency-Key": key})
     catalog.close()
     answer.raise_for_status()

@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.service_api import fresh_name, parquet_bytes
 from support.watched_store import WatchedStore
 
@@ -38,7 +38,7 @@ class Gate:
         self.pool = self.opened.enter_context(ThreadPoolExecutor(80))
         self.catalog: SqlCatalog = open_catalog(str(folder / "catalog.db"))
         self.app = self.opened.enter_context(
-            TestClient(
+            AppClient(
                 create_app(
                     Settings(warehouse=str(folder / "warehouse"), **settings),
                     store=WatchedStore(FsspecStore(), self._before_put),

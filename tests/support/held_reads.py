@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore, ListedObject, ObjectStat, Store
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 WAIT_S = 60
@@ -81,7 +81,7 @@ class HeldReads:
         # The store is read, and not mapped, when it does not say that it is local.
         chosen = Settings(warehouse=str(folder / "warehouse"), cache_bytes=0, log_requests=False, **settings)
         self.app = self._opened.enter_context(
-            TestClient(create_app(chosen, store=self.store), raise_server_exceptions=False, headers=headers or {})
+            AppClient(create_app(chosen, store=self.store), raise_server_exceptions=False, headers=headers or {})
         )
         self.pool = self._opened.enter_context(ThreadPoolExecutor(40))
         assert self.app.post("/v1/namespaces", json={"name": "n"}).status_code == 201

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.listed import put_lists
 from support.race import TABLE
 from support.service_api import fresh_name
@@ -32,7 +32,7 @@ class OwnApp:
         self.before: Callable[[str], None] = lambda _: None
         watched = WatchedStore(self.store, lambda location: self.before(location))
         options = Settings(warehouse=str(folder / "warehouse"), **settings)
-        self.app = opened.enter_context(TestClient(create_app(options, store=watched)))
+        self.app = opened.enter_context(AppClient(create_app(options, store=watched)))
         assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         created = self.app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": COLUMNS})
         assert created.status_code == 201

@@ -7,11 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from starlette.testclient import TestClient
-
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 from support.watched_store import WatchedStore
 
@@ -28,10 +27,10 @@ class Race:
         self.times = 1
         self.opened = ExitStack()
         warehouse = str(folder / "warehouse")
-        self.other = self.opened.enter_context(TestClient(create_app(Settings(warehouse=warehouse))))
+        self.other = self.opened.enter_context(AppClient(create_app(Settings(warehouse=warehouse))))
         watched = WatchedStore(FsspecStore(), self._before_put)
         options = Settings(warehouse=warehouse, **settings)
-        self.app = self.opened.enter_context(TestClient(create_app(options, store=watched)))
+        self.app = self.opened.enter_context(AppClient(create_app(options, store=watched)))
         columns = [{"name": "a", "type": "int64"}]
         assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         created = self.app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns})

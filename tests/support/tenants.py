@@ -14,11 +14,11 @@ import httpx2
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.tokens import key_sha256, key_text
+from support.app_client import AppClient
 
 ROOT_KEY = key_text(bytes(range(32)))
 ROOT_SHA256 = key_sha256(ROOT_KEY)
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Asker:
     """One who asks, by a key; None: by nothing."""
 
-    def __init__(self, app: TestClient, key: str | None) -> None:
+    def __init__(self, app: AppClient, key: str | None) -> None:
         self._app = app
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 
@@ -90,7 +90,7 @@ class Tenants:
             "auth_failures_per_minute": 100_000,
         }
         chosen = Settings(warehouse=str(folder / "warehouse"), **{**options, **settings})
-        self.app = TestClient(create_app(chosen))
+        self.app = AppClient(create_app(chosen))
         self.root = Asker(self.app, ROOT_KEY)
         self._numbers = itertools.count()
 

@@ -20,7 +20,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
-from starlette.testclient import TestClient
 
 from fixtures_server import StartServer
 from lamella.service.app import create_app
@@ -36,6 +35,7 @@ from lamella.snapshot.cache import BoundedCache, Counts
 from lamella.snapshot.errors import AlreadyExists, Unavailable
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import NamespaceInfo
+from support.app_client import AppClient
 from support.faulty_catalog import CatalogFaults
 from support.faulty_store import Fault, FaultyStore, Script
 from support.operations import CountedStore
@@ -291,7 +291,7 @@ def test_the_stores_calls_and_bytes_are_counted(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Probe, "check", lambda self: self._check())  # each probe looks itself
     counted = CountedStore(FsspecStore())
     store = FaultyStore(counted, Script([Fault(how="before", operation="stat", nth=2, times=2)]))
-    with TestClient(create_app(Settings(warehouse=str(tmp_path)), store=store), base_url="http://localhost") as client:
+    with AppClient(create_app(Settings(warehouse=str(tmp_path)), store=store), base_url="http://localhost") as client:
         with ThreadPoolExecutor(4) as pool:
             answers = [each.status_code for each in pool.map(lambda _: client.get("/health/ready"), range(8))]
         found = families(client)
@@ -304,7 +304,7 @@ def test_the_stores_calls_and_bytes_are_counted(tmp_path: Path, monkeypatch: pyt
     assert total(found, "lamella_store_read_bytes_total") == counted.read_bytes
 
 
-def families(client: TestClient) -> list[Metric]:
+def families(client: AppClient) -> list[Metric]:
     """What a service shows."""
     return list(text_string_to_metric_families(client.get("/metrics").text))
 

@@ -15,7 +15,6 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, VectorSelector
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
@@ -23,6 +22,7 @@ from lamella.service.telemetry.component_metrics import CALL_S, REQUEST_S, WAIT_
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BY_CODE
 from stack.tools import debian
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, frozenset[str]]
     file = folder / "x.parquet"
     file.write_bytes(parquet_bytes({"a": [1, 2]}))
     settings = Settings(warehouse=str(folder / "w"), cache_dir=str(folder / "cache"))
-    with TestClient(create_app(settings), base_url="http://localhost") as client:
+    with AppClient(create_app(settings), base_url="http://localhost") as client:
         assert client.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         body: dict[str, Any] = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
         assert client.post("/v1/namespaces/db/tables", json=body).status_code == 201

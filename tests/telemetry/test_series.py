@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 NAMES = 1_000
@@ -22,10 +22,10 @@ Series = frozenset[tuple[str, frozenset[tuple[str, str]]]]
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
+def client(tmp_path: Path) -> Iterator[AppClient]:
     """A service with table ``db.t``."""
     settings = Settings(warehouse=str(tmp_path / "w"), log_requests=False, auth_failures_per_minute=10**9)
-    with TestClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False) as client:
+    with AppClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False) as client:
         assert client.post("/v1/namespaces", json={"name": "db"}).status_code == 201
         body = {"name": "t", "schema": [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]}
         assert client.post("/v1/namespaces/db/tables", json=body).status_code == 201
@@ -35,19 +35,19 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def series(client: TestClient) -> Series:
+def series(client: AppClient) -> Series:
     """Every series that is shown, by its name and labels."""
     found = text_string_to_metric_families(client.get("/metrics").text)
     return frozenset((sample.name, frozenset(sample.labels.items())) for family in found for sample in family.samples)
 
 
-def paths(client: TestClient) -> list[str]:
+def paths(client: AppClient) -> list[str]:
     """The templates of all routes, with those that are no operation of the API."""
     described = client.get("/openapi.json").json()["paths"]
     return [*described, "/ui", "/ui/tables/{table}", "/docs", "/openapi.json"]
 
 
-def ask(client: TestClient, templates: list[str], chance: random.Random, name: str) -> None:
+def ask(client: AppClient, templates: list[str], chance: random.Random, name: str) -> None:
     """Some requests that no others are like, right and wrong."""
     template = chance.choice(templates)
     path = "/".join(name if part.startswith("{") else part for part in template.split("/"))
@@ -74,7 +74,7 @@ def ask(client: TestClient, templates: list[str], chance: random.Random, name: s
     client.request(chance.choice(METHODS), f"/v1/namespaces/{name}/tables/{name}?{name}={name}")
 
 
-def test_a_thousand_of_everything_adds_no_series(client: TestClient) -> None:
+def test_a_thousand_of_everything_adds_no_series(client: AppClient) -> None:
     """Names, ids, paths, methods, keys and filters that were never seen leave no label behind.
 
     The same requests are sent twice, the second time with other names everywhere: there is not one series more. No

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from starlette.testclient import TestClient
 
 from lamella.client import Lamella
 from lamella.service.app import create_app
@@ -25,6 +24,7 @@ from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import UnknownColumn
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore, Store
+from support.app_client import AppClient
 from support.loopback import on_loopback
 from support.recorded_spans import Recorded, id_of, parent_of, trace_of
 from support.service_api import parquet_bytes
@@ -155,7 +155,7 @@ def test_a_commit_that_lost_a_race_shows_each_attempt(tmp_path: Path, recorded: 
     """Prepared and swapped in vain, then again."""
     warehouse = str(tmp_path / "warehouse")
     meanwhile: list[str] = []
-    with TestClient(create_app(Settings(warehouse=warehouse)), base_url="http://localhost") as other:
+    with AppClient(create_app(Settings(warehouse=warehouse)), base_url="http://localhost") as other:
 
         def before_put(location: str) -> None:
             if "/_ss/" in location and meanwhile:
@@ -164,7 +164,7 @@ def test_a_commit_that_lost_a_race_shows_each_attempt(tmp_path: Path, recorded: 
 
         traces = OtelTraces(recorded.provider)
         app = create_app(Settings(warehouse=warehouse), store=WatchedStore(FsspecStore(), before_put), traces=traces)
-        with TestClient(app, base_url="http://localhost") as client:
+        with AppClient(app, base_url="http://localhost") as client:
             assert client.post("/v1/namespaces", json={"name": "db"}).status_code == 201
             body: dict[str, Any] = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
             assert client.post("/v1/namespaces/db/tables", json=body).status_code == 201
@@ -331,7 +331,7 @@ def test_a_failure_of_the_service_is_told_by_its_code_alone(tmp_path: Path, reco
         store=WatchedStore(FsspecStore(), fail),
         traces=OtelTraces(recorded.provider),
     )
-    with TestClient(app, base_url="http://localhost") as client:
+    with AppClient(app, base_url="http://localhost") as client:
         client.post("/v1/namespaces", json={"name": "db"})
         body = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
         assert client.post("/v1/namespaces/db/tables", json=body).status_code == 500

@@ -21,7 +21,6 @@ import fsspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.backup import export_catalog, import_catalog
@@ -31,6 +30,7 @@ from lamella.service.catalog.migrate import look_at_schema
 from lamella.service.catalog.schema import metadata
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import CatalogOutdated
+from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
 HERE = Path(__file__).resolve().parent
@@ -100,7 +100,7 @@ def catalog(request: pytest.FixtureRequest, left: Left) -> str:
 class Now:
     """This release over what was left."""
 
-    def __init__(self, client: TestClient) -> None:
+    def __init__(self, client: AppClient) -> None:
         self._client = client
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
@@ -138,7 +138,7 @@ def opened(catalog: str, **settings: Any) -> Iterator[Now]:
         log_level="error",
         **settings,
     )
-    with TestClient(create_app(made), client=("127.0.0.1", 50_000)) as client:
+    with AppClient(create_app(made), client=("127.0.0.1", 50_000)) as client:
         yield Now(client)
 
 
