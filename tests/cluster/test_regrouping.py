@@ -137,7 +137,7 @@ def test_a_table_in_order_is_left_alone() -> None:
     """And so are segments that touch."""
     segments = Segments(narrow(), np.arange(BLOCKS) // SEGMENT)
     found = segments.run()
-    assert (found.groups, found.reason) == ((), "no segments lie too deep")
+    assert (found.groups, found.reason) == ((), "no segments overlap too much")
 
 
 def test_small_segments_come_out_full() -> None:

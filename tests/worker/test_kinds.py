@@ -88,7 +88,7 @@ def test_a_kind_without_a_table_is_a_command_without_one() -> None:
         "--dropped",
         "--execute",
     ]
-    with pytest.raises(InvalidRequest, match="is about a table"):
+    with pytest.raises(InvalidRequest, match="requires a table"):
         command_line(job_kind_named("vacuum"), None, {})
 
 
