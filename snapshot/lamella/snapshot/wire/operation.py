@@ -52,7 +52,7 @@ PATH_PARAMETERS: Final = {
     "table": "Name of a table.",
     "snapshot_id": "Id of a snapshot.",
     "segment_id": "Id of a segment.",
-    "tag": "A tag's name.",
+    "tag": "Name of a tag.",
     "lease_id": "Id of a lease.",
     "index": "Name of a skip index.",
     "job_id": "Id of a job.",
@@ -94,10 +94,14 @@ class Permission(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """A sentence for the API's description; empty where the operation's own description has to say it."""
         if self.scope == "public":
-            return "Needs no key."
+            return "Requires no key."
         if self.role is None:
-            return "Needs any key; shows what its grants let it see." if self.scope == "authenticated" else ""
-        return f"Needs `{self.role}` on the {self.scope}."
+            return (
+                "Requires any key; the answer has what its grants allow it to see."
+                if self.scope == "authenticated"
+                else ""
+            )
+        return f"Requires `{self.role}` on the {self.scope}."
 
 
 PUBLIC: Final = Permission("public")
@@ -140,8 +144,9 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 IDEMPOTENCY_KEY: Final = Parameter(
     name="Idempotency-Key",
     place="header",
-    description="Any text of up to 255 printable characters (a version 7 UUID is a good one). The same key with the "
-    "same request answers what it answered before, with the header Idempotency-Replayed, and does nothing again.",
+    description="Any text of up to 255 printable characters, such as a version 7 UUID. A request that is repeated "
+    "with the same key is not executed again: the service returns the first answer, with the header "
+    "Idempotency-Replayed.",
     schema={"type": "string", "minLength": 1, "maxLength": 255},
 )
 
@@ -149,7 +154,7 @@ IDEMPOTENCY_KEY: Final = Parameter(
 IF_NONE_MATCH: Final = Parameter(
     name="If-None-Match",
     place="header",
-    description="The `ETag` of an answer that the client has. While it holds, the answer is 304 without a body.",
+    description="The `ETag` of an earlier answer. If it is still current, the response is 304 without a body.",
 )
 
 
