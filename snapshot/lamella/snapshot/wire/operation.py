@@ -1,5 +1,5 @@
-"""What an operation of the HTTP API is, as a value: from it follow the service's route, the OpenAPI document, the
-check of the permission, and the client's call.
+"""Operations of the HTTP API as values. The service's routes, the OpenAPI document, permission checks and the client's
+calls are made from them.
 
 :mod:`lamella.snapshot.wire.operations` is the table of them. A protocol that can be left out of a service (Iceberg,
 Delta Sharing, advice) has its own part of the table in its folder.
@@ -80,11 +80,11 @@ OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExc
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """Who may ask for an operation: a role, and what the role is needed on. No operation is without one.
+    """The permission that an operation requires: a role and its scope. Every operation has one.
 
-    ``scope``: ``server``, or the ``namespace`` or ``table`` in the path: the role is needed there. ``public``:
-    everyone, also without a key. ``authenticated``: everyone with a key, who is shown what it may see. ``request``: the
-    operation's handler decides by what the request says, and the service sees to it that it does.
+    ``scope``: the role is required on the ``server``, or on the ``namespace`` or ``table`` in the path. ``public``: no
+    key is required. ``authenticated``: any key; the answer has only what the key may see. ``request``: the operation's
+    handler decides from the request, and the service enforces that it does.
     """
 
     scope: Scope
@@ -92,7 +92,7 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """A sentence for the API's description; empty where the operation's own description has to say it."""
+        """A sentence for the API's description; empty if the description of the operation states the permission."""
         if self.scope == "public":
             return "Requires no key."
         if self.role is None:
@@ -110,28 +110,28 @@ BY_REQUEST: Final = Permission("request")
 
 
 def on_table(role: Role) -> Permission:
-    """A role on the table that the path names."""
+    """A role on the table in the path."""
     return Permission("table", role)
 
 
 def on_namespace(role: Role) -> Permission:
-    """A role on the namespace that the path names."""
+    """A role on the namespace in the path."""
     return Permission("namespace", role)
 
 
 def on_server(role: Role) -> Permission:
-    """A role on everything."""
+    """A role on the whole service."""
     return Permission("server", role)
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """The answer of an operation that has none."""
+    """The answer type of an operation without a response body."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """A query or header parameter. ``schema``: its JSON Schema.
 
-    ``maximum_setting``: the setting of the service that says the largest value, where each service may have another.
+    ``maximum_setting``: the setting of the service that gives the maximum, if it is configurable.
     """
 
     name: str
@@ -192,25 +192,25 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
 
     @property
     def is_read(self) -> bool:
-        """True when it changes nothing."""
+        """Returns whether the operation changes nothing."""
         return self.is_question or self.method == "GET"
 
     @property
     def is_audited(self) -> bool:
-        """True when the audit trail has every request."""
+        """Returns whether every request is recorded in the audit trail."""
         return self.is_recorded and not self.is_read
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Its parameters beside those in the path."""
+        """Returns the query and header parameters."""
         return (IDEMPOTENCY_KEY, *self.own_parameters) if self.resend == "with_key" else self.own_parameters
 
     @property
     def path_parameters(self) -> tuple[str, ...]:
-        """The names of the parts in braces of its path."""
+        """Returns the names of the path parameters."""
         return tuple(_PATH_PARAMETER.findall(self.path))
 
 
 def operations_of(module: ModuleType) -> tuple[Operation[Any], ...]:
-    """The operations that a module describes, in its order."""
+    """Returns the operations that a module defines, in the order of definition."""
     return tuple(each for each in vars(module).values() if isinstance(each, Operation))
