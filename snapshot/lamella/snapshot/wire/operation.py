@@ -36,7 +36,7 @@ Scope = Literal["public", "authenticated", "request", "server", "namespace", "ta
 Resend = Literal["freely", "with_key", "reported", "never"]
 
 JSON: Final = "application/json"
-#: JSON, a value in each line.
+#: JSON, one value per line.
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MSGPACK: Final = "application/vnd.msgpack"
@@ -46,7 +46,7 @@ NAMESPACE: Final = "/v1/namespaces/{namespace}"
 TABLES: Final = "/v1/namespaces/{namespace}/tables"
 TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 
-#: What the parts in braces of a path are.
+#: Descriptions of path parameters.
 PATH_PARAMETERS: Final = {
     "namespace": "Name of a namespace.",
     "table": "Name of a table.",
@@ -63,9 +63,9 @@ PATH_PARAMETERS: Final = {
 }
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
-#: Errors of whatever is about a table.
+#: Errors of operations on a table.
 OF_A_TABLE: Final = (NamespaceNotFound, TableNotFound)
-#: Errors of a question to a snapshot of a table.
+#: Errors of operations that read a snapshot.
 OF_A_SNAPSHOT: Final = (
     InvalidRequest,
     *OF_A_TABLE,
@@ -75,7 +75,7 @@ OF_A_SNAPSHOT: Final = (
     StoreError,
     Unavailable,
 )
-#: Errors of a filter, beside those.
+#: Additional errors of operations with a filter.
 OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
 
 
@@ -161,7 +161,7 @@ IF_NONE_MATCH: Final = Parameter(
 class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     """One method of one path. ``request_type`` and ``answer_type`` are msgspec types; None and Nothing: no body."""
 
-    #: Its id in the OpenAPI document, and in the audit trail.
+    #: The id of the operation in the OpenAPI document and the audit trail.
     name: str
     method: Method
     path: str
@@ -174,20 +174,20 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     answer_type: type[Answer]
     status: int = 200
     media_type: str = JSON
-    #: Other forms of the answer, by ``Accept``.
+    #: Other media types of the answer, selected by ``Accept``.
     other_media_types: tuple[str, ...] = ()
     #: Without the header Idempotency-Key, which follows from ``resend``.
     own_parameters: tuple[Parameter, ...] = ()
     errors: tuple[type[LamellaError], ...] = ()
-    #: What a client may do that does not know whether its request was carried out. ``freely``: send it again,
-    #: since a second one does no harm. ``with_key``: send it again with the same Idempotency-Key. ``reported``: send it
-    #: again, but tell the user of it when that fails too. ``never``: a second answer would not be the first one.
+    #: What a client may do when it does not know whether its request was carried out. ``freely``: repeat it.
+    #: ``with_key``: repeat it with the same Idempotency-Key. ``reported``: repeat it, and report an unknown outcome to
+    #: the user if that fails too. ``never``: do not repeat it, since the second answer would differ from the first.
     resend: Resend = "freely"
-    #: True for a POST that only asks, as a GET does: it is given up once nobody waits for it.
+    #: True for a POST that changes nothing, like a GET: it is cancelled when the client disconnects.
     is_question: bool = False
-    #: False for a request that the audit trail leaves out although it is no question.
+    #: False for a request that changes something but is not recorded in the audit trail.
     is_recorded: bool = True
-    #: Its body may be as large as the service takes; others have a mebibyte.
+    #: True if its body may be as large as the service accepts; other bodies are limited to one mebibyte.
     is_large: bool = False
 
     @property
