@@ -51,7 +51,7 @@ def test_what_keeps_an_index_from_helping(table: RealTable) -> None:
     """The term, the predicate, the bounds, the blocks: each has its own code and sentence."""
     table.add_index("by_b", "bloom", "b", {"false_positives": 1e-6})
     cases = {
-        "a = 3": ("other_term", "the predicate is not over b"),
+        "a = 3": ("other_term", "the predicate is not on b"),
         "a = b": ("other_term", "the predicate compares two terms of a row; an index covers one"),
         "b > 7": ("not_answered", "only = and IN test whether a value exists"),
         "b = 5000": ("nothing_left", "bounds skip all blocks"),

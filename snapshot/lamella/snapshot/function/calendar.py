@@ -243,7 +243,7 @@ class Micros(msgspec.Struct, frozen=True, gc=False):
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the wall clock times; one beyond 64 bits has failed."""
         walls, fits = _as_micros(arguments[0], self.factor)
-        return strict(walls, arguments, failed=~fits, reason="a time that does not fit into 64 bits")
+        return strict(walls, arguments, failed=~fits, reason="a time beyond 64 bits")
 
 
 class Day(msgspec.Struct, frozen=True, gc=False):
