@@ -87,7 +87,7 @@ def test_advise_asks_and_shows_scores() -> None:
     result, asked = run(SCORES, "advise", "db.t", "--columns", "a, b", "--kinds", "bloom", "--share", "0.01")
     assert result.exit_code == 0, result.output
     assert asked == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
-    for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row may hold"):
+    for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row can have"):
         assert piece in result.output
 
 

@@ -193,7 +193,7 @@ def test_what_is_not_known_is_the_reason() -> None:
         assert f"the minimum of {leaf.name} is not known" in layer.reasons
         assert (layer.bounds[0].min, layer.bounds[0].max, layer.bounds[0].nulls) == (None, None, "maybe")
     assert why.text == (
-        f"kept: the minimum of {leaf.name} is not known, the greatest value of {leaf.name} is not known and "
+        f"kept: the minimum of {leaf.name} is not known, the maximum of {leaf.name} is not known and "
         f"the number of nulls in {leaf.name} is not known"
     )
 
