@@ -65,7 +65,7 @@ def page(result: Result, command: str) -> str:
 
 _INTRODUCTION = """# Sharpness
 
-How many of the blocks that a filter does not need are left out; held against an oracle that reads every row, and beside
+How many of the blocks that a filter does not need are skipped, compared with an oracle that reads every row and with
 other planners on the same files. This page is written by
 
 ```
@@ -73,19 +73,19 @@ other planners on the same files. This page is written by
 ```
 
 - **Files**: `lineitem` and `orders` of TPC-H at scale {scale}, cut into {blocks} Parquet files each by pyarrow with its
-  default settings, once sorted by date ("clustered"), once in the generator's order; and a made-up table `vals` of
+  default settings, once sorted by date ("clustered"), once in the generator's order; and a synthetic table `vals` of
   {blocks} files with two columns of each of 12 types, with nulls, NaN and blocks of one value.
-- **Filters**: what the 22 queries of TPC-H ask of these two tables alone, and {filters} random filters an operator
-  and table, over columns of every type, with constants that occur or lie beside some that do.
+- **Filters**: the conditions of the 22 TPC-H queries on one of these two tables alone, and {filters} random
+  filters for each operator and table, on columns of every type, with constants that occur or are close to such values.
 - **Truth**: DuckDB counts each block's matching rows in the projection of an aggregate over all rows in memory, where
-  no statistics play a part.
+  no statistics are used.
 - **Decided by min and max**: blocks for which no row that obeys the exact minimum, maximum, null count and NaN count
-  of each column satisfies the filter. Found without Lamella's code: DuckDB evaluates the condition at its constants, at
+  of each column satisfies the filter. Computed without Lamella's code: DuckDB evaluates the condition at its constants,
   their neighbours and at every bound (over a small domain: everywhere). Conditions on one column count together,
-  conditions on different columns are independent. A footer has no count of NaN: there, "decided" takes NaN in a float
-  column as possible.
+  conditions on different columns are independent. A footer has no count of NaN: "decided" assumes that a float
+  column may have NaN.
 - **Peers**: pyarrow (`ParquetFileFragment.split_by_row_group`), delta-rs (`DeltaTable.file_uris` of a table made over
-  the files), pyiceberg (`plan_files` of a table with `add_files`). "-" is a filter that the planner cannot say.
+  the files), pyiceberg (`plan_files` of a table with `add_files`). "-" is a filter that the planner cannot express.
 - **Versions**: {versions}."""
 
 _SUMMARY = """Over {filters:,} filters and {pairs:,} (block, filter) pairs, Lamella left out
@@ -95,7 +95,7 @@ matches it proved {every} to be `ALL`; of those for which minima and maxima prov
 
 _LOST = """## Blocks that others lose
 
-Blocks with rows that match by Spark SQL's rules, and that a peer left out:
+Blocks with rows that match by Spark SQL's rules, but that a peer skipped:
 
 {lost}
 

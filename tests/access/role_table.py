@@ -18,27 +18,27 @@ DECIDED: Final = {
     "get_job": "`read` on its table, or on everything",
     "get_job_log": "`read` on its table, or on everything",
     "cancel_job": "`maintain` on its table, or on everything",
-    "retry_job": "as to have it done",
+    "retry_job": "the same as to submit it",
     "iceberg_namespace": "any role on the namespace or on a table in it",
     "iceberg_tables": "any role in the namespace; shows tables with `read`",
     "list_shared_tables": "any role in the namespace; shows tables with `read`",
 }
-#: Of operations for whoever is known: what else counts.
+#: Additional conditions of operations that only require authentication.
 KNOWN: Final = {
     "list_namespaces": "any key; shows namespaces with a role in them",
     "iceberg_namespaces": "any key; shows namespaces with a role in them",
     "list_shared_schemas": "any key; shows namespaces with a role in them",
     "list_all_shared_tables": "any key; shows tables with `read`",
-    "list_keys": "any key; shows the keys that one made",
-    "create_key": "`admin` on every place that it is for",
-    "get_key": "to have made it",
-    "rotate_key": "to have made it, and `admin` on what one gave it",
-    "revoke_key": "to have made it",
-    "list_grants": "any key; shows one's own, and those on places with `admin`",
-    "give_grant": "`admin` on the place",
-    "take_grant": "`admin` on the place; nothing for one's own",
+    "list_keys": "any key; shows the keys that the caller created",
+    "create_key": "`admin` on every scope that it is for",
+    "get_key": "to be its creator",
+    "rotate_key": "to be its creator, and `admin` on what was granted to it",
+    "revoke_key": "to be its creator",
+    "list_grants": "any key; shows the caller's own, and those on scopes with `admin`",
+    "give_grant": "`admin` on the scope",
+    "take_grant": "`admin` on the scope; nothing for one's own grants",
 }
-#: Of operations that take more when the request says more.
+#: Additional requirements of some requests.
 MORE: Final = {
     "verify": "to repair `maintain`",
     "create_namespace": "for quotas `admin`",

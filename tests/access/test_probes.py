@@ -135,7 +135,7 @@ def test_the_role_that_is_said_is_enough_and_needed(tenants: Tenants, role: str)
     wrong = []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            found = re.search(r"Needs `(\w+)` on the (\w+)\.$", operation["description"])
+            found = re.search(r"Requires `(\w+)` on the (\w+)\.$", operation["description"])
             if found is None or found[1] != role:
                 continue
             name = operation["operationId"]

@@ -84,7 +84,7 @@ def test_lists_are_left_out_with_the_reason(counted: RealTable) -> None:
     )
     answer = advise(counted, columns=(leaf,))
     assert answer.scores == ()
-    assert answer.left_out == {leaf: "a row may hold several values"}
+    assert answer.left_out == {leaf: "a row can have several values"}
 
 
 def test_without_sketches_the_answer_says_so(folder: Path) -> None:

@@ -128,7 +128,7 @@ def test_without_counts_there_are_limits_and_no_invention() -> None:
     found = expected(useless, "bloom", counted=False)
     assert found.score is None
     assert found.least < 50 < found.most
-    assert "not counted" in found.reason
+    assert "distinct values is not known" in found.reason
     true = expected(useless, "bloom").score
     assert true is not None
     assert found.least <= true <= found.most
@@ -142,7 +142,7 @@ def test_what_manifests_do_not_say_is_said_to_be_unknown(kind: str) -> None:
     layout = next(each for each in layouts.family(1) if each.dtype.is_text)
     found = expected(layout, kind)
     assert (found.score, found.least, found.most) == (None, 0, 100)
-    assert "not in manifests" in found.reason
+    assert "manifests do not have" in found.reason
 
 
 def test_bounds_again_as_an_index_add_nothing() -> None:

@@ -137,7 +137,7 @@ def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
         blind = asked(table, filters, index=change)
         assert blind.then is None
         assert blind.unknown == len(filters)
-        assert all(each.then is None and "not in manifests" in each.reason for each in blind.filters)
+        assert all(each.then is None and "manifests do not have" in each.reason for each in blind.filters)
         found = asked(table, filters, index=change, sample_blocks=40)
         done = RealTable(folder, cut(rows()), segment_blocks=25)
         done.add_index("i", kind, expression)
@@ -197,11 +197,11 @@ def test_another_block_size_skips_what_was_foretold(
 
 
 def test_smaller_blocks_without_rows_say_what_they_assume(table: RealTable) -> None:
-    """Nothing tells how rows lie within a block."""
+    """Nothing tells the order of rows in a block."""
     found = asked(table, ["day = 5"], rows_per_block=50)
-    assert any("sorted by nothing" in each for each in found.rests_on)
+    assert any("assumed to be unsorted" in each for each in found.rests_on)
     assert found.then is None
-    assert "how rows lie within a block" in found.filters[0].reason
+    assert "the order of rows in a block" in found.filters[0].reason
 
 
 def test_requests_that_make_no_sense_are_refused(table: RealTable) -> None:
@@ -226,7 +226,7 @@ def test_filters_that_do_not_concern_the_index_stay(table: RealTable) -> None:
     assert found.then == found.now
     assert [each.reason for each in found.filters] == [
         "no predicate is over customer",
-        "only = and IN ask whether a value is there",
+        "only = and IN test whether a value exists",
     ]
 
 
@@ -283,7 +283,7 @@ def test_a_part_that_cannot_be_told_makes_the_answer_an_upper_limit(table: RealT
     found = asked(table, filters, index=IndexChange(kind="value_set", expression="customer", options={"values": 1000}))
     assert found.then is not None
     assert found.then.blocks < found.now.blocks
-    assert found.filters[0].reason == "or fewer: manifests tell only of look-ups"
+    assert found.filters[0].reason == "or fewer: manifests only allow estimates for look-ups"
 
 
 def test_constants_that_cannot_be_drawn_are_not_taken_for_no_gain(table: RealTable) -> None:
@@ -334,7 +334,7 @@ def test_nulls_and_nan_that_nobody_counted_are_not_taken_for_none(folder: Path, 
         assert table.skipped(text) == 0
         found = asked(table, [text], **change)
         assert found.then is None
-        assert "nulls and NaN" in found.filters[0].reason or "within a block" in found.filters[0].reason
+        assert "nulls and NaN" in found.filters[0].reason or "rows in a block" in found.filters[0].reason
         if change != {"rows_per_block": 1000}:
             measured = asked(table, [text], sample_blocks=60, **change)
             assert measured.then is not None

@@ -51,11 +51,11 @@ def test_what_keeps_an_index_from_helping(table: RealTable) -> None:
     """The term, the predicate, the bounds, the blocks: each has its own code and sentence."""
     table.add_index("by_b", "bloom", "b", {"false_positives": 1e-6})
     cases = {
-        "a = 3": ("other_term", "the predicate is not over b"),
-        "a = b": ("other_term", "two terms are compared, row by row; indexes know one"),
-        "b > 7": ("not_answered", "only = and IN ask whether a value is there"),
-        "b = 5000": ("nothing_left", "bounds leave no block"),
-        "b = 501": ("helps", "it rules out 20 of 20 blocks that bounds leave"),
+        "a = 3": ("other_term", "the predicate is not on b"),
+        "a = b": ("other_term", "the predicate compares two terms of a row; an index covers one"),
+        "b > 7": ("not_answered", "only = and IN test whether a value exists"),
+        "b = 5000": ("nothing_left", "bounds skip all blocks"),
+        "b = 501": ("helps", "it rules out 20 of 20 blocks that remain after bounds"),
         "b % 2 = 0": ("not_answered", None),
     }
     for text, (code, reason) in cases.items():
@@ -102,7 +102,7 @@ def test_blocks_that_match_as_a_whole_leave_nothing_to_rule_out(table: RealTable
     """Where bounds prove that every row matches, no index is asked."""
     table.add_index("by_a", "keys", "a")
     found = ask(table, "a IN (0, 1) OR a >= 0", "by_a").answers[0]
-    assert (found.code, found.reason) == ("nothing_left", "every row of the blocks that are left matches")
+    assert (found.code, found.reason) == ("nothing_left", "every row of the remaining blocks matches")
 
 
 def test_damage_is_told_apart_from_uselessness(table: RealTable) -> None:

@@ -266,14 +266,14 @@ def test_a_folder_that_others_may_write_to_is_refused(folder: Path) -> None:
     DiskCache(folder, ROOMY)
     assert (folder / "v1").stat().st_mode & 0o777 == 0o700
     (folder / "v1").chmod(0o770)
-    with pytest.raises(InvalidRequest, match="others may not write"):
+    with pytest.raises(InvalidRequest, match="must not be writable by others"):
         DiskCache(folder, ROOMY)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     """When the service starts, not with the first request."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InvalidRequest, match="no cache can be kept"):
+    with pytest.raises(InvalidRequest, match="a cache cannot be created"):
         DiskCache(tmp_path / "file" / "cache", ROOMY)
 
 

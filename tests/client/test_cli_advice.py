@@ -32,8 +32,8 @@ SCORES = wire.AdviceAnswer(
         wire.Score(column="a", kind="bloom", layer="block", least=10, most=80, size=SIZE, reason="not counted"),
         wire.Score(column="a", kind="ngram", layer="block", least=0, most=100, reason="not in manifests"),
     ),
-    rests_on={"a": "counts of different values"},
-    left_out={"l": "a row may hold several values"},
+    rests_on={"a": "counts of distinct values"},
+    left_out={"l": "a row can have several values"},
 )
 NOW, THEN = wire.Cost(blocks=900, bytes=9e6, skip=0.1), wire.Cost(blocks=10.5, bytes=1e5, skip=0.9895)
 FORECAST = wire.WhatIfAnswer(
@@ -87,7 +87,7 @@ def test_advise_asks_and_shows_scores() -> None:
     result, asked = run(SCORES, "advise", "db.t", "--columns", "a, b", "--kinds", "bloom", "--share", "0.01")
     assert result.exit_code == 0, result.output
     assert asked == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
-    for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row may hold"):
+    for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row can have"):
         assert piece in result.output
 
 
@@ -113,7 +113,7 @@ def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -
 
 def test_what_cannot_be_told_is_a_question_mark() -> None:
     """Never the figures of now; the reason stands beside the filter, and how many filters are left out above."""
-    unknown = wire.Forecast(filter="b = 1", now=NOW, reason="nobody counted; ask with sample_blocks")
+    unknown = wire.Forecast(filter="b = 1", now=NOW, reason="nobody counted; repeat the request with sample_blocks")
     partly = msgspec.structs.replace(FORECAST, filters=(*FORECAST.filters, unknown), unknown=1)
     result, _ = run(partly, "what-if", "db.t", "--index", "bloom", "--on", "b")
     assert result.exit_code == 0, result.output
@@ -121,7 +121,7 @@ def test_what_cannot_be_told_is_a_question_mark() -> None:
     assert "10.5" in result.output
     (line,) = [line for line in result.output.splitlines() if "b = 1" in line]
     assert line.split()[:4] == ["1", "10.0", "%", "?"]
-    assert line.endswith("nobody counted; ask with sample_blocks")
+    assert line.endswith("nobody counted; repeat the request with sample_blocks")
     blind = msgspec.structs.replace(FORECAST, filters=(unknown,), then=None, unknown=1)
     result, _ = run(blind, "what-if", "db.t", "--index", "bloom", "--on", "b")
     assert result.exit_code == 0, result.output

@@ -88,7 +88,7 @@ def test_a_table_in_order_is_left_alone(kind: CurveKind) -> None:
         table.run(aims(table))
         assert table.run(aims(table)).tasks == ()
     few = ClusteredTable([np.array([[0, 0], [9, 9]]), np.array([[10, 10], [19, 19]])], kind=kind)
-    assert select(few.extents(), few.sizes, aims(few)).reason == "no blocks that may be sorted lie too deep"
+    assert select(few.extents(), few.sizes, aims(few)).reason == "no blocks that may be sorted overlap too much"
 
 
 @pytest.mark.parametrize("kind", KINDS)

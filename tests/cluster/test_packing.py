@@ -80,7 +80,7 @@ def test_the_two_ends_of_the_key_stay_apart() -> None:
     table = ordered()
     table.append(np.arange(30), np.arange(ROWS - 30, ROWS))
     assert packing(table).bins == ()
-    assert packing(table).reason == "no small blocks are neighbours"
+    assert packing(table).reason == "no small blocks are adjacent"
     table.append(np.arange(200, 230), np.arange(ROWS - 330, ROWS - 300))
     assert sorted(each.blocks.tolist() for each in packing(table).bins) == [[400, 402], [403, 401]]
 
@@ -168,14 +168,14 @@ def test_a_run_keeps_its_limits() -> None:
     assert sum(each.size_bytes for each in found.bins) <= limits.max_bytes
     assert sum(len(each.blocks) for each in found.bins) <= limits.max_blocks
     assert all(int(each.blocks.min()) >= 2_000 for each in found.bins)
-    assert found.reason == "max_bytes or max_blocks is used up"
+    assert found.reason == "the limit max_bytes or max_blocks is reached"
     assert found.remaining_blocks == 6_000 - sum(len(each.blocks) for each in found.bins)
     until_done(table, limits)
     assert len(table) == 2 * ROWS // BLOCK
     tiny = packing(ClusteredTable([np.arange(20), np.arange(20)]), Limits(max_bytes=30 * BYTES_PER_ROW))
     assert tiny.bins == ()
     large = packing(ClusteredTable([np.arange(900)]), Limits(max_bytes=300 * BYTES_PER_ROW))
-    assert (large.bins, large.reason) == ((), "each bin is more than max_bytes or max_blocks")
+    assert (large.bins, large.reason) == ((), "each bin exceeds max_bytes or max_blocks")
 
 
 def test_bytes_fill_a_block_too() -> None:

@@ -137,7 +137,7 @@ def test_a_table_in_order_is_left_alone() -> None:
     """And so are segments that touch."""
     segments = Segments(narrow(), np.arange(BLOCKS) // SEGMENT)
     found = segments.run()
-    assert (found.groups, found.reason) == ((), "no segments lie too deep")
+    assert (found.groups, found.reason) == ((), "no segments overlap too much")
 
 
 def test_small_segments_come_out_full() -> None:
@@ -157,7 +157,7 @@ def test_only_allowed_segments_are_replaced() -> None:
     assert sorted(group.segments.tolist()) == np.flatnonzero(allowed).tolist()
     with pytest.raises(ValueError, match="same blocks"):
         regroup(segments.extents, segments.rows[1:], segments.segment_of)
-    with pytest.raises(ValueError, match="no block has"):
+    with pytest.raises(ValueError, match="have no block"):
         regroup(segments.extents, segments.rows, segments.segment_of * 2)
 
 

@@ -57,7 +57,7 @@ def test_each_run_rewrites_as_much_as_it_may() -> None:
     found = table.run(aims(table, 0.1))
     assert [task.size_bytes for task in found.tasks] == [table.size_bytes // 10]
     assert found.remaining_bytes == table.size_bytes * 9 // 10
-    assert found.reason == "max_bytes is used up"
+    assert found.reason == "the limit max_bytes is reached"
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
@@ -165,7 +165,7 @@ def test_what_is_larger_than_a_run_is_said() -> None:
     table.append(*cut(np.random.default_rng(3).integers(0, ROWS, 9_000), 3))
     found = select(table.extents(), table.sizes, Aims(max_bytes=2_000 * BYTES_PER_ROW, target=table.target))
     assert found.tasks == ()
-    assert found.reason == "what lies too deep is more than max_bytes"
+    assert found.reason == "each set of overlapping blocks exceeds max_bytes"
 
 
 def test_only_allowed_blocks_are_chosen() -> None:

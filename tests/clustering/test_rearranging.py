@@ -102,7 +102,7 @@ class Lake:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: int) -> None:
-    """What is said of blocks, totals and counts of different values, what filters keep: all as before."""
+    """What is said of blocks, totals and counts of distinct values, what filters keep: all as before."""
     rng = Random(seed)
     lake = Lake(tmp_path, segment_blocks=rng.choice([2, 4, 8]))
     for _ in range(rng.randint(3, 7)):
@@ -136,7 +136,7 @@ def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: in
 
 
 def uncounted(summary: Summary) -> Summary:
-    """A summary without counts of different values, which unions of other unions may round otherwise."""
+    """A summary without counts of distinct values, which unions of other unions may round otherwise."""
     stats = {
         column_id: msgspec.structs.replace(each, distinct_of_values=None)
         for column_id, each in summary.col_stats.items()

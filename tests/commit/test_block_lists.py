@@ -182,6 +182,6 @@ def test_a_list_that_is_not_there_is_named() -> None:
     gone = msgspec.structs.replace(first, location=TableLayout(ROOT).block_list("0190a000-0000-7000-8000-00000000000a"))
     blocks = listed_blocks(store, [first, gone])
     assert next(blocks).location == first.location
-    with pytest.raises(ObjectNotFound, match="not any more") as caught:
+    with pytest.raises(ObjectNotFound, match="or was deleted") as caught:
         next(blocks)
     assert caught.value.details["location"] == gone.location

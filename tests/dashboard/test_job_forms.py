@@ -184,7 +184,7 @@ def test_each_preview_says_what_would_be_touched(
         ("update", {"set": "kind"}, "a name, = and a value"),
         ("update", {"set": "colour = 1", "all": "on"}, "no column 'colour'"),
         ("update", {"set": "kind = 'x'"}, "exactly one of where and all"),
-        ("vacuum", {"older_than": "long"}, "not a length of time"),
+        ("vacuum", {"older_than": "long"}, "not a duration"),
         ("verify", {"blocks": "3"}, "deep"),
         ("verify", {"snapshot": "nowhere"}, "nowhere"),
         ("compact", {"table": "events"}, "namespace.table"),
@@ -473,11 +473,11 @@ def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        ({"name": "by part", "expression": "l_partkey"}, "no name for an index"),
+        ({"name": "by part", "expression": "l_partkey"}, "not a valid index name"),
         ({"name": "by_part", "expression": "l_partkey"}, "already"),
         ({"name": "x", "expression": "l_nowhere"}, "no column 'l_nowhere'"),
         ({"name": "x", "expression": "l_partkey +"}, "offset"),
-        ({"name": "x", "expression": "1 + 1"}, "names no column"),
+        ({"name": "x", "expression": "1 + 1"}, "does not refer to a column"),
         ({"name": "x"}, "required"),
         ({"expression": "l_partkey"}, "required"),
         ({"name": "x", "expression": "l_partkey", "opt_false_positives": "2"}, "false_positives"),

@@ -139,7 +139,7 @@ class History:
         stats: dict[int, ColumnStats] = {}
         rows: list[dict[int, Any]] = [{} for _ in range(count)]
         for leaf in schema.leaves():
-            if rng.random() < 0.15:  # the file lacks the column
+            if rng.random() < 0.15:  # the file does not have the column
                 columns[leaf.name] = [_default(leaf)] * count
             else:
                 for row, cell in zip(rows, columns[leaf.name], strict=True):

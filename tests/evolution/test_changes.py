@@ -166,7 +166,7 @@ def test_the_last_column_stays() -> None:
     """A table and a struct keep at least one."""
     lone = Schema.assign([Column(name="s", type="struct", fields=(Column(name="x", type="int8"),))])
     for column in ("s", "s.x"):
-        with pytest.raises(InvalidSchema, match="last one"):
+        with pytest.raises(InvalidSchema, match="last column"):
             evolve(lone, [DropColumn(column=column)])
     with pytest.raises(InvalidRequest):
         evolve(lone, [])

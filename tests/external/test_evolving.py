@@ -86,5 +86,5 @@ def test_a_type_that_does_not_widen_is_refused() -> None:
     inner = Column(name="x", type="string", id=2)
     old = (Column(name="s", type="struct", id=1, fields=(inner,)),)
     new = (Column(name="s", type="struct", id=1, fields=(msgspec.structs.replace(inner, type="int64"),)),)
-    with pytest.raises(InvalidSchema, match=r"'s\.x' was string and is int64"):
+    with pytest.raises(InvalidSchema, match=r"'s\.x' was string and is now int64"):
         schema_changes(old, new)

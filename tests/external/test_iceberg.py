@@ -108,9 +108,9 @@ def test_a_table_without_its_catalog_is_followed_by_metadata_files(lake: Lamella
     with pytest.raises(InvalidRequest, match="another one"):
         table.refresh(location=make(rows(0).schema, "other").metadata_location)
     folder = source.metadata_location.partition("/metadata/")[0]
-    with pytest.raises(InvalidRequest, match="only its catalog knows"):
+    with pytest.raises(InvalidRequest, match="only the catalog knows"):
         lake.create_external(f"{name}f", {"kind": "iceberg", "location": folder})
-    with pytest.raises(InvalidRequest, match="knows no Iceberg catalog"):
+    with pytest.raises(InvalidRequest, match="has no Iceberg catalog"):
         lake.create_external(f"{name}g", {"kind": "iceberg", "catalog": "other", "table": "n.t"})
 
 
@@ -226,7 +226,7 @@ def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, n
     victim = next(task.file.file_path for task in source.scan().plan_files()).removeprefix("file://")
     held = pq.read_table(victim)
     pq.write_table(held.drop_columns(["a"]), victim)
-    with pytest.raises(BlocksRefused, match="partition's column"):
+    with pytest.raises(BlocksRefused, match="partition column"):
         table.refresh("full")
 
 
@@ -312,5 +312,5 @@ def test_a_type_that_cannot_be_followed_is_refused(lake: Lamella, name: str, mak
     back.write_text(json.dumps(raw))
     lake.create_external(f"{name}b", {"kind": "iceberg", "location": source.metadata_location})
     lake.table(f"{name}b").refresh()
-    with pytest.raises(InvalidSchema, match="came back"):
+    with pytest.raises(InvalidSchema, match="added again"):
         lake.table(f"{name}b").refresh(location=f"file://{back}")

@@ -85,7 +85,7 @@ def test_no_random_document_is_lost(tmp_path: Path, kind: str) -> None:
     built = build_part(table.store, index, snapshot, warehouse.segment(ref).blocks)
     assert built.part is not None
     assert built.left_out
-    assert all(left.reason.startswith("the expression fails in a row: a ") for left in built.left_out)
+    assert all(left.reason.startswith("the expression fails for a row: a ") for left in built.left_out)
     table.store.put(f"{table.root}/parts/x", built.part.data)
     part = (built.part.ref(f"{table.root}/parts/x"), built.part.keys)
     pointer = warehouse.indexing.add_parts(pointer, index.index_id, [part], now_ms=6).pointer
@@ -117,7 +117,7 @@ def test_a_block_with_an_uncertain_document_is_left_out_and_told(tmp_path: Path)
     assert len(built.part.keys) == 1
     (left_out,) = built.left_out
     assert left_out.location.endswith("00001.parquet")
-    assert left_out.reason == "the expression fails in a row: a document is not quite JSON"
+    assert left_out.reason == "the expression fails for a row: a document is not strictly valid JSON"
 
 
 @pytest.mark.parametrize("path", ["'$.a[*]'", "'$..a'", "'a'", "j", "NULL", "'$'"])

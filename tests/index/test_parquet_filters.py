@@ -370,7 +370,7 @@ def test_a_filter_of_other_values_is_not_believed(tmp_path: Path) -> None:
         found = read_filters(STORE, replace(footer, metadata=metadata), 0)
         assert isinstance(found, str) != believed
     assert read_filters(STORE, read_footer(STORE, f"file://{path}"), 0) == (
-        "a filter lacks the least or the greatest value that the footer has"
+        "a filter does not contain the minimum or maximum of the footer"
     )
 
 

@@ -52,14 +52,14 @@ def test_two_kinds_of_one_name_are_refused(packages: Path) -> None:
     """Nobody can tell which of them a part is of."""
     install(packages, "colour_index", "colours")
     install(packages, "color_index", "colours")
-    with pytest.raises(InvalidRequest, match="two index kinds are called 'colours'"):
+    with pytest.raises(InvalidRequest, match="two index kinds have the name 'colours'"):
         kinds()
 
 
 def test_our_names_cannot_be_taken(packages: Path) -> None:
     """A package that brings a kind by one of our names is refused as well."""
     install(packages, "other_bloom", "bloom")
-    with pytest.raises(InvalidRequest, match="two index kinds are called 'bloom'"):
+    with pytest.raises(InvalidRequest, match="two index kinds have the name 'bloom'"):
         kinds()
 
 

@@ -190,10 +190,10 @@ def test_what_is_not_known_is_the_reason() -> None:
     why = only(whys(Warehouse(files, "memory://bare"), pointer, PruneRequest(filter=f"{leaf.name} > 5")))
     assert why.verdict == "UNKNOWN"
     for layer in why.conjuncts[0].layers:
-        assert f"the least value of {leaf.name} is not known" in layer.reasons
+        assert f"the minimum of {leaf.name} is not known" in layer.reasons
         assert (layer.bounds[0].min, layer.bounds[0].max, layer.bounds[0].nulls) == (None, None, "maybe")
     assert why.text == (
-        f"kept: the least value of {leaf.name} is not known, the greatest value of {leaf.name} is not known and "
+        f"kept: the minimum of {leaf.name} is not known, the maximum of {leaf.name} is not known and "
         f"the number of nulls in {leaf.name} is not known"
     )
 
@@ -209,8 +209,9 @@ def test_an_index_that_was_given_up_is_named(tmp_path: Path, monkeypatch: pytest
     last = list(found.values())[-1]
     assert last.verdict == "SOME"
     assert last.text == (
-        "kept: b lies in [0, 9], which overlaps the filter; index 'by_b' would rule it out, "
-        "but was not asked about it, since it hardly ruled out any block"
+        "kept: b lies in [0, 9], which overlaps the filter; index 'by_b' would rule it out, but was not evaluated for "
+        "it, since"
+        " it ruled out almost no blocks"
     )
 
 

@@ -47,25 +47,25 @@ def test_a_page_of_nulls_is_one_when_everything_agrees() -> None:
         (column_index(BOUNDS, f1=[False] * 2), "number of pages"),
         (column_index(BOUNDS, f2=[i64(1)] * 4), "number of pages"),
         (column_index(BOUNDS, f3=[]), "number of pages"),
-        (column_index(BOUNDS, f5=[0]), "another number of pages"),
-        (column_index(BOUNDS, f1=None), "lacks a list"),
-        (column_index(BOUNDS, f2=None), "lacks a list"),
+        (column_index(BOUNDS, f5=[0]), "different number of pages"),
+        (column_index(BOUNDS, f1=None), "missing a required list"),
+        (column_index(BOUNDS, f2=None), "missing a required list"),
         (column_index(BOUNDS, f1=[1, 2, 3]), "cannot be decoded"),
         (column_index(BOUNDS, f2=[1, 2, 3]), "cannot be decoded"),
         (encode(column_index(BOUNDS))[:-9], "cannot be decoded"),
-        (column_index(BOUNDS, nulls=[-1, 0, 0]), "cannot be true"),
-        (column_index(BOUNDS, nulls=[4, 0, 0]), "cannot be true"),
+        (column_index(BOUNDS, nulls=[-1, 0, 0]), "impossible"),
+        (column_index(BOUNDS, nulls=[4, 0, 0]), "impossible"),
         (column_index(BOUNDS, nulls=[1, 0, 0]), "add up"),
         (column_index(BOUNDS, nulls=[3, 0, 0]), "add up"),
         (column_index(BOUNDS, nulls=[0, 0, 0], f1=[False, True, False]), "has bounds"),
-        (column_index([BOUNDS[0], None, BOUNDS[2]], nulls=[0, 0, 0]), "another number of nulls"),
-        (column_index([BOUNDS[0], None, BOUNDS[2]]), "another number of nulls"),
-        (column_index([BOUNDS[0], (i64(6), i64(4)), BOUNDS[2]]), "wrong way round"),
-        (column_index([BOUNDS[0], (i64(100), i64(200)), BOUNDS[2]]), "outside of the chunk"),
-        (column_index([BOUNDS[0], (i64(-9), i64(-8)), BOUNDS[2]]), "outside of the chunk"),
+        (column_index([BOUNDS[0], None, BOUNDS[2]], nulls=[0, 0, 0]), "a null count that is not its number of rows"),
+        (column_index([BOUNDS[0], None, BOUNDS[2]]), "a null count that is not its number of rows"),
+        (column_index([BOUNDS[0], (i64(6), i64(4)), BOUNDS[2]]), "minimum of a page is greater than its maximum"),
+        (column_index([BOUNDS[0], (i64(100), i64(200)), BOUNDS[2]]), "outside the bounds of the chunk"),
+        (column_index([BOUNDS[0], (i64(-9), i64(-8)), BOUNDS[2]]), "outside the bounds of the chunk"),
         (column_index(BOUNDS, levels=[1, 2, 0, 4, 0, 3]), "contradict the definition levels"),
         (column_index(BOUNDS, levels=[0, 2, 0, 4, 0, 3]), "number of rows"),
-        (column_index(BOUNDS, levels=[0, 9, 0, 4, 0, 3]), "cannot be true"),
+        (column_index(BOUNDS, levels=[0, 9, 0, 4, 0, 3]), "impossible"),
     ],
 )
 def test_a_contradiction_discredits_the_whole_index(index: Any, reason: str) -> None:
@@ -93,7 +93,7 @@ def test_a_required_column_has_no_page_of_nulls(nulls: list[int] | None) -> None
     assert file.pages() == []
     assert "required column has a page of nulls" in (file.cell().reason or "")
     file = page_file(REQUIRED_INT, column_index([None] * 3, nulls=[-1] * 3))
-    assert "cannot be true" in (file.cell().reason or "")
+    assert "impossible" in (file.cell().reason or "")
 
 
 def test_missing_null_counts_are_unknown_unless_the_chunk_has_none() -> None:
@@ -157,9 +157,9 @@ def test_nan_counts_say_where_nan_may_be() -> None:
 @pytest.mark.parametrize(
     ("nans", "chunk_nans", "reason"),
     [
-        ([0, 1], None, "another number of pages"),
-        ([-1, 0, 0], None, "cannot be true"),
-        ([4, 0, 0], None, "cannot be true"),
+        ([0, 1], None, "different number of pages"),
+        ([-1, 0, 0], None, "impossible"),
+        ([4, 0, 0], None, "impossible"),
         ([1, 0, 0], 0, "add up"),
         ([3, 0, 0], None, "every value is NaN"),
     ],
@@ -200,7 +200,7 @@ def test_a_chunk_whose_statistics_contradict_themselves_has_no_page_statistics()
     """What wrote the one wrote the other."""
     file = page_file(INT, column_index(BOUNDS, nulls=[0] * 3), stats=statistics(i64(1), i64(9), nulls=11))
     assert file.pages() == []
-    assert file.cell().reason == "the null count cannot be true"
+    assert file.cell().reason == "the null count is impossible"
 
 
 def test_no_column_index_still_gives_places() -> None:

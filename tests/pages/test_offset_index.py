@@ -69,7 +69,7 @@ def test_the_gap_before_the_first_page_is_the_dictionary() -> None:
         ([HONEST[0], HONEST[2]], "fill"),
         (list(reversed(HONEST)), "first rows"),
         ([], "no pages"),
-        ([{1: 4, 2: 20, 5: b"instead"}], "lacks a field"),
+        ([{1: 4, 2: 20, 5: b"instead"}], "is missing a field"),
         (b"\x19", "cannot be decoded"),
         (b"\x19\xfc\xff\xff\xff\xff\x0f\x00", "cannot be decoded"),
         (b"\x00", "cannot be decoded"),

@@ -205,7 +205,7 @@ def test_leaves_below_lists_and_maps_are_unknown_but_placed() -> None:
     found, schema = block(footer)
     (leaf,) = schema.leaves()
     stats = found.col_stats[leaf.id]
-    assert (stats.min, stats.max, stats.null_count, stats.reason) == (None, None, None, "below a list or map")
+    assert (stats.min, stats.max, stats.null_count, stats.reason) == (None, None, None, "inside a list or map")
     assert found.col_metas[leaf.id][0].num_values == 25
 
 
@@ -234,7 +234,7 @@ def test_a_variant_is_one_column_of_several_leaves() -> None:
     found, schema = block(metadata(leaves, [(10, chunks)], top=2))
     variant, number = schema.leaves()
     assert found.col_stats[variant.id].null_count is None
-    assert found.col_stats[variant.id].reason == "variant has no order that can be trusted"
+    assert found.col_stats[variant.id].reason == "variant has no reliable order"
     assert found.col_stats[number.id].min == Bound(int64=1)
     assert set(found.col_metas) == {number.id}
 

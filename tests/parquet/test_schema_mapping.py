@@ -286,7 +286,7 @@ def test_groups_become_columns(elements: list[dict[int, Any]], expected: Any) ->
 
 
 def test_what_repeats_is_marked() -> None:
-    """Only what is below a list or map is repeated; a struct is not, nor is a list hidden in an opaque column."""
+    """Only what is inside a list or map is repeated; a struct is not, nor is a list hidden in an opaque column."""
     found = schema(
         element("s", children=1),
         element("x", INT32),

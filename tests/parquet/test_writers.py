@@ -96,7 +96,7 @@ def test_old_bounds_of_other_types_are_not_believed(leaf: dict[int, Any], low: b
     """They were compared as signed bytes, or as nobody knows (E2)."""
     stats = stats_of(leaf, statistics(nulls=0, old_low=low, old_high=high), created_by="parquet-mr version 1.10.0")
     assert (stats.min, stats.max, stats.null_count) == (None, None, 0)
-    assert stats.reason == "old-style bounds, whose order is not known"
+    assert stats.reason == "old-style bounds, whose order is unknown"
 
 
 @pytest.mark.parametrize(

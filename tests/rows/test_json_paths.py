@@ -112,7 +112,7 @@ def test_a_filter_decides_rows_or_says_why_not() -> None:
     columns = {1: pa.array(['{"user":{"id":42}}', '{"user":{"id":"7"}}', None, '{"user":']), 2: pa.array([1, 1, 1, 1])}
     assert RowFilter(read_filter(condition), schema).matches(columns, 4).tolist() == [True, False, False, False]
     quoted = pa.array(["{'user':{'id':42}}"])
-    with pytest.raises(EvaluationFailed, match="not quite JSON"):
+    with pytest.raises(EvaluationFailed, match="not strictly valid JSON"):
         RowFilter(read_filter(condition), schema).matches({1: quoted, 2: pa.array([1])}, 1)
     assert not RowFilter(read_filter(condition), schema).matches({1: quoted, 2: pa.array([0])}, 1).any()
 

@@ -49,7 +49,7 @@ def test_scores_over_http(table: tuple[TableApi, Table]) -> None:
     assert bloom.size.size_bytes is not None
     assert bloom.size.size_bytes <= 4_000
     assert ("b", "ngram") not in scores
-    assert "counts of different values" in found.rests_on["b"]
+    assert "counts of distinct values" in found.rests_on["b"]
     with pytest.raises(UnknownColumn):
         asked.advise(["c"])
     with pytest.raises(InvalidRequest, match="no index kind"):

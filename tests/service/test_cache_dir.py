@@ -54,5 +54,5 @@ def test_a_restarted_service_answers_from_its_cache_on_disk(tmp_path: Path) -> N
 def test_a_cache_that_cannot_be_used_keeps_the_service_from_starting(tmp_path: Path) -> None:
     """A setting that is wrong is told at once."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InvalidRequest, match="no cache can be kept"):
+    with pytest.raises(InvalidRequest, match="a cache cannot be created"):
         create_app(Settings(warehouse=str(tmp_path / "w"), cache_dir=str(tmp_path / "file")))

@@ -80,7 +80,7 @@ def test_random_documents_lose_no_row(spark: SparkSession, lake: Lamella, lakes:
     result = build_index(spark, lake, table.name, "a")
     assert 0 < result.indexed < 40
     assert result.indexed + len(result.left_out) == 40
-    assert all("fails in a row" in left.reason for left in result.left_out)
+    assert all("fails for a row" in left.reason for left in result.left_out)
     with no_pushdown(spark):
         grouped = table.full_scan(spark).groupBy(F.expr(path).alias("v")).agg(F.count("*").alias("rows"))
         counts = {row.v: row.rows for row in grouped.collect()}

@@ -75,7 +75,7 @@ def test_filters_of_spark_answer_for_every_type(legacy: bool, spark: SparkSessio
         assert isinstance(builder, FileBuilder)
         reason = builder.add_file(STORE, footer, at)
         if legacy and column.type == "timestamp(us)":
-            assert reason == "filters of timestamp(us) stored as INT96 are not read"
+            assert reason == "filters of timestamp(us) stored as INT96 are not supported"
             continue
         assert reason is None, f"{column.type}: {reason}"
         sections, facts = builder.sections()

@@ -173,7 +173,7 @@ def test_the_old_calendar_leaves_bounds_unknown(tmp_path: Path, int96: bool) -> 
     stats = stats_of(path)
     assert stats.min is None
     assert stats.max is not None
-    assert stats.reason == "days or instants of the old calendar"
+    assert stats.reason == "dates or times of the Julian calendar"
 
 
 def test_a_decimal_beyond_its_precision_bounds_nothing(tmp_path: Path) -> None:

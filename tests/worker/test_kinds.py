@@ -88,7 +88,7 @@ def test_a_kind_without_a_table_is_a_command_without_one() -> None:
         "--dropped",
         "--execute",
     ]
-    with pytest.raises(InvalidRequest, match="is about a table"):
+    with pytest.raises(InvalidRequest, match="requires a table"):
         command_line(job_kind_named("vacuum"), None, {})
 
 
@@ -134,7 +134,7 @@ def test_other_packages_bring_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (second / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n", "utf-8")
     (second / "entry_points.txt").write_text("[lamella.job_kinds]\nx = pretended_jobs:KIND\n", "utf-8")
     job_kinds.cache_clear()
-    with pytest.raises(InvalidRequest, match="two job kinds are called 'pretend'"):
+    with pytest.raises(InvalidRequest, match="two job kinds have the name 'pretend'"):
         job_kinds()
     job_kinds.cache_clear()
 

@@ -13,27 +13,27 @@ _CANNOT = "n/a"
 _INTRODUCTION = f"""\
 # Wrong results
 
-Parquet files from real writers, and files as broken writers left them, under queries that public bug reports show to
-go wrong. Every cell is the number of rows that an engine finds; **rows** is the truth, which is computed from the
-values and not by an engine. Lamella has to be right in every line. The others are recorded as they were found, with
-their default settings.
+Parquet files from real and from broken writers, with queries that return wrong results according to public bug
+reports. Every cell is the number of rows that an engine finds; **rows** is the correct number, which is computed from
+the values and not by an engine. Lamella must be right in every line. The other engines are tested with their default
+settings.
 
-`tests/wrong_results` makes the files, asks everyone, checks Lamella and holds this page against what it found.
-`make wrong-results` writes the page anew.
+`tests/wrong_results` creates the files, runs the queries on every engine, checks Lamella, and compares this page with
+the results. `make wrong-results` writes the page again.
 
-Left out is what no reader can see without reading everything: statistics or indexes that are wrong, agree with each
-other and come from a writer that is not known for it, such as the right bounds on the wrong pages. Registering with
-`verify` takes the statistics of blocks from their values.
+Not included are errors that no reader can detect without reading all values: wrong statistics or indexes that agree
+with each other and come from a writer without known bugs, such as the right bounds on the wrong pages. Registering with
+`verify` computes the statistics of blocks from their values.
 
 | cell | meaning |
 |---|---|
-| 1 | as many rows as the truth, and the same ones |
-| **0 ✗** | rows lost, or others found, by skipping: without skipping the same engine is right |
-| 0 ≠ | not the truth, and the same without filter push-down: the engine means something else (pyarrow compares NaN as \
-IEEE 754 does), or goes by the file's claims in another place |
+| 1 | the correct rows |
+| **0 ✗** | rows lost or added by skipping: without skipping the same engine is right |
+| 0 ≠ | other rows, also without filter push-down: the engine has different semantics (pyarrow compares NaN as \
+IEEE 754 does), or trusts the file's metadata elsewhere |
 | error | the engine refuses the file or the condition |
-| refused | Lamella refuses with an error of its own rather than risk a wrong answer |
-| {_CANNOT} | the engine's expressions cannot say it |
+| refused | Lamella returns an error rather than risk a wrong answer |
+| {_CANNOT} | the query cannot be expressed in the engine |
 """
 
 

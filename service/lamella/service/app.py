@@ -44,7 +44,7 @@ _DESCRIPTION = "A layered snapshot metadata service: which Parquet blocks a quer
 
 
 class _App(FastAPI):
-    """FastAPI behind our middlewares, so that the shortest way goes through none of its own."""
+    """FastAPI behind our middlewares, so that the fastest requests skip FastAPI's own."""
 
     outermost: ASGIApp
     lifecycle: Lifecycle
@@ -69,12 +69,12 @@ def create_app(
     clock: Callable[[], int] | None = None,
     traces: Traces | None = None,
 ) -> _App:
-    """An app with everything it needs; two apps in one process share nothing.
+    """Create an app with everything it needs; two apps in one process share nothing.
 
-    ``clock`` gives Unix milliseconds. The catalog is opened and migrated here, so a wrong address fails at once.
+    ``clock`` returns Unix milliseconds. The catalog is opened and migrated here, so a wrong address fails at once.
 
     Raises:
-        InvalidRequest: settings that cannot be used.
+        InvalidRequest: the settings cannot be used.
         UnsupportedFormat: the catalog belongs to a newer release.
         Unavailable: the catalog does not answer.
     """
@@ -150,7 +150,7 @@ def create_app(
 
 
 def open_traces(settings: Settings) -> Traces:
-    """Raises InvalidRequest when they are on and cannot be sent."""
+    """Start tracing if it is enabled. Raises InvalidRequest if traces cannot be sent."""
     if not settings.traces:
         return Traces()
     provider = open_provider("lamella")
@@ -160,10 +160,10 @@ def open_traces(settings: Settings) -> Traces:
 
 
 def served(settings: Settings, *, is_alone: bool) -> FastAPI:
-    """The app as a process serves it: it drains when a signal comes (``is_alone``: see :func:`drain_on_signals`).
+    """Return the app for a server process: it drains on signals (``is_alone``: see :func:`drain_on_signals`).
 
-    The garbage collector is told to leave alone all that is there by then. Modules and routes stay for the life of the
-    process, and going through them takes 150 ms in which nothing is answered.
+    Existing objects are excluded from garbage collection. Modules and routes live as long as the process, and a
+    collection over them takes 150 ms in which nothing is answered.
     """
     app = create_app(settings)
     log = make_log(settings.log_level, settings.log_format)
@@ -173,14 +173,15 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
         log.warning("fewer connections than settings say", most=most, detail="the system lets us open so few files")
     gc.collect()
     gc.freeze()
-    # A thread that tests blocks keeps the interpreter for so long before the event loop has its turn, and that in each
-    # round of the loop: with the usual 5 ms some hundred requests a second are answered beside one.
+    # A thread that tests blocks keeps the interpreter for this long before the event loop runs, in each
+    # round of the loop: with the default 5 ms only about a hundred requests a second are answered next to such a
+    # thread.
     sys.setswitchinterval(_SWITCH_S)
     return app
 
 
 def catalog_of(settings: Settings) -> Catalog:
-    """The catalog that settings name, migrated where they say so; raises as :func:`create_app`."""
+    """Open the catalog of the settings, and migrate it if they say so. Raises as :func:`create_app`."""
     connections = settings.read_threads + settings.write_threads
     return open_catalog(
         settings.catalog_url,
@@ -220,7 +221,7 @@ def _add_reference(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None
 
 
 def _add_fallbacks(app: FastAPI, route_factory: RouteFactory) -> None:
-    """Problem documents for what no route of ours answered."""
+    """Answer requests that no route of ours answered with problem documents."""
 
     async def no_route(request: Request, error: Exception) -> Response:
         path = request.url.path
@@ -237,7 +238,7 @@ def _add_fallbacks(app: FastAPI, route_factory: RouteFactory) -> None:
 
 
 def _allowed(request: Request) -> str:
-    """The methods that the path has, over all routes that serve one of them."""
+    """Return the methods of a path over all routes that serve it."""
     methods: set[str] = set()
     for route in request.app.router.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:

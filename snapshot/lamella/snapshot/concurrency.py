@@ -41,7 +41,7 @@ def check_deadline() -> None:
 
 def deadline_exceeded() -> Unavailable:
     """Returns the error of a request whose deadline is exceeded."""
-    return Unavailable("the request took longer than it may", retry_after_s=1, reason=_REASON)
+    return Unavailable("the request exceeded its time limit", retry_after_s=1, reason=_REASON)
 
 
 def is_deadline_exceeded(error: BaseException | None) -> bool:

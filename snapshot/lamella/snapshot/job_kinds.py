@@ -219,7 +219,7 @@ _OF_THE_WORKER: Final = ("memory_mib", "processes", "scratch")
 BUILTIN: Final = (
     JobKind(
         name="compact",
-        text="Write small blocks together into larger ones.",
+        text="Merge small blocks into larger ones.",
         command=("compact",),
         arguments=CompactArguments,
         is_spark=True,
@@ -229,7 +229,7 @@ BUILTIN: Final = (
     ),
     JobKind(
         name="recluster",
-        text="Sort blocks that overlap on the cluster key anew, the worst first.",
+        text="Sort blocks that overlap on the cluster key, the worst first.",
         command=("recluster",),
         arguments=ReclusterArguments,
         is_spark=True,
@@ -246,7 +246,7 @@ BUILTIN: Final = (
     ),
     JobKind(
         name="index_refresh",
-        text="Index the blocks that a skip index does not know.",
+        text="Index the blocks that a skip index does not cover.",
         command=("index", "refresh"),
         arguments=IndexRefreshArguments,
         positional=("index",),
@@ -278,14 +278,14 @@ BUILTIN: Final = (
     ),
     JobKind(
         name="vacuum_dropped",
-        text="Delete the files of dropped tables whose grace is over.",
+        text="Delete the files of dropped tables whose grace period is over.",
         command=("vacuum", "--dropped"),
         arguments=VacuumDroppedArguments,
         needs_table=False,
     ),
     JobKind(
         name="verify",
-        text="Hold everything that a table says of itself against what it is derived from.",
+        text="Compare the metadata of a table with the data that it is derived from.",
         command=("verify",),
         arguments=VerifyArguments,
         final_statuses=(1, 2),  # 1: there are findings
@@ -300,7 +300,7 @@ BUILTIN: Final = (
     ),
     JobKind(
         name="export_iceberg",
-        text="Write Iceberg metadata for a table, for engines that plan by themselves; no data is copied.",
+        text="Write Iceberg metadata for a table, for engines that do their own planning; no data is copied.",
         command=("export", "iceberg"),
         arguments=ExportIcebergArguments,
         server_only=False,
@@ -317,7 +317,7 @@ def job_kinds() -> dict[str, JobKind]:
     for point in entry_points(group=GROUP):
         kind = point.load()
         if kind.name in found:
-            raise InvalidRequest(f"two job kinds are called {kind.name!r}", kind=kind.name)
+            raise InvalidRequest(f"two job kinds have the name {kind.name!r}", kind=kind.name)
         found[kind.name] = kind
     return found
 
@@ -359,7 +359,7 @@ def command_line(
         InvalidRequest: arguments that the kind does not accept, or a kind that needs a table without one.
     """
     if kind.needs_table and table is None:
-        raise InvalidRequest(f"a job of kind {kind.name!r} is about a table", kind=kind.name)
+        raise InvalidRequest(f"a job of kind {kind.name!r} requires a table", kind=kind.name)
     checked = check_arguments(kind, arguments)
     names = [] if table is None else [table]
     names += [str(checked[name]) for name in kind.positional if name in checked]

@@ -256,4 +256,4 @@ def check_feedback(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for an unknown feedback property, or one that is neither true nor false."""
     for name, value in properties.items():
         if name.startswith(_PREFIX) and (name != ENABLED or value not in ("true", "false")):
-            raise InvalidRequest(f"{name}={value!r}: the property is {ENABLED}, true or false", property=name)
+            raise InvalidRequest(f"{name}={value!r}: the property must be {ENABLED}, true or false", property=name)

@@ -446,8 +446,8 @@ class RowFilter:
         if made is not None:
             return made
         text = text_of(node)
-        reason = next((leaf.reason for leaf in vague if isinstance(leaf, Anything)), "it is not understood")
-        raise FilterNotEvaluable(f"the reader cannot decide {text}: {reason}", predicate=text, reason=reason)
+        reason = next((leaf.reason for leaf in vague if isinstance(leaf, Anything)), "it is not supported")
+        raise FilterNotEvaluable(f"the reader cannot evaluate {text}: {reason}", predicate=text, reason=reason)
 
     def _text_match(self, node: Like) -> TextMatch | None:
         term = TermBinder(self._schema, self._time_zone, self._case_sensitive).bind(node.term)

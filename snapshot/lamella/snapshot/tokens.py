@@ -28,7 +28,7 @@ _FORM: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{{_BODY_CHARACTERS + _CHECK_C
 def key_text(random: bytes) -> str:
     """Returns the key of 32 random bytes."""
     if len(random) != RANDOM_BYTES:
-        raise ValueError(f"a key is made of {RANDOM_BYTES} random bytes, not {len(random)}")
+        raise ValueError(f"a key needs {RANDOM_BYTES} random bytes, not {len(random)}")
     body = base64.urlsafe_b64encode(random).decode().rstrip("=")
     return PREFIX + body + _check_of(body)
 
@@ -68,7 +68,7 @@ class SignedTokens:
 
     def __init__(self, secret: bytes, purpose: str, *, max_characters: int = _MAX_CHARACTERS) -> None:
         if len(secret) < 16:
-            raise InvalidRequest("the secret of page tokens has at least 16 bytes")
+            raise InvalidRequest("the secret for page tokens must have at least 16 bytes")
         self._secret = secret
         self._purpose = purpose.encode() + b"\0"
         self._max_characters = max_characters
@@ -80,14 +80,14 @@ class SignedTokens:
     def read(self, text: str) -> bytes:
         """Returns the bytes of a token; raises InvalidPageToken for a foreign or altered one."""
         if len(text) > self._max_characters or not text.isascii():
-            raise InvalidPageToken("the page token is not one of this service")
+            raise InvalidPageToken("the page token was not issued by this service")
         try:
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidPageToken("the page token is not one of this service") from error
+            raise InvalidPageToken("the page token was not issued by this service") from error
         mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(body)):
-            raise InvalidPageToken("the page token is not one of this service, or was altered")
+            raise InvalidPageToken("the page token was not issued by this service, or was altered")
         return body
 
     def _mac(self, body: bytes) -> bytes:

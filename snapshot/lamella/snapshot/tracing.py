@@ -36,13 +36,15 @@ def open_provider(service: str) -> TracerProvider:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        raise InvalidRequest(f"traces need {error.name}: pip install 'lamella[telemetry]'") from error
+        raise InvalidRequest(f"traces require {error.name}: pip install 'lamella[telemetry]'") from error
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower()
     if exporter not in ("otlp", "none"):
-        raise InvalidRequest(f"OTEL_TRACES_EXPORTER is {exporter!r}; otlp and none are known")
+        raise InvalidRequest(f"OTEL_TRACES_EXPORTER is {exporter!r}; use otlp or none")
     protocol = next((os.environ[name] for name in _PROTOCOLS if os.environ.get(name)), "http/protobuf")
     if protocol.strip().lower() != "http/protobuf":
-        raise InvalidRequest(f"spans are sent by http/protobuf, not by {protocol!r}; see OTEL_EXPORTER_OTLP_PROTOCOL")
+        raise InvalidRequest(
+            f"spans can only be sent with http/protobuf, not with {protocol!r}; see OTEL_EXPORTER_OTLP_PROTOCOL"
+        )
     own = {"service.name": service, "service.version": metadata.version("lamella")}
     given = OTELResourceDetector().detect().attributes
     resource = Resource.create({name: value for name, value in own.items() if name not in given})

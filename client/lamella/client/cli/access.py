@@ -117,7 +117,7 @@ def create_key(
     requests_per_s: float | None,
     service_url: str | None,
 ) -> None:
-    """Make a key. Its text is written to stdout once and cannot be shown again."""
+    """Create a key. Its text is written to stdout once and cannot be shown again."""
     made = session.lake.keys.create(
         name,
         grants_of(grants),
@@ -130,7 +130,7 @@ def create_key(
 @keys.command("list")
 @with_session()
 def list_keys(session: Session) -> None:
-    """List the keys that you made, or all keys if you are admin of everything."""
+    """List the keys that you created, or all keys if you are admin of the whole service."""
     found = session.lake.keys.list()
     if session.as_json:
         session.emit(KeyList(keys=found))
@@ -170,7 +170,7 @@ def show_key(session: Session, name: str) -> None:
 @keys.command("rotate")
 @key_argument
 @click.option("--overlap", metavar="TIME", default="24h", show_default=True, help="How long the old text stays valid.")
-@click.option("--expires", metavar="TIME", help="How long the new text holds. Default: as long as the key did before.")
+@click.option("--expires", metavar="TIME", help="How long the new text is valid. Default: as long as the old text.")
 @share_profile_option
 @with_session()
 def rotate_key(session: Session, name: str, overlap: str, expires: str | None, service_url: str | None) -> None:

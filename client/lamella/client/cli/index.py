@@ -176,14 +176,14 @@ def drop(session: Session, table: str, name: str) -> None:
 @index.command("restore")
 @_of_index()
 def restore(session: Session, table: str, name: str) -> None:
-    """Use a dropped index again."""
+    """Restore a dropped index."""
     _done(session, session.lake.table(table).restore_index(name), "in use again")
 
 
 @index.command("vacuum")
 @_of_index()
 def vacuum(session: Session, table: str, name: str) -> None:
-    """Remove a dropped index for good. `lamella vacuum` deletes its objects when no snapshot refers to them."""
+    """Remove a dropped index permanently. `lamella vacuum` deletes its objects when no snapshot refers to them."""
     _done(session, session.lake.table(table).vacuum_index(name), "removed")
 
 

@@ -1,9 +1,9 @@
 """The typed HTTP client: :class:`Lamella` and, for asyncio, :class:`AsyncLamella`.
 
-``call`` and a module for each feature say what can be requested; ``exchange`` (requests, retries, errors) does no I/O.
-The methods that carry calls out over a transport are written in ``aio``, from which a script makes those in ``sync``;
-``client`` and ``async_client`` are made of them. The names are loaded when they are first used: a feature can be
-imported without the clients that are made of all of them.
+``call`` and one module for each feature define the requests; ``exchange`` (requests, retries, errors) does no I/O.
+The methods that send calls over a transport are written in ``aio``; a script generates those in ``sync`` from them.
+``client`` and ``async_client`` combine these methods. Names are loaded when they are first used, so a feature can be
+imported without the clients.
 """
 
 from importlib import import_module

@@ -19,12 +19,12 @@ from lamella.snapshot.wire.operation import Nothing
 
 
 def whoami_call() -> Call[WhoAmI]:
-    """Who the service takes the caller to be."""
+    """The caller's identity, as the service sees it."""
     return make_call(operations.access.WHOAMI)
 
 
 def keys_call() -> Call[KeyList]:
-    """The keys that the caller may know of."""
+    """The keys that the caller may see."""
     return make_call(operations.access.LIST_KEYS)
 
 
@@ -38,19 +38,19 @@ def create_key_call(request: CreateKey) -> Call[NewKey]:
     return make_call(
         operations.access.CREATE_KEY,
         body=request,
-        once=f"if there is a key {request.name!r} now, nobody has its text: revoke it, and make it again",
+        once=f"if the key {request.name!r} was created, its text is lost: revoke the key and create it again",
     )
 
 
 def rotate_key_call(name: str, request: RotateKey) -> Call[NewKey]:
-    """Give a key a new text."""
+    """Rotate a key: give it a new text."""
     return make_call(
         operations.access.ROTATE_KEY,
         key=name,
         body=request,
-        # A second rotation would end the text that is in use: the service keeps only the one before.
-        once=f"if the key {name!r} was rotated now, nobody has its new text, and its old one ends with the overlap: "
-        "make another key for its users, and revoke this one",
+        # A second rotation would end the text that is in use: the service keeps only the previous text.
+        once=f"if the key {name!r} was rotated, its new text is lost, and the old text stops working after the "
+        "overlap: create another key for its users, and revoke this one",
     )
 
 
@@ -60,16 +60,16 @@ def revoke_key_call(name: str) -> Call[Nothing]:
 
 
 def grants_call(principal: str | None) -> Call[GrantList]:
-    """The grants that the caller may know of."""
+    """The grants that the caller may see."""
     return make_call(operations.access.LIST_GRANTS, query={"principal": principal})
 
 
 def give_grant_call(request: GrantRequest) -> Call[GrantInfo]:
-    """Give a role."""
+    """Grant a role."""
     return make_call(operations.access.GIVE_GRANT, body=request)
 
 
 def take_grant_call(principal: str, namespace: str | None, table: str | None) -> Call[Nothing]:
-    """Take a role away, whichever it is."""
+    """Revoke whatever role is granted."""
     request = GrantRequest(principal=principal, role="read", namespace=namespace, table=table)
     return make_call(operations.access.TAKE_GRANT, body=request)

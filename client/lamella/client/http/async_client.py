@@ -9,12 +9,13 @@ from lamella.client.http.call import TableName
 class AsyncLamella(AsyncLakeMethods):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
-    Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
+    Takes the same arguments and raises the same errors as :class:`~lamella.client.http.client.Lamella`. Needs
+    ``lamella[aio]`` unless a
     ``transport`` is given.
     """
 
     def table(self, name: str) -> AsyncTable:
-        """The handle of ``namespace.name`` (the table is what follows the last dot); asks nothing of the service."""
+        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request."""
         return AsyncTable(self, TableName.parse(name))
 
 

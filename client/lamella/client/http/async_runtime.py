@@ -1,6 +1,6 @@
-"""What the asynchronous client has of its own: the transport, sleep, and work in the background.
+"""The parts that are specific to the asynchronous client: transport, sleep and background work.
 
-``runtime`` has the same names for the synchronous client. ``asyncio`` is imported late: not every use needs it.
+``runtime`` defines the same names for the synchronous client. ``asyncio`` is imported late: not every use needs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ async def sleep(delay_s: float) -> None:
 
 
 def open_transport(url: str, timeout_s: float) -> AsyncTransport:
-    """The transport of a client that is given none; raises ModuleNotFoundError without ``lamella[aio]``."""
+    """The default transport; raises ModuleNotFoundError without ``lamella[aio]``."""
     try:
         from lamella.client.http.httpx_transport import HttpxTransport
     except ModuleNotFoundError as error:
@@ -31,9 +31,9 @@ def open_transport(url: str, timeout_s: float) -> AsyncTransport:
 
 @asynccontextmanager
 async def in_background(work: Callable[[], Awaitable[None]], every_s: float) -> AsyncIterator[None]:
-    """Call ``work`` every ``every_s`` seconds while the block runs, in the event loop.
+    """Call ``work`` every ``every_s`` seconds in the event loop while the block runs.
 
-    An error of ``work`` ends these calls, and is reported by the event loop; it does not end the block.
+    An error in ``work`` ends these calls and is reported by the event loop; the block continues.
     """
     import asyncio
 
@@ -46,6 +46,6 @@ async def in_background(work: Callable[[], Awaitable[None]], every_s: float) -> 
     try:
         yield
     finally:
-        if not task.done():  # cancelling one that failed would keep the event loop from reporting its error
+        if not task.done():  # if a failed task were cancelled, the event loop would not report its error
             task.cancel()
         await asyncio.wait([task])

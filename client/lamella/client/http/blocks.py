@@ -1,7 +1,7 @@
-"""Blocks of a snapshot by their addresses: those of answers of shape "ranges", and those that a rewrite job looks up.
+"""Block addresses, for answers of shape "ranges" and for rewrite jobs: the calls.
 
-The calls. Their methods are in :mod:`lamella.client.http.aio.blocks`. A segment's blocks never change, so they are
-requested once and kept.
+Their methods are in :mod:`lamella.client.http.aio.blocks`. A segment's blocks never change, so they are requested once
+and cached.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ from lamella.snapshot.wire import (
     operations,
 )
 
-# From ranges to addresses: what the methods make of answers of ``shape`` "ranges".
-#
-# A segment's blocks never change, so they are asked for once and kept.
+# From ranges to addresses, for answers of ``shape`` "ranges".
 
-#: Blocks whose addresses a client keeps; about 250 bytes each.
+#: Blocks whose addresses a client caches; about 250 bytes each.
 _KEPT_BLOCKS: Final = 1_000_000
 
 
 class AddressCache:
-    """The addresses of segments' blocks, those that were not used for longest go first. Thread-safe."""
+    """A thread-safe LRU cache of the addresses of segments' blocks."""
 
     def __init__(self, max_blocks: int = _KEPT_BLOCKS) -> None:
         self._max_blocks = max_blocks
@@ -45,7 +43,7 @@ class AddressCache:
         self._lock = threading.Lock()
 
     def get(self, segment_id: str) -> SegmentBlocks | None:
-        """The blocks of a segment, if they are here."""
+        """The blocks of a segment; None when they are not cached."""
         with self._lock:
             found = self._held.get(segment_id)
             if found is not None:
@@ -53,7 +51,7 @@ class AddressCache:
             return found
 
     def put(self, blocks: SegmentBlocks) -> None:
-        """Keep them."""
+        """Add the blocks of a segment."""
         with self._lock:
             if blocks.segment_id in self._held:
                 return
@@ -74,12 +72,12 @@ def segment_blocks_call(name: TableName, segment_id: str, snapshot_id: str) -> C
 def ranges_of(pruned: PruneResult) -> BlockRanges:
     """The ranges of an answer; raises InvalidRequest when it has none."""
     if pruned.block_ranges is None:
-        raise InvalidRequest('only answers of shape "ranges" are to be resolved')
+        raise InvalidRequest('only answers of shape "ranges" can be resolved')
     return pruned.block_ranges
 
 
 def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -> PruneResult:
-    """The same answer with its blocks as columns; ``segments`` has all that it names, by id."""
+    """The same answer with its blocks as columns; ``segments`` has all segments that it names, by id."""
     ranges = ranges_of(pruned)
     columns = BlockColumns(location=[], row_count=[], file_size=[], verdict=[])
     schema_ids: list[int] = []
@@ -98,9 +96,9 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 
-#: Locations that one request looks up; the service takes no more.
+#: Locations in one request; the service accepts no more.
 _AT_ONCE: Final = 10_000
-#: The same with URLs, of which a service may be told to give fewer.
+#: The same with signed URLs; a service may be configured to return fewer.
 _SIGNED_AT_ONCE: Final = 1_000
 
 
@@ -127,7 +125,7 @@ def plan_call(name: TableName, job: Literal["compact", "recluster"], asked: Plan
 def blocks_calls(
     name: TableName, locations: Sequence[str], snapshot_id: str | None, *, sign_urls: bool
 ) -> Iterator[Call[BlocksAnswer]]:
-    """The calls that look up blocks, some of them each."""
+    """The calls that look up blocks, each for some of the locations."""
     at_once = _SIGNED_AT_ONCE if sign_urls else _AT_ONCE
     for start in range(0, max(len(locations), 1), at_once):
         some = tuple(locations[start : start + at_once])
@@ -136,7 +134,7 @@ def blocks_calls(
 
 
 def join_answers(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:
-    """The answers for some locations each as one."""
+    """Join the answers of several calls into one."""
     return BlocksAnswer(
         snapshot_id=parts[0].snapshot_id,
         blocks=tuple(block for part in parts for block in part.blocks),

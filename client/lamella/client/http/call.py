@@ -1,4 +1,4 @@
-"""API calls as values: what is requested, and the type of the answer. Nothing here does I/O."""
+"""API calls as values: the request and the type of its answer. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Filter = str | bool | Mapping[str, Any] | None
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
-    """One call of the API. ``answer`` :class:`Nothing`: the service answers without a body.
+    """One call of the API. ``answer`` is :class:`Nothing` when the response has no body.
 
-    ``mutates``: it changes something, so it is sent with an idempotency key, which makes a second try safe.
-    ``once``: it changes something, and the service can give its answer no second time, so it is not tried again once
-    it may have been carried out; what to do then. ``patience_s``: how long the answer may take at least before it is
-    given up.
+    ``mutates``: the call changes something, so it is sent with an idempotency key, which makes a retry safe.
+    ``once``: the call changes something and the service cannot repeat its answer, so it is not retried once it may have
+    been carried out; the text tells the caller what to do then. ``patience_s``: wait at least this many seconds for the
+    answer.
     """
 
     method: str
@@ -58,7 +58,7 @@ class TableName(msgspec.Struct, frozen=True):
 
 
 def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
-    """A time as it travels; raises InvalidRequest for a datetime without a zone."""
+    """A time in its JSON form; raises InvalidRequest for a datetime without a time zone."""
     if not isinstance(timestamp, dt.datetime):
         return timestamp
     if timestamp.tzinfo is None:
@@ -76,10 +76,10 @@ def make_call(
     once: str | None = None,
     **names: str,
 ) -> Call[Answer]:
-    """A call of an operation. ``table`` and ``names`` fill its path.
+    """A call of an operation. ``table`` and ``names`` fill in its path.
 
-    ``query``: members that are None or False are not sent, True is sent as ``true``, and each of a tuple by itself.
-    ``once``: for an operation that is never sent again, what to do when its answer was lost.
+    ``query``: members that are None or False are not sent, True is sent as ``true``, and a tuple as one parameter per
+    item. ``once``: for an operation that is never retried, what to do when its answer was lost.
 
     Raises InvalidRequest when a name is empty, or the body cannot be written as JSON.
     """
@@ -99,7 +99,7 @@ def make_call(
 
 
 def decode_as(answer: type[Answer], call: Call[Any]) -> Call[Answer]:
-    """The same call, whose answer is decoded as a type of the client's own."""
+    """The same call with its answer decoded as a type defined by the client."""
     replaced: Call[Answer] = msgspec.structs.replace(call, answer=answer)
     return replaced
 
@@ -117,7 +117,7 @@ def _path_part(name: str, value: str) -> str:
 
 
 def encode_json(body: object) -> bytes:
-    """A value as JSON; raises InvalidRequest when it cannot be written so."""
+    """A value as JSON; raises InvalidRequest when it cannot be written as JSON."""
     try:
         return msgspec.json.encode(body)
     except (TypeError, ValueError, OverflowError) as error:
@@ -125,8 +125,8 @@ def encode_json(body: object) -> bytes:
 
 
 def text_tuple(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """A list of strings; raises InvalidRequest for one string."""
-    # A lone string is a sequence of one-letter strings: almost certainly a mistake, and costly to find.
+    """A list of strings as a tuple; raises InvalidRequest for a single string."""
+    # A string is also a sequence of strings: passing one is almost certainly a mistake, and hard to find.
     if isinstance(values, str):
         raise InvalidRequest(f"{name} is a list of strings, not one string")
     return tuple(values)

@@ -10,22 +10,22 @@ from lamella.client.http.sync.methods import LakeMethods
 class Lamella(LakeMethods):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
-    Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
-    that the service's answer names, :class:`~lamella.snapshot.errors.Unavailable` when there is no answer after all
-    tries, or :class:`~lamella.snapshot.errors.OutcomeUnknown` when a change may have been made all the same. The
-    latter carries the ``idempotency_key``; the same call with that key is safe, however often. (Calls whose answer
-    holds a secret have none; their message says what to do.)
+    Safe to share between threads. Errors are :class:`~lamella.snapshot.errors.LamellaError`: the class named by the
+    service's response, :class:`~lamella.snapshot.errors.Unavailable` when all attempts failed, or
+    :class:`~lamella.snapshot.errors.OutcomeUnknown` when all attempts failed but a change may have been made. The
+    latter carries the ``idempotency_key``; it is safe to repeat the call with that key any number of times. (Calls that
+    return a secret have no key; their message says what to do.)
 
-    ``token``: an API key, or a token of the service's issuer. ``token_file``: a file that holds it, which is read again
-    now and then, so that a key can be rotated without a restart. ``timeout_s``: the longest wait for a connection and
-    for each next piece of an answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
-    :mod:`lamella.client.http.fake_transport`); it is closed with the client. ``traces``: calls are part of the
-    application's OpenTelemetry traces, if it has any. ``sleep``, ``jitter`` and ``ids`` are the outside world, for
+    ``token``: an API key, or a token from the service's issuer. ``token_file``: a file with the token; it is read again
+    periodically, so a key can be rotated without a restart. ``timeout_s``: the maximum wait in seconds, per attempt,
+    for a connection and for each part of a response. ``policy``: how requests are retried. ``transport``: another way
+    to send requests (see :mod:`lamella.client.http.fake_transport`); it is closed with the client. ``traces``: add
+    calls to the application's OpenTelemetry traces, if it has any. ``sleep``, ``jitter`` and ``ids`` can be replaced in
     tests.
     """
 
     def table(self, name: str) -> Table:
-        """The handle of ``namespace.name`` (the table is what follows the last dot); asks nothing of the service."""
+        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request."""
         return Table(self, TableName.parse(name))
 
 

@@ -1,4 +1,4 @@
-"""The key or token that a client shows: given as a text, or in a file, which may be changed while the client lives."""
+"""The API key or token of a client: a text, or a file, which may be replaced while the client runs."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Final
 
 from lamella.snapshot.errors import InvalidRequest
 
-#: The variables that name a key where nobody else does.
+#: The environment variables used when no key or token is given.
 TOKEN: Final = "LAMELLA_TOKEN"  # noqa: S105  # the name of a variable
 TOKEN_FILE: Final = "LAMELLA_TOKEN_FILE"  # noqa: S105  # the name of a variable
-#: What a file holds is as old as this, in seconds, at most.
+#: Seconds after which a token file is read again.
 _FRESH_S: Final = 30.0
-#: A larger file holds something else.
+#: A larger file is not a token file.
 _MAX_BYTES: Final = 64 * 1024
 
-#: Gives the token to show next.
+#: Returns the token for the next request.
 Credential = Callable[[], str]
 
 
 class TokenFile:
-    """The token in a file, without the white space around it.
+    """The token in a file, without surrounding white space.
 
-    The file is read again every half a minute, so that whoever rotates a key has only to replace the file. While it
-    cannot be read then, the token that it held goes on. ``clock`` gives seconds that only go up.
+    The file is read again every 30 seconds, so a key can be rotated by replacing the file. If the file cannot be read
+    again, the last token is used. ``clock`` is a monotonic clock in seconds.
     """
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises InvalidRequest: the file cannot be read, or holds no token."""
+        """Raises InvalidRequest when the file cannot be read or does not contain a token."""
         self.path = Path(path).absolute()
         self._clock = clock
-        # one value, so that threads see a token with its time
+        # a single value, so that threads see a token together with its time
         self._held = (self._read(), clock())
 
     def __call__(self) -> str:
         token, read_s = self._held
         if self._clock() - read_s >= _FRESH_S:
-            with suppress(InvalidRequest):  # someone is about to write it
+            with suppress(InvalidRequest):  # the file may be being replaced
                 token = self._read()
             self._held = (token, self._clock())
         return token
@@ -52,23 +52,24 @@ class TokenFile:
         except OSError as error:
             raise InvalidRequest(f"the token file {self.path} cannot be read: {error.strerror}") from error
         text = data.decode("ascii", "replace").strip() if len(data) <= _MAX_BYTES else ""
-        return check_token(text, f"the token file {self.path} holds no token")
+        return check_token(text, f"the token file {self.path} does not contain a valid token")
 
 
 def credential_of(token: str | None, token_file: str | os.PathLike[str] | None) -> Credential | None:
-    """What a client shows that is given these; None: nothing. Raises InvalidRequest: both, or no token."""
+    """The credential of a client; None: it has none. Raises InvalidRequest when both are given, or for an invalid
+    token."""
     if token is not None and token_file is not None:
         raise InvalidRequest("give either a token or a token_file")
     if token_file is not None:
         return TokenFile(token_file)
     if token is None:
         return None
-    checked = check_token(token, "that is no token")
+    checked = check_token(token, "the token is not valid")
     return lambda: checked
 
 
 def token_of(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The token, or the file that holds it, that ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names.
+    """The token in ``LAMELLA_TOKEN``, and the path of the token file in ``LAMELLA_TOKEN_FILE``.
 
     Raises InvalidRequest when both are set.
     """
@@ -79,7 +80,7 @@ def token_of(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def check_token(text: str, otherwise: str) -> str:
-    """The token; raises InvalidRequest, which never shows it, for a text that cannot be sent as one."""
+    """Return the token; raises InvalidRequest, without showing the text, when it cannot be sent as a token."""
     if not text or any(ord(c) <= 32 or ord(c) > 126 for c in text):
         raise InvalidRequest(f"{otherwise}: a token is printable ASCII without spaces")
     return text

@@ -1,8 +1,8 @@
-"""The whole conversation about one call, without I/O: requests, tries, waits, and the answer or the error.
+"""Requests, retries, waits, and the answer or error of one call, without I/O.
 
-:meth:`Exchange.steps` is a generator. It yields what to do (:class:`Send` or :class:`Wait`), is sent what came of it,
-and returns the answer. :class:`~lamella.client.http.client.Lamella` and ``AsyncLamella`` only carry the steps out, so
-every rule about retries, idempotency keys and errors stands here once.
+:meth:`Exchange.steps` is a generator. It yields the next step (:class:`Send` or :class:`Wait`), receives the outcome,
+and returns the answer. :class:`~lamella.client.http.client.Lamella` and ``AsyncLamella`` only carry out the steps, so
+every rule about retries, idempotency keys and errors is defined here once.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
 from lamella.snapshot.wire.operation import Nothing
 
-#: Statuses that say "not now" rather than "no". 408: the request came too slowly, and nothing was done.
+#: Statuses of temporary failures. 408: the request arrived too slowly, and nothing was done.
 RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long.
+    """How often requests are retried, and how long the client waits in between.
 
-    ``attempts`` counts the first try. After the ``n``-th failure the client waits a random part of
-    ``min(max_delay_s, base_delay_s * 2**(n - 1))`` ("full jitter", so that many clients do not come back together). A
-    ``Retry-After`` is waited for in full on top; one over ``max_retry_after_s`` ends the tries.
+    ``attempts`` includes the first attempt. After failure ``n`` the client waits for a random part of
+    ``min(max_delay_s, base_delay_s * 2**(n - 1))`` ("full jitter", so that many clients do not retry at the same time).
+    The time of a ``Retry-After`` header is added to it; one over ``max_retry_after_s`` ends the retries.
     """
 
     attempts: int = 5
@@ -44,17 +44,17 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_retry_after_s: float = 60.0
 
     def delay_s(self, failed: int, jitter: float, retry_after_s: float | None = None) -> float | None:
-        """The wait after ``failed`` tries, with ``jitter`` from [0, 1); None: give up."""
+        """The wait in seconds after ``failed`` attempts, with ``jitter`` from [0, 1); None: give up."""
         if failed >= self.attempts:
             return None
         if retry_after_s is not None and retry_after_s > self.max_retry_after_s:
             return None
-        # The exponent is capped: a float overflows long before a patient policy runs out of tries.
+        # The exponent is capped: a float would overflow before a policy with many attempts runs out of them.
         backoff = jitter * min(self.max_delay_s, self.base_delay_s * 2.0 ** min(failed - 1, 60))
         return backoff + (retry_after_s or 0.0)
 
 
-#: For tests and for callers with a retry loop of their own.
+#: For tests and for callers that have their own retry loop.
 NO_RETRY: Final = RetryPolicy(attempts=1)
 
 
@@ -63,7 +63,7 @@ def retry_after_s(value: str | None, now_ms: int) -> float | None:
     if value is None:
         return None
     text = value.strip()
-    # isdecimal alone would take digits of other scripts
+    # isdecimal alone would accept digits of other scripts
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
@@ -79,7 +79,7 @@ Answer = TypeVar("Answer")
 
 
 class Exchange:
-    """Turns calls into requests to one service and what comes back into answers and errors."""
+    """Turns calls into requests to one service, and responses into answers and errors."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class Exchange:
         self._credential = credential
 
     def steps(self, call: Call[Answer], idempotency_key: str | None = None) -> Steps[Answer]:
-        """The steps of one call; the same request, with the same key, on each try.
+        """The steps of one call; each attempt sends the same request with the same key.
 
         Raises:
-            LamellaError: what the service answered, as the class that its code names.
-            Unavailable: no answer, or "not now", until the tries ran out; nothing was changed.
-            OutcomeUnknown: the same for a mutation that may have happened; ``idempotency_key`` in ``details`` asks
-                again for the same mutation, but there is none for a call that is made ``once``.
+            LamellaError: the service's error, as the class that its code names.
+            Unavailable: all attempts failed with a temporary error; nothing was changed.
+            OutcomeUnknown: all attempts failed, and a mutation may have been made; repeat it with the
+                ``idempotency_key`` in ``details``. A call that is made ``once`` has no such key.
         """
         tracer = tracing.tracer() if self._traces else None
         steps = self._steps(call, idempotency_key)
@@ -154,7 +154,7 @@ class Exchange:
                 settles=outcome.status < 500 and outcome.status not in RETRYABLE and named,
             )
         if outcome is None:
-            raise RuntimeError("a request was answered by None; the generator was driven wrongly")
+            raise RuntimeError("the steps of a call were sent None as the outcome of a request")
         return _Judged(
             error=Unavailable(f"cannot reach {self.address}: {outcome.reason}", url=str(self.address)),
             delay_s=self.policy.delay_s(failed, self._jitter()) if outcome.transient else None,
@@ -208,7 +208,7 @@ class Exchange:
             ) from error
 
     def _problem(self, response: HttpResponse) -> tuple[LamellaError, bool]:
-        """The error that an answer stands for, and whether the service named it in a problem document."""
+        """The error of a response, and whether the service named it in a problem document."""
         after_s = retry_after_s(response.headers.get("retry-after"), self._clock())
         try:
             problem = _decode(Problem, response.body)
@@ -222,7 +222,7 @@ class Exchange:
             error.details.update(url=str(self.address), status=response.status)
         else:
             named = True
-            # Filled afterwards: details are the service's own names, which must not clash with parameters.
+            # Set afterwards: the service chooses the names of details, and they must not clash with parameters.
             error = from_code(problem.code, problem.detail, {})
             error.details.update(problem.details)
         if after_s is not None:
@@ -231,13 +231,13 @@ class Exchange:
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What one try without success means.
+    """The meaning of a failed attempt.
 
-    ``error``: to be raised if this was the last try; ``delay_s``: the wait before the next, None when there is none.
-    ``maybe_done``: a mutation may have happened. A service that names what failed has said that it did not
-    (``unavailable``, ``store_error``, ...); a bare 5xx, of a proxy or of a service in trouble, leaves it open, and so
-    does a lost connection. 429 comes before any work. ``settles``: a clear no, which also answers for earlier tries,
-    since their key makes them one request.
+    ``error``: raised if this was the last attempt. ``delay_s``: the wait before the next attempt; None: there is none.
+    ``maybe_done``: a mutation may have been made. An error code of the service (``unavailable``, ``store_error``, ...)
+    says that it was not; a 5xx without a code, from a proxy or a failing service, leaves it open, and so does a lost
+    connection. 429 is sent before any work. ``settles``: a definite refusal, which also settles earlier attempts, since
+    they have the same key.
     """
 
     error: LamellaError
@@ -247,8 +247,8 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
-#: What msgspec has to know of a struct it finds out when it first decodes one, and two threads that do so at once end
-#: the process (msgspec 0.22).
+#: msgspec analyses a struct when a decoder is made; when two threads do this at the same time, the process crashes
+#: (msgspec 0.22).
 _making: Final = threading.Lock()
 
 

@@ -20,7 +20,7 @@ from lamella.snapshot.wire import (
     operations,
 )
 
-#: Called now and then with how far a refresh is.
+#: Called periodically with the progress of a refresh.
 OnProgress = Callable[[RefreshProgress], None]
 
 
@@ -32,7 +32,7 @@ def create_external_call(
     cluster_key: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> Call[TableInfo]:
-    """Make a table that follows a source, still without rows; raises InvalidRequest for a source that is none."""
+    """Create a table that follows a source, without rows yet; raises InvalidRequest when the source is not valid."""
     columns = schema.columns if isinstance(schema, Schema) else schema
     body = CreateTable(
         name=name.table,
@@ -49,7 +49,7 @@ def _source(given: Mapping[str, str]) -> ExternalSource:
     try:
         return msgspec.convert(dict(given), ExternalSource)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"not a source: {error}") from error
+        raise InvalidRequest(f"the source is not valid: {error}") from error
 
 
 def refresh_table_call(
@@ -61,5 +61,5 @@ def refresh_table_call(
 
 
 def refresh_progress_call(name: TableName) -> Call[RefreshProgress]:
-    """How far a refresh is."""
+    """The progress of a refresh."""
     return make_call(operations.external.REFRESH_PROGRESS, name)

@@ -17,12 +17,12 @@ import msgspec
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot.wire import Problem
 
-#: Answers a request, or says by :class:`TransportFailure` (returned or raised) that no answer came.
+#: Returns a response, or returns or raises :class:`TransportFailure` when there is none.
 Handler = Callable[[HttpRequest], HttpResponse | TransportFailure]
 
 
 class FakeTransport:
-    """A :class:`~lamella.client.http.transport.Transport` that asks a function; ``requests`` has what was sent."""
+    """A :class:`~lamella.client.http.transport.Transport` that calls a function; ``requests`` records what was sent."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -30,7 +30,7 @@ class FakeTransport:
         self.closed = False
 
     def send(self, request: HttpRequest) -> HttpResponse:
-        """What the handler says."""
+        """Record the request and return the handler's response."""
         self.requests.append(request)
         outcome = self._handler(request)
         if isinstance(outcome, TransportFailure):
@@ -38,7 +38,7 @@ class FakeTransport:
         return outcome
 
     def close(self) -> None:
-        """Take note."""
+        """Record that the transport was closed."""
         self.closed = True
 
 
@@ -55,16 +55,16 @@ class AsyncFakeTransport:
         return self._fake.closed
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """What the handler says."""
+        """Record the request and return the handler's response."""
         return self._fake.send(request)
 
     async def close(self) -> None:
-        """Take note."""
+        """Record that the transport was closed."""
         self._fake.close()
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> HttpResponse:
-    """An answer with a JSON body; ``value`` may be one of the wire's structs."""
+    """A response with a JSON body; ``value`` may be a struct of :mod:`lamella.snapshot.wire`."""
     names = {name.lower(): text for name, text in (headers or {}).items()}
     return HttpResponse(
         status=status, headers={"content-type": "application/json", **names}, body=msgspec.json.encode(value)
@@ -74,7 +74,7 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 def problem_response(
     status: int, code: str, detail: str = "", *, headers: dict[str, str] | None = None, **details: Any
 ) -> HttpResponse:
-    """A problem document, as the service sends it."""
+    """A response with a problem document, as sent by the service."""
     problem = Problem(type="about:blank", title=code, status=status, detail=detail, code=code, details=details)
     names = {name.lower(): text for name, text in (headers or {}).items()}
     return json_response(problem, status, {"content-type": "application/problem+json", **names})

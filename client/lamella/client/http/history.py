@@ -75,7 +75,7 @@ def put_tag_call(
     max_age: dt.timedelta | None,
     move: bool,
 ) -> Call[wire.TagInfo]:
-    """Make or move a tag."""
+    """Create or move a tag."""
     body = wire.TagRequest(
         name=tag,
         snapshot_id=snapshot_id,
@@ -96,7 +96,7 @@ def drop_tag_call(name: TableName, tag: str) -> Call[Nothing]:
 def rollback_call(
     name: TableName, snapshot_id: str | None, timestamp: Time | None, time_zone: str, base_snapshot_id: str | None
 ) -> Call[wire.RollbackAnswer]:
-    """Make a new snapshot with an older one's blocks."""
+    """Create a new snapshot with the blocks of an older one."""
     if (snapshot_id is None) == (timestamp is None):
         raise InvalidRequest("give exactly one of snapshot_id and timestamp")
     body = wire.RollbackRequest(
@@ -117,7 +117,7 @@ def changes_call(
     asked: ChangesOptions,
     page_token: str | None = None,
 ) -> Call[wire.ChangesAnswer]:
-    """One page of the blocks that came and went."""
+    """One page of the blocks that were added and removed."""
     query: dict[str, object] = {
         "since": since,
         "until": until,
@@ -136,7 +136,7 @@ def changes_call(
 
 
 class ChangesPages:
-    """Puts the changes of one snapshot together again where a page ended in between."""
+    """Joins the changes of a snapshot that were split over pages."""
 
     def __init__(self) -> None:
         self._open: wire.SnapshotChanges | None = None
@@ -168,7 +168,7 @@ def _json(value: object) -> str:
 
 
 def _tree(filter: object) -> str:
-    """A JSON filter as text; one that is only true or false is put into a tree, since text would be SQL."""
+    """A JSON filter as text; true and false are put into a tree, since a bare word would be read as SQL."""
     if isinstance(filter, bool):
         return _json({"type": "true" if filter else "false"})
     return encode_json(filter).decode()

@@ -1,4 +1,4 @@
-"""The shipped async transport, over httpx2 (``pip install 'lamella[aio]'``)."""
+"""The default asynchronous transport, over httpx2 (``pip install 'lamella[aio]'``)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lamella.client.http.transport import (
 
 
 class HttpxTransport:
-    """Connections to one service, kept alive, for one event loop.
+    """Persistent connections to one service, for one event loop.
 
-    ``timeout_s`` and ``ssl_context`` as in :class:`~lamella.client.http.transport.PooledTransport`; neither takes
-    proxies or passwords from the environment.
+    ``timeout_s`` and ``ssl_context`` are those of :class:`~lamella.client.http.transport.PooledTransport`; neither
+    transport takes proxies or passwords from the environment.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -31,7 +31,7 @@ class HttpxTransport:
         self._client: httpx2.AsyncClient | None = None
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """One request and its whole answer; raises :class:`TransportFailure`."""
+        """Send a request and return the complete response; raises :class:`TransportFailure`."""
         if self._client is None:
             # trust_env off: a ~/.netrc entry would replace the token.
             self._client = httpx2.AsyncClient(

@@ -36,7 +36,7 @@ def index_kinds_call() -> Call[IndexKindList]:
 def create_index_call(
     name: TableName, index: str, kind: str, expression: str, options: Mapping[str, Any], time_zone: str
 ) -> Call[IndexInfo]:
-    """Make an index."""
+    """Create an index."""
     body = CreateIndex(name=index, kind=kind, expression=expression, options=dict(options), time_zone=time_zone)
     return make_call(operations.indexes.CREATE_INDEX, name, body=body)
 
@@ -57,12 +57,12 @@ def drop_index_call(name: TableName, index: str) -> Call[IndexInfo]:
 
 
 def restore_index_call(name: TableName, index: str) -> Call[IndexInfo]:
-    """Use a dropped index again."""
+    """Restore a dropped index."""
     return make_call(operations.indexes.RESTORE_INDEX, name, index=index)
 
 
 def vacuum_index_call(name: TableName, index: str) -> Call[IndexInfo]:
-    """Remove a dropped index for good."""
+    """Remove a dropped index permanently."""
     return make_call(operations.indexes.VACUUM_INDEX, name, index=index)
 
 
@@ -72,7 +72,7 @@ def refresh_index_call(name: TableName, index: str, request: RefreshRequest) -> 
 
 
 def add_index_parts_call(name: TableName, index: str, request: PartsRequest) -> Call[PartsAnswer]:
-    """Take up parts that were built elsewhere."""
+    """Add parts that were built elsewhere."""
     return make_call(operations.indexes.ADD_INDEX_PARTS, name, index=index, body=request)
 
 
@@ -82,7 +82,7 @@ def optimise_index_call(name: TableName, index: str, request: OptimiseRequest) -
 
 
 def next_refresh_request(request: RefreshRequest, part: RefreshAnswer) -> RefreshRequest | None:
-    """The request for the part behind this one."""
+    """The request for the next part; None when this was the last."""
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)

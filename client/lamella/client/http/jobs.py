@@ -28,7 +28,7 @@ from lamella.snapshot.wire import (
 )
 from lamella.snapshot.wire.operation import Nothing
 
-#: Called with a job whenever it was looked at.
+#: Called with a job each time its state was fetched.
 OnJob = Callable[[JobInfo], object]
 
 
@@ -38,7 +38,7 @@ def job_kinds_call() -> Call[JobKindList]:
 
 
 def submit_job_call(request: SubmitJob) -> Call[JobInfo]:
-    """Have a job done."""
+    """Submit a job."""
     return make_call(operations.jobs.SUBMIT_JOB, body=request)
 
 
@@ -61,7 +61,7 @@ def jobs_call(
 
 
 def job_call(job_id: str) -> Call[JobInfo]:
-    """A job as it stands."""
+    """The current state of a job."""
     return make_call(operations.jobs.GET_JOB, job_id=job_id)
 
 
@@ -72,22 +72,22 @@ def job_log_call(job_id: str, after: int, limit: int | None) -> Call[JobLog]:
 
 
 def cancel_job_call(job_id: str) -> Call[JobInfo]:
-    """Cancel a job. Saying it twice does no harm, so it needs no idempotency key; so it is with all that follow."""
+    """Cancel a job. It can safely be sent twice, so it needs no idempotency key; so can all calls below."""
     return make_call(operations.jobs.CANCEL_JOB, job_id=job_id)
 
 
 def retry_job_call(job_id: str) -> Call[JobInfo]:
-    """Try a job again."""
+    """Queue a job again."""
     return make_call(operations.jobs.RETRY_JOB, job_id=job_id)
 
 
 def claim_job_call(request: ClaimJob) -> Call[ClaimAnswer]:
-    """Take the next job."""
+    """Claim the next job."""
     return make_call(operations.jobs.CLAIM_JOB, body=request)
 
 
 def heartbeat_job_call(job_id: str, told: Heartbeat) -> Call[HeartbeatAnswer]:
-    """Keep a job."""
+    """Renew the lease of a job."""
     return make_call(operations.jobs.HEARTBEAT_JOB, job_id=job_id, body=told)
 
 
@@ -97,7 +97,7 @@ def finish_job_call(job_id: str, told: FinishJob) -> Call[JobInfo]:
 
 
 def due_jobs_call() -> Call[DueAnswer]:
-    """Enqueue what schedules and policies ask for now."""
+    """Enqueue the jobs that are due by schedules and policies."""
     return make_call(operations.jobs.ENQUEUE_DUE_JOBS)
 
 
@@ -129,17 +129,17 @@ def schedules_call(name: TableName) -> Call[ScheduleList]:
 
 
 def schedule_call(name: TableName, schedule: str) -> Call[ScheduleInfo]:
-    """One of them."""
+    """One schedule of a table."""
     return make_call(operations.jobs.GET_SCHEDULE, name, schedule=schedule)
 
 
 def put_schedule_call(name: TableName, schedule: str, request: PutSchedule) -> Call[ScheduleInfo]:
-    """Make or replace one. Doing it twice does no harm, so it needs no idempotency key."""
+    """Create or replace a schedule. It can safely be sent twice, so it needs no idempotency key."""
     return make_call(operations.jobs.PUT_SCHEDULE, name, schedule=schedule, body=request)
 
 
 def drop_schedule_call(name: TableName, schedule: str) -> Call[Nothing]:
-    """Drop one."""
+    """Drop a schedule."""
     return make_call(operations.jobs.DROP_SCHEDULE, name, schedule=schedule)
 
 
@@ -149,10 +149,10 @@ def policy_call(name: TableName) -> Call[PolicyInfo]:
 
 
 def put_policy_call(name: TableName, policy: Policy) -> Call[PolicyInfo]:
-    """Make or replace it. Doing it twice does no harm, so it needs no idempotency key."""
+    """Create or replace the policy. It can safely be sent twice, so it needs no idempotency key."""
     return make_call(operations.jobs.PUT_POLICY, name, body=policy)
 
 
 def drop_policy_call(name: TableName) -> Call[Nothing]:
-    """Drop it."""
+    """Drop the policy."""
     return make_call(operations.jobs.DROP_POLICY, name)

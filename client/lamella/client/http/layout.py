@@ -18,19 +18,19 @@ from lamella.snapshot.wire import (
 
 #: Called with each part of a regrouping as it is done.
 OnRegroup = Callable[[RegroupAnswer], None]
-#: How often in a row a part may be given up to others before a regrouping ends.
+#: A regrouping ends when this many parts in a row were given up because of conflicts.
 _GIVEN_UP: Final = 3
 
 
 def cluster_key_call(name: TableName) -> Call[ClusterKeyInfo]:
-    """The cluster key in force."""
+    """The current cluster key."""
     return make_call(operations.clustering.SHOW_CLUSTER_KEY, name)
 
 
 def cluster_by_call(
     name: TableName, columns: Sequence[str], kind: ClusterKind, base_snapshot_id: str | None
 ) -> Call[ClusterKeyInfo]:
-    """Another cluster key."""
+    """Set the cluster key."""
     request = ClusterKeyRequest(columns=text_tuple("columns", columns), kind=kind, base_snapshot_id=base_snapshot_id)
     return make_call(operations.clustering.SET_CLUSTER_KEY, name, body=request)
 
@@ -64,7 +64,7 @@ def regroup_call(name: TableName, request: RegroupRequest) -> Call[RegroupAnswer
 
 
 def has_next_part(parts: Sequence[RegroupAnswer], request: RegroupRequest) -> bool:
-    """Whether to ask for another part: there is more to do, and not all of it was given up again and again."""
+    """Whether to request another part: more remains, and not every recent part was given up."""
     if not parts:
         return True
     last = parts[-1]

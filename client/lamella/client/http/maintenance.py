@@ -30,22 +30,22 @@ from lamella.snapshot.wire import (
 )
 from lamella.snapshot.wire.operation import Nothing
 
-#: Called with each part of a clean-up as it is done.
+#: Called with each part of a vacuum when it is done.
 OnVacuum = Callable[[VacuumAnswer], None]
 
 
 def vacuum_call(name: TableName, request: VacuumRequest) -> Call[VacuumAnswer]:
-    """One part of a table's clean-up. Repeating a part does no harm, so it needs no idempotency key."""
+    """One part of a table's vacuum. A part can safely be repeated, so it needs no idempotency key."""
     return make_call(operations.maintenance.VACUUM, name, body=request)
 
 
 def purge_dropped_call(request: VacuumRequest) -> Call[VacuumAnswer]:
-    """One part of the clean-up of dropped tables."""
+    """One part of the vacuum of dropped tables."""
     return make_call(operations.maintenance.VACUUM_DROPPED, body=request)
 
 
 def lease_call(name: TableName, request: LeaseRequest) -> Call[LeaseInfo]:
-    """Take a lease. Sent twice it makes two, of which the first ends by itself."""
+    """Take a lease. If it is sent twice, there are two leases, and the first expires."""
     return make_call(operations.maintenance.TAKE_LEASE, name, body=request)
 
 
@@ -65,43 +65,43 @@ def leases_call(name: TableName) -> Call[LeaseList]:
 
 
 def next_vacuum_request(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | None:
-    """The request for the part behind this one."""
+    """The request for the next part; None when this was the last."""
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)
 
 
 def has_next_purge(part: VacuumAnswer) -> bool:
-    """What was deleted is not there next time, so each part of a purge is the same request."""
+    """Whether a purge has another part. Deleted tables are not listed again, so each part is the same request."""
     return part.next_page_token is not None and part.executed and bool(part.garbage)
 
 
 DEFAULT_TTL_S: Final = 600
-#: A read that takes longer takes a lease; far below any sensible minimum age.
+#: A read that takes longer than this takes a lease; far below any sensible minimum age.
 LONG_READ_S: Final = 600.0
-#: A lease is renewed when a third of its time is over, so that two renewals may fail.
+#: A lease is renewed after a third of its time, so that two renewals may fail.
 _RENEWALS: Final = 3
 
 
 class LeaseCalls(Protocol):
-    """What is asked of a table; :class:`lamella.client.Table` is one."""
+    """The lease methods of a table; :class:`lamella.client.Table` has them."""
 
     def lease(self, owner: str, *, ttl_s: int, snapshot_id: str | None) -> LeaseInfo:
         """Take a lease."""
 
     def renew_lease(self, lease_id: str, *, ttl_s: int) -> LeaseInfo:
-        """Renew it."""
+        """Renew a lease."""
 
     def release_lease(self, lease_id: str) -> None:
-        """End it."""
+        """End a lease."""
 
 
 class SnapshotLease:
     """A context manager: ``with SnapshotLease(table, snapshot_id=...) as held:`` keeps the snapshot from expiring.
 
-    ``after_s`` above 0: take the lease only when the block has run for so long; before that the service's minimum age
-    protects what it reads. A renewal that fails is tried again until the lease runs out; reading goes on either way,
-    and finds out by itself when a file is gone. ``lease`` is the lease that is held, None while there is none.
+    ``after_s`` above 0: take the lease only after the block has run for this many seconds; before that, the service's
+    minimum age protects the files it reads. A failed renewal is repeated until the lease expires. Reading continues in
+    either case, and fails if a file is gone. ``lease`` is the current lease, or None.
 
     Raises (on entering, when ``after_s`` is 0): TableNotFound, SnapshotNotFound, SnapshotExpired, Unavailable.
     """
@@ -126,7 +126,7 @@ class SnapshotLease:
 
     @classmethod
     def of_snapshot(cls, table: LeaseCalls, snapshot_id: str) -> Self:
-        """What a reader of a snapshot holds when it reads for longer than :data:`LONG_READ_S`."""
+        """A lease for a reader of a snapshot, taken when it reads for longer than :data:`LONG_READ_S`."""
         return cls(table, snapshot_id=snapshot_id, after_s=LONG_READ_S)
 
     def __enter__(self) -> Self:
@@ -154,7 +154,7 @@ class SnapshotLease:
             try:
                 self._table.release_lease(self.lease.lease_id)
             except LamellaError:
-                return  # it ends by itself
+                return  # the lease expires on its own
             finally:
                 self.lease = None
 
@@ -171,14 +171,14 @@ class SnapshotLease:
                 else:
                     self.lease = self._table.renew_lease(self.lease.lease_id, ttl_s=self._ttl_s)
             except NotFound:
-                return  # the snapshot, the table or the lease is gone; there is nothing left to hold
+                return  # the snapshot, the table or the lease is gone; there is nothing to renew
             except LamellaError:
-                pass  # the service does not answer now; the next turn asks again
+                pass  # the service is not reachable; the next iteration tries again
             if self._ended.wait(self._ttl_s / _RENEWALS):
                 return
 
 
-#: Called with each part as it comes: how far it is, and what it found.
+#: Called with each part: its progress and findings.
 OnPart = Callable[[VerifyAnswer], None]
 
 
@@ -200,18 +200,18 @@ class VerifyOptions(TypedDict, total=False):
 
 
 def verify_request(asked: VerifyOptions) -> VerifyRequest:
-    """What a verification's arguments ask for."""
+    """The request for a verification with these arguments."""
     given = {name: value for name, value in asked.items() if name != "timestamp"}
     return VerifyRequest(timestamp=timestamp_of(asked.get("timestamp")), **given)  # type: ignore[arg-type]  # by name
 
 
 def verify_call(name: TableName, request: VerifyRequest) -> Call[VerifyAnswer]:
-    """The call for one part."""
+    """One part of a verification."""
     return make_call(operations.maintenance.VERIFY, name, body=request)
 
 
 def next_verify_request(request: VerifyRequest, part: VerifyAnswer) -> VerifyRequest | None:
-    """The request for the part behind this one."""
+    """The request for the next part; None when this was the last."""
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)

@@ -1,4 +1,4 @@
-"""Requests that statistics answer: filters, stages (order, limit, join keys, budget, pages), and their calls."""
+"""Requests that are answered from statistics: filters, stages (order, limit, join keys, budget, pages), and calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lamella.snapshot.wire import (
     operations,
 )
 
-#: One column of an order: the wire's own, or SQL text (``price DESC NULLS LAST``).
+#: One column of an order: a struct of the wire, or SQL text (``price DESC NULLS LAST``).
 Order = str | OrderBy
 #: An order of one or several columns.
 OrderSpec = Order | Sequence[Order]
@@ -40,7 +40,7 @@ _ORDER: Final = re.compile(
 
 
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prune does behind its filter; see :class:`lamella.snapshot.wire.PruneRequest`."""
+    """The stages of a prune after its filter; see :class:`lamella.snapshot.wire.PruneRequest`."""
 
     limit: int | None = None
     order_by: tuple[OrderBy, ...] = ()
@@ -53,7 +53,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     sign_urls: bool = False
 
     def at(self, page_token: str | None) -> Stages:
-        """The same for the page that begins there."""
+        """The same stages for the page that begins at a token."""
         return msgspec.structs.replace(self, page_token=page_token)
 
 
@@ -70,7 +70,7 @@ def stages(
     page_size: int | None,
     sign_urls: bool = False,
 ) -> Stages:
-    """The stages of a call's arguments; raises InvalidRequest for an order that cannot be read."""
+    """The stages of a call's arguments; raises InvalidRequest when the order cannot be parsed."""
     if isinstance(segments, str):
         raise InvalidRequest("segments is a list of strings, not one string")
     return Stages(
@@ -86,7 +86,7 @@ def stages(
 
 
 def read_order(given: OrderSpec) -> tuple[OrderBy, ...]:
-    """An order as the wire has it: ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest."""
+    """Parse an order such as ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest."""
     if isinstance(given, str):
         given = given.split(",")
     parts: Sequence[Order] = [given] if isinstance(given, OrderBy) else given
@@ -108,10 +108,10 @@ def _one(text: str) -> OrderBy:
 
 
 def merge_pages(pages: Sequence[PruneResult]) -> PruneResult:
-    """The pages of one prune as one answer.
+    """Merge the pages of one prune into one answer.
 
-    Signed URLs hold until the first of them expires. What the report says of blocks, indexes and pages is added up; the
-    rest is that of the first page. Of a segment that two pages share an index was asked for each of them.
+    ``url_expires_ms`` is the earliest of all pages. The report's counts of blocks, indexes and pages are added up; the
+    rest is that of the first page. When two pages share a segment, an index was evaluated for each of them.
     """
     first = pages[0]
     if len(pages) == 1:
@@ -164,7 +164,7 @@ def _columns(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) ->
         values = [getattr(columns, name) for columns in parts]
         if all(value is None for value in values):
             given[name] = None
-        else:  # a page on which a member says nothing leaves it out
+        else:  # a page leaves out a member that has no value
             given[name] = [
                 item
                 for columns, value in zip(parts, values, strict=True)
@@ -176,7 +176,7 @@ def _columns(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) ->
 def _report(pages: Sequence[PruneResult]) -> Report:
     report = pages[0].report
     if report.limit is not None or any(block.order_bound is not None for block in islice(pages[0].records(), 1)):
-        return report  # each page had to look at everything
+        return report  # each page evaluated all segments
     totals = {stage.stage: stage for stage in report.stages}
     for page in pages[1:]:
         for stage in page.report.stages:
@@ -200,7 +200,7 @@ def _report(pages: Sequence[PruneResult]) -> Report:
 
 
 def _indexes(uses: Sequence[IndexUse]) -> tuple[IndexUse, ...]:
-    """What skip indexes did on all pages, each of them once."""
+    """The reports of skip indexes over all pages, one for each index."""
     found: dict[str, IndexUse] = {}
     for use in uses:
         known = found.get(use.name)
@@ -223,7 +223,7 @@ def _both(first: IndexUse, second: IndexUse) -> IndexUse:
 
 
 def _pages(uses: Sequence[PageUse]) -> PageUse | None:
-    """Where page statistics came from on all pages of the answer."""
+    """The sources of page statistics over all pages of the answer."""
     if not uses:
         return None
     reasons: Counter[str] = Counter()
@@ -251,7 +251,7 @@ def prune_call(
     reader_columns: Sequence[str],
     behind: Stages = NO_STAGES,
 ) -> Call[PruneResult]:
-    """The blocks (or segments) that a filter leaves."""
+    """The blocks (or segments) that remain after a filter."""
     body = wire.PruneRequest(
         filter=filter,
         columns=None if columns is None else text_tuple("columns", columns),
@@ -269,12 +269,12 @@ def prune_call(
 
 
 def prune_batch_call(name: TableName, body: wire.BatchRequest) -> Call[PruneBatchResult]:
-    """The blocks that each of many filters leaves."""
+    """The blocks that remain after each of several filters."""
     return decode_as(PruneBatchResult, make_call(operations.prune.PRUNE_BATCH, name, body=body))
 
 
 def diff_call(name: TableName, body: wire.DiffRequest) -> Call[wire.DiffAnswer]:
-    """The blocks that came and went between two snapshots."""
+    """The blocks that were added and removed between two snapshots."""
     return make_call(operations.prune.DIFF, name, body=body)
 
 
@@ -289,7 +289,7 @@ def aggregate_call(
     time_zone: str,
     case_sensitive: bool,
 ) -> Call[AggregateResult]:
-    """Counts, least and greatest values from statistics."""
+    """Counts, minima and maxima from statistics."""
     body = wire.AggregateRequest(
         aggregates=text_tuple("aggregates", aggregates),
         group_by=text_tuple("group_by", group_by),
@@ -303,12 +303,12 @@ def aggregate_call(
     return decode_as(AggregateResult, make_call(operations.prune.AGGREGATE, name, body=body))
 
 
-#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+#: Made when the module is loaded: the process crashes when two threads first decode a struct at once (msgspec 0.22).
 _REQUEST: Final = msgspec.json.Decoder(wire.PruneRequest)
 
 
 class PruneOptions(TypedDict, total=False):
-    """The keyword arguments of a prune, as of :meth:`lamella.client.Table.prune`."""
+    """The keyword arguments of a prune; see :meth:`lamella.client.Table.prune`."""
 
     snapshot_id: str | None
     timestamp: int | str | dt.datetime | None
@@ -392,7 +392,7 @@ def diff_body(
     time_zone: str,
     case_sensitive: bool,
 ) -> wire.DiffRequest:
-    """The body of a question for what came and went."""
+    """The body of a request for the difference between two snapshots."""
     return wire.DiffRequest(
         from_snapshot_id=from_snapshot_id,
         to_snapshot_id=to_snapshot_id,
@@ -406,7 +406,7 @@ def diff_body(
 
 
 def next_page_call(first: Call[PruneResult], page: PruneResult) -> Call[PruneResult] | None:
-    """The call for the page behind ``page``; None when that was the last."""
+    """The call for the page after ``page``; None when that was the last."""
     if page.next_page_token is None:
         return None
     request = _REQUEST.decode(first.body)

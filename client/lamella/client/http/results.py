@@ -1,4 +1,4 @@
-"""Answers of prunes and aggregates as users get them: the wire's members, and blocks and groups one by one."""
+"""Answers of prunes and aggregates: the members of the wire's structs, with methods to read blocks and groups."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PruneBatchResult(BatchAnswer, frozen=True, kw_only=True):
 class PruneResult(PruneAnswer, frozen=True, kw_only=True):
     """A :class:`~lamella.snapshot.wire.PruneAnswer` whose blocks can be read in either shape.
 
-    The client asks for ``shape`` "columns", so ``block_columns`` is set and ``blocks`` is None; a record is made
-    only when it is looked at.
+    The client requests ``shape`` "columns", so ``block_columns`` is set and ``blocks`` is None; records are created
+    only when they are read.
     """
 
     def records(self) -> Iterator[PrunedBlock]:
-        """The blocks to read, in the answer's order; none when ``level`` was "segment".
+        """The blocks to read, in the answer's order; empty when ``level`` was "segment".
 
-        Raises InvalidRequest for ranges that were not resolved, as the other members do that need blocks.
+        Raises InvalidRequest for ranges that are not resolved, as do all members that need blocks.
         """
         self._require_blocks()
         if self.blocks is not None:
@@ -54,7 +54,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
 
     @property
     def locations(self) -> list[str]:
-        """Where the blocks to read are."""
+        """The locations of the blocks to read."""
         self._require_blocks()
         if self.block_columns is not None:
             return list(self.block_columns.location)
@@ -62,7 +62,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
 
     @property
     def block_count(self) -> int:
-        """How many blocks are to be read (with ``level`` "segment": how many the segments hold)."""
+        """The number of blocks to read (with ``level`` "segment": the number of blocks in the segments)."""
         if self.block_columns is not None:
             return len(self.block_columns.location)
         if self.block_ranges is not None:
@@ -73,7 +73,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The file sizes of the blocks (or segments) to read, added up."""
+        """The total file size in bytes of the blocks (or segments) to read."""
         self._require_blocks()
         if self.block_columns is not None:
             return sum(self.block_columns.file_size)
@@ -83,7 +83,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
 
     def _require_blocks(self) -> None:
         if self.block_ranges is not None:
-            raise InvalidRequest('the answer has ranges of blocks: give it to "resolve" of the table first')
+            raise InvalidRequest('the answer has ranges of blocks: pass it to the "resolve" method of the table first')
 
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # the zone is added where the type has one
@@ -94,14 +94,15 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
     """An :class:`~lamella.snapshot.wire.AggregateAnswer` that can be read as Python values."""
 
     def records(self) -> list[dict[str, Any]]:
-        """One dictionary a group, by the names asked for; a value that Python cannot hold stays a tagged bound.
+        """One dictionary for each group, by the requested names; a value that Python cannot represent stays a tagged
+        bound.
 
         Raises:
-            InvalidRequest: there are blocks to scan, or only limits are known; ``groups`` has what is known.
+            InvalidRequest: there are blocks left to scan, or only bounds are known; ``groups`` has what is known.
         """
         exact = all(value.exact for group in self.groups for value in group.values)
         if self.scan or self.other_groups or not exact or not all(group.certain for group in self.groups):
-            raise InvalidRequest(f"the statistics do not decide it all; {len(self.scan)} blocks are to be scanned")
+            raise InvalidRequest(f"statistics do not give the complete result: {len(self.scan)} blocks must be scanned")
         names = [*(c.name for c in self.group_columns), *(c.name for c in self.columns)]
         types = [*(c.type for c in self.group_columns), *(c.type for c in self.columns)]
         rows = [[*group.key, *(value.value for value in group.values)] for group in self.groups]
@@ -112,9 +113,9 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
 
 
 def python_value(type_text: str, bound: Bound | None) -> Any:
-    """A tagged value of a column's type as Python's own: int, float, Decimal, bool, str, bytes, date, time, datetime.
+    """A tagged value as a Python value: int, float, Decimal, bool, str, bytes, date, time or datetime.
 
-    What Python cannot hold (nanoseconds, years beyond 9999, text that is no UTF-8) stays the bound.
+    A value that Python cannot represent (nanoseconds, years beyond 9999, text that is not UTF-8) is returned as it is.
     """
     if bound is None:
         return None

@@ -1,6 +1,6 @@
-"""What the synchronous client has of its own: the transport, sleep, and work in the background.
+"""The parts that are specific to the synchronous client: transport, sleep and background work.
 
-``async_runtime`` has the same names for asyncio. The rest of the client is written once, in ``aio``.
+``async_runtime`` defines the same names for asyncio. The rest of the client is written once, in ``aio``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ sleep: Final = time.sleep
 
 
 def open_transport(url: str, timeout_s: float) -> Transport:
-    """The transport of a client that is given none."""
+    """The default transport."""
     return PooledTransport(url, timeout_s=timeout_s)
 
 
 @contextmanager
 def in_background(work: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call ``work`` every ``every_s`` seconds while the block runs, in a thread of its own.
+    """Call ``work`` every ``every_s`` seconds in a separate thread while the block runs.
 
-    An error of ``work`` ends the thread, which reports it to ``threading.excepthook``, and not the block.
+    An error in ``work`` ends the thread and is reported to ``threading.excepthook``; the block continues.
     """
     ended = threading.Event()
 

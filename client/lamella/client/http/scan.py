@@ -1,4 +1,4 @@
-"""Table scans: rows, planned by the service and read here. Only the synchronous client has them."""
+"""Table scans: the service plans them, and the client reads the rows. Only the synchronous client has them."""
 
 from __future__ import annotations
 
@@ -49,19 +49,20 @@ class TableScan(TableMethods):
         ``.to_arrow()``, ``.to_batches()``, ``.to_reader()``, ``.to_pandas()``, ``.to_polars()``, ``.to_duckdb()``,
         ``.to_dask()``, ``.fragments()``, ``.count()``; see :class:`lamella.client.scan.Scan`.
 
-        ``columns``: names, of fields inside structs too (``"s.x"``); None: all. ``limit``: no more rows than that, any
-        of them, or the first ones of ``order_by`` (``"a DESC, b"``). What the rest of the filter means is said at
-        :meth:`prune`; every row is decided by Spark SQL's rules in its ANSI mode, or FilterNotEvaluable is raised.
+        ``columns``: names, also of struct fields (``"s.x"``); None: all. ``limit``: return at most this many rows: any
+        rows, or the first rows in the order of ``order_by`` (``"a DESC, b"``). The other arguments are described at
+        :meth:`prune`. Every row is evaluated by Spark SQL's rules in ANSI mode; raises FilterNotEvaluable when that is
+        not possible.
 
-        ``changes_since``: only rows of blocks that came after that snapshot (an id or a tag); NotAppendOnly when
-        blocks were removed since, for then the rows that are new cannot be told.
+        ``changes_since``: only rows of blocks that were added after this snapshot (an id or a tag). Raises
+        NotAppendOnly when blocks were removed since, because the new rows cannot be identified then.
 
-        The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
-        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``signed_urls``: read by URLs that
-        the service signs, with no credentials for the store at all; see ``docs/data-access.md``. ``workers``: row
-        groups read at a time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while
-        rows are read for longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone.
-        ``feedback``: tell the service which blocks were read without finding a row, if the table wants to know; see
+        The client reads the files at the blocks' locations: ``storage_options`` are the options of fsspec by scheme
+        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store. ``signed_urls``: read by URLs that the service
+        signs, without credentials for the store; see ``docs/data-access.md``. ``workers``: the number of row groups
+        that are read concurrently; twice as many requests may be in flight. ``progress``: show a progress bar on
+        stderr. ``lease``: hold the snapshot when reading takes longer than ten minutes, so that a vacuum keeps its
+        files. ``feedback``: report blocks that were read without finding a row, if the table accepts such reports; see
         ``docs/feedback.md``.
         """
         from lamella.client.scan import Request, Scan, open_store
@@ -102,12 +103,12 @@ class TableScan(TableMethods):
         from lamella.client.presigned import BlockUrls, SignedPlanner, UrlStore, url_source
 
         if store is not None or storage_options is not None:
-            raise InvalidRequest("signed URLs need neither a store nor its options")
+            raise InvalidRequest("with signed_urls, store and storage_options cannot be given")
         urls = BlockUrls(url_source(self._lake, self._name))
         return SignedPlanner(self, self._lake, self._name, urls), UrlStore(urls)
 
     def _stores(self, snapshot_id: str, locations: Sequence[str]) -> list[OpenStore]:
-        """Each block's own store, by a URL that is new."""
+        """A store for each block, with a new URL."""
         from lamella.client.presigned import BlockUrls, SignedBlocks, url_source
 
         urls = BlockUrls(url_source(self._lake, self._name))
@@ -130,12 +131,12 @@ class TableScan(TableMethods):
     def _told(
         self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]
     ) -> None:
-        with suppress(LamellaError):  # a favour to others: the rows are here already
+        with suppress(LamellaError):  # feedback only helps later readers; these rows are read already
             self.report_empty(
                 filter, locations, snapshot_id=snapshot_id, time_zone=time_zone, case_sensitive=case_sensitive
             )
 
     def _added(self, since: str, until: str) -> set[str]:
-        """Locations of the blocks that came between two snapshots."""
+        """Locations of the blocks that were added between two snapshots."""
         found = self.changes(since, until, net=True, append_only=True)
         return {block.location for changes in found for block in changes.added}

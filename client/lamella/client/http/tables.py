@@ -16,7 +16,7 @@ from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire import operations
 from lamella.snapshot.wire.operation import Nothing
 
-#: How long a commit may take whose blocks come in lists, and so much longer for each of them.
+#: Seconds to wait for a commit with block lists, and the additional time for each block.
 _LISTED_S: Final = 60.0
 
 
@@ -34,7 +34,7 @@ def namespaces_call() -> Call[wire.NamespaceList]:
 
 
 def create_namespace_call(name: str, properties: Mapping[str, str]) -> Call[wire.NamespaceInfo]:
-    """Make a namespace."""
+    """Create a namespace."""
     body = wire.CreateNamespace(name=name, properties=dict(properties))
     return make_call(operations.tables.CREATE_NAMESPACE, body=body)
 
@@ -46,7 +46,7 @@ def change_namespace_call(name: str, set: Mapping[str, str], remove: Sequence[st
 
 
 def namespace_quota_call(name: str) -> Call[wire.NamespaceQuota]:
-    """How much there is in a namespace, and may be."""
+    """The usage and quotas of a namespace."""
     return make_call(operations.tables.NAMESPACE_QUOTA, namespace=name)
 
 
@@ -68,7 +68,7 @@ def create_table_call(
     properties: Mapping[str, str],
     cluster_kind: ClusterKind = "linear",
 ) -> Call[wire.TableInfo]:
-    """Make a table with its first, empty snapshot."""
+    """Create a table with a first, empty snapshot."""
     if (schema is None) == (schema_from is None):
         raise InvalidRequest("give exactly one of schema and schema_from")
     columns = schema.columns if isinstance(schema, Schema) else schema
@@ -84,7 +84,7 @@ def create_table_call(
 
 
 def table_call(name: TableName) -> Call[wire.TableInfo]:
-    """A table as it stands."""
+    """The current state of a table."""
     return make_call(operations.tables.GET_TABLE, name)
 
 
@@ -98,8 +98,8 @@ def register_call(
     other_formats: wire.OtherFormats,
     take_replaced: bool,
 ) -> Call[wire.RegisterAnswer]:
-    """Append Parquet files that exist."""
-    # Members that are as they would be anyway are not sent: services of earlier releases do not know them.
+    """Append existing Parquet files."""
+    # Members with default values are not sent: services of earlier releases do not know them.
     body = wire.Register(
         paths=text_tuple("paths", paths),
         strict=strict,
@@ -143,7 +143,7 @@ def commit_call(
 
 
 def schema_call(name: TableName) -> Call[wire.SchemaInfo]:
-    """A table's columns, now and before."""
+    """A table's current and earlier columns."""
     return make_call(operations.tables.SHOW_SCHEMA, name)
 
 
@@ -169,13 +169,13 @@ def dropped_tables_call(namespace: str) -> Call[wire.DroppedList]:
 
 
 def undrop_table_call(name: TableName, table_id: str | None, as_name: str | None) -> Call[wire.TableInfo]:
-    """Bring a dropped table back."""
+    """Restore a dropped table."""
     if table_id is None:
         body = wire.UndropRequest(name=name.table, as_name=as_name)
     elif as_name is None:
         body = wire.UndropRequest(table_id=table_id, as_name=name.table)
     else:
-        raise InvalidRequest("with table_id the table gets the name that is given; as_name says it twice")
+        raise InvalidRequest("with table_id the table is restored under the given name; do not pass as_name as well")
     return make_call(operations.tables.UNDROP_TABLE, namespace=name.namespace, body=body)
 
 

@@ -1,4 +1,4 @@
-"""Spans of calls: one for the call and one for each of its tries, which the service goes on with."""
+"""Tracing spans: one for a call and one for each attempt, which the service's spans continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Steps[Answer]) -> Steps[Answer]:
-    """The same steps, with spans around them and the trace in every request."""
+    """The same steps with spans around them; each request carries the trace context."""
     from opentelemetry import trace
 
     where: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""How requests leave: the values that go through a transport, and the transport of the standard library.
+"""Transports: requests and responses, and the transport over the standard library.
 
 :class:`PooledTransport` keeps connections of ``http.client`` alive; ``httpx_transport`` is the one for asyncio.
 
-A transport knows nothing of retries, problem documents or JSON. :class:`Transport` serves
-:class:`lamella.client.Lamella`, :class:`AsyncTransport` :class:`lamella.client.AsyncLamella`. Shipped are
+A transport does not handle retries, problem documents or JSON. :class:`Transport` is used by
+:class:`lamella.client.Lamella`, :class:`AsyncTransport` by :class:`lamella.client.AsyncLamella`. Lamella includes
 :class:`~lamella.client.http.transport.PooledTransport` (standard library),
 :class:`~lamella.client.http.httpx_transport.HttpxTransport` (extra ``aio``) and the fakes of
 :mod:`lamella.client.http.fake_transport`.
@@ -27,7 +27,7 @@ from lamella.snapshot.errors import InvalidRequest
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A service's base URL; ``path`` is what stands before ``/v1`` (empty, or ``/prefix`` behind a proxy)."""
+    """A service's base URL; ``path`` is the part before ``/v1`` (empty, or ``/prefix`` behind a proxy)."""
 
     scheme: Literal["http", "https"]
     host: str
@@ -43,7 +43,7 @@ def parse_address(url: str) -> Address:
     """Read a base URL such as ``http://127.0.0.1:8181`` or ``https://lake.example.com/lamella``.
 
     Raises:
-        InvalidRequest: another scheme, no host, a port that is none, or a user, query or fragment.
+        InvalidRequest: the URL has another scheme, no host, an invalid port, or a user, query or fragment.
     """
     try:
         parts = urlsplit(url)
@@ -60,7 +60,7 @@ def parse_address(url: str) -> Address:
     return Address(scheme, parts.hostname, port or (443 if scheme == "https" else 80), parts.path.rstrip("/"))
 
 
-#: The reason of a failure once an answer had begun: the connection ended before its body did.
+#: The connection was closed before the end of the response body.
 CUT_OFF: Final = "the answer was cut off"
 
 #: A day: no service waits longer.
@@ -68,9 +68,9 @@ _MAX_MS: Final = 86_400_000
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP request. ``target`` is the path with the query, percent-encoded, as it stands in the request line.
+    """One HTTP request. ``target`` is the percent-encoded path with the query, as sent in the request line.
 
-    ``patience_s``: the longest wait for each next piece of the answer, where it is longer than the transport's own.
+    ``patience_s``: the maximum wait in seconds for each part of the response, if longer than the transport's own.
     """
 
     method: str
@@ -85,13 +85,13 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.target.partition("?")[0]
 
     def header(self, name: str) -> str | None:
-        """The value of a header, without regard to case; None when it is not there."""
+        """The value of a header, ignoring case; None when the header is missing."""
         wanted = name.lower()
         return next((value for key, value in self.headers if key.lower() == wanted), None)
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One whole HTTP answer; the names in ``headers`` are in lower case, ``body`` has no content encoding."""
+    """A complete HTTP response; the names in ``headers`` are in lower case, ``body`` has no content encoding."""
 
     status: int
     headers: dict[str, str] = {}
@@ -99,16 +99,16 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeout_header(timeout_s: float, patience_s: float | None) -> tuple[str, str]:
-    """Tells the service how long its answer is waited for, so that it does not work for nobody."""
+    """The header that gives the service the client's timeout, so that it stops work when the client has given up."""
     waits_s = timeout_s if patience_s is None else max(timeout_s, patience_s)
     return "Lamella-Timeout-Ms", str(min(max(1, int(waits_s * 1000)), _MAX_MS))
 
 
 class TransportFailure(Exception):
-    """No whole answer came.
+    """No complete response was received.
 
-    ``sent``: some of the request may have reached the service, so a mutation may have happened. ``transient``: the
-    same request may go through later. Raised by transports; users see :class:`lamella.snapshot.errors.Unavailable`.
+    ``sent``: part of the request may have reached the service, so a mutation may have been made. ``transient``: the
+    same request may succeed later. Raised by transports; users see :class:`lamella.snapshot.errors.Unavailable`.
     """
 
     def __init__(self, reason: str, *, sent: bool, transient: bool = True) -> None:
@@ -122,11 +122,11 @@ class Transport(Protocol):
     """Sends requests to one service. Implementations may be used by several threads at once."""
 
     def send(self, request: HttpRequest) -> HttpResponse:
-        """The answer, whatever its status; raises :class:`TransportFailure`."""
+        """The response, with any status; raises :class:`TransportFailure`."""
         ...
 
     def close(self) -> None:
-        """Give back what is held open."""
+        """Close all connections."""
         ...
 
 
@@ -134,11 +134,11 @@ class AsyncTransport(Protocol):
     """Sends requests to one service, from one event loop."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """The answer, whatever its status; raises :class:`TransportFailure`."""
+        """The response, with any status; raises :class:`TransportFailure`."""
         ...
 
     async def close(self) -> None:
-        """Give back what is held open."""
+        """Close all connections."""
         ...
 
 
@@ -146,13 +146,13 @@ Answer = TypeVar("Answer")
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send this request; what comes of it is sent back into the generator."""
+    """Send this request; the outcome is sent into the generator."""
 
     request: HttpRequest
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Wait so long, then go on with None."""
+    """Wait for ``delay_s`` seconds, then continue with None."""
 
     delay_s: float
 
@@ -161,19 +161,19 @@ Outcome = HttpResponse | TransportFailure
 Steps = Generator[Send | Wait, Outcome | None, Answer]
 
 
-# The shipped transport: kept-alive connections of the standard library's ``http.client``.
+# The default transport: persistent connections of the standard library's ``http.client``.
 #
-# It is several times cheaper per call than the general HTTP libraries, and has no dependencies. It does not read proxy
-# settings from the environment, follow redirects or handle cookies: none of them belongs in front of a metadata
-# service.
+# It takes a fraction of the time per call of general HTTP libraries, and has no dependencies. It does not read proxy
+# settings from the environment, follow redirects or handle cookies: a metadata service needs none of these.
 
 
 class PooledTransport:
-    """A thread-safe pool of connections to one service, closed at the latest when nobody has it any more.
+    """A thread-safe pool of connections to one service; also closed when it is garbage-collected.
 
-    ``timeout_s`` bounds the wait for a connection and for each next piece of an answer. ``max_idle``: how many unused
-    connections are kept; more than that may be in use at once. ``ssl_context``: for https with a private authority or
-    a client certificate; by default the system's authorities are trusted and the host's name is checked.
+    ``timeout_s``: the maximum wait in seconds for a connection and for each part of a response. ``max_idle``: the
+    number of unused connections that are kept; more may be in use at the same time. ``ssl_context``: for https with a
+    private authority or a client certificate; by default the system's authorities are trusted and the host name is
+    checked.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ class PooledTransport:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._pid = os.getpid()
-        weakref.finalize(self, _close_all, self._idle)  # a frame of Spark's has no end at which it could be closed
+        weakref.finalize(self, _close_all, self._idle)  # a Spark DataFrame has no point at which it could be closed
 
     def send(self, request: HttpRequest) -> HttpResponse:
-        """One request and its whole answer; raises :class:`TransportFailure`."""
+        """Send a request and return the complete response; raises :class:`TransportFailure`."""
         connection = self._take() or self._connect()
         reusable = False
         if request.patience_s is not None and connection.sock is not None:
@@ -198,15 +198,15 @@ class PooledTransport:
             whole = _write(connection, request, timeout_header(self._timeout_s, request.patience_s))
             with connection.getresponse() as answer:
                 if answer.length is None and not answer.chunked:
-                    # Such a body ends when the connection does, so a cut-off one looks whole.
-                    raise http.client.HTTPException("the answer does not say how long it is")
+                    # Such a body ends with the connection, so a truncated one would look complete.
+                    raise http.client.HTTPException("the response has no Content-Length")
                 headers = {name.lower(): value for name, value in answer.getheaders()}
                 response = HttpResponse(status=answer.status, headers=headers, body=_body(answer))
                 reusable = whole and not answer.will_close
         except (OSError, http.client.HTTPException) as error:
             raise TransportFailure(_reason(error), sent=True) from error
         finally:
-            # Also after an interrupt: a half-read answer must never be taken for the next one's.
+            # Also after an interrupt: the rest of a response must never be read as the next one.
             if reusable:
                 self._give_back(connection)
             else:
@@ -238,11 +238,11 @@ class PooledTransport:
         return connection
 
     def _take(self) -> http.client.HTTPConnection | None:
-        """The connection used last that is still open, if any."""
+        """The most recently used connection that is still open, or None."""
         while True:
             with self._lock:
                 if self._pid != os.getpid():
-                    # After a fork both processes hold the same sockets; the child must not speak on them.
+                    # After a fork both processes have the same sockets; the child must not use them.
                     self._idle.clear()
                     self._pid = os.getpid()
                 if not self._idle:
@@ -267,9 +267,9 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 
 
 def _write(connection: http.client.HTTPConnection, request: HttpRequest, timeout: tuple[str, str]) -> bool:
-    """Send the request; False when the service hung up before it had read it all.
+    """Send the request; False when the service closed the connection before it had read all of it.
 
-    It may have answered first (a body that is too large), so that is no failure yet.
+    It may have responded before that (when a body is too large), so this is not a failure yet.
     """
     try:
         connection.request(
@@ -283,12 +283,12 @@ def _write(connection: http.client.HTTPConnection, request: HttpRequest, timeout
 def _body(answer: http.client.HTTPResponse) -> bytes:
     try:
         return answer.read()
-    except ConnectionError as error:  # cut off by a reset instead of an end
+    except ConnectionError as error:  # truncated by a reset
         raise TransportFailure(CUT_OFF, sent=True) from error
 
 
 def _is_quiet(connection: http.client.HTTPConnection) -> bool:
-    """True when nothing can be read: an idle connection that can be read was closed by the other side."""
+    """True when nothing can be read; an idle connection that can be read was closed by the other side."""
     if connection.sock is None:
         return False
     poll = select.poll()

@@ -24,7 +24,7 @@ _DAY_S = 86_400
 
 
 def prune_rates_call(name: TableName, since_s: int) -> Call[PruneRatesAnswer]:
-    """How well prunes of a table skipped."""
+    """Prune rates of a table."""
     return make_call(operations.usage.SHOW_PRUNE_RATES, name, query={"since_s": since_s})
 
 
@@ -34,7 +34,7 @@ def audit_call(table: str | None, page_size: int | None, page_token: str | None)
     return make_call(operations.usage.LIST_AUDIT, query=query)
 
 
-#: Blocks that one request names; the service takes no more.
+#: Blocks in one request; the service accepts no more.
 _BLOCKS_PER_REPORT = 10_000
 
 
@@ -46,7 +46,7 @@ def report_calls(
     time_zone: str,
     case_sensitive: bool,
 ) -> list[Call[FeedbackAnswer]]:
-    """Report blocks, so many at a time. Saying it twice does no harm, so it needs no idempotency key."""
+    """Report blocks in batches. Reports can safely be sent twice, so they need no idempotency key."""
     request = FeedbackRequest(
         snapshot_id=snapshot_id, filter=filter, empty=(), time_zone=time_zone, case_sensitive=case_sensitive
     )
@@ -59,12 +59,12 @@ def report_calls(
 
 
 def feedback_call(name: TableName) -> Call[FeedbackInfo]:
-    """How much is remembered."""
+    """How much feedback is stored."""
     return make_call(operations.usage.GET_FEEDBACK, name)
 
 
 def clear_feedback_call(name: TableName) -> Call[FeedbackCleared]:
-    """Forget all of it."""
+    """Delete all feedback."""
     return make_call(operations.usage.CLEAR_FEEDBACK, name)
 
 

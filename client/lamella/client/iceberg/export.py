@@ -323,7 +323,7 @@ def _root(own: str, location: str | None) -> str:
     warehouse = own.rpartition("/")[0]
     if root != default and f"{root}/".startswith(f"{warehouse}/"):
         raise InvalidRequest(
-            f"{location} is in the warehouse {warehouse}, where tables have their own folders; use another place",
+            f"{location} is in the warehouse {warehouse}, where tables have their own folders; use another location",
             location=location,
         )
     return root

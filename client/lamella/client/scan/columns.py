@@ -60,7 +60,7 @@ def read_columns(schema: Schema, names: Sequence[str] | None, *, case_sensitive:
 
 
 def read_leaf(schema: Schema, leaf: Leaf) -> ReadColumn:
-    """Return a leaf that is not below a list or map."""
+    """Return a leaf that is not inside a list or map."""
     column = next(column for column in schema.columns if any(each.id == leaf.id for each in _below(schema, column)))
     field = pa.field(leaf.name, leaf_type(leaf.dtype, leaf.name), nullable=leaf.nullable)
     return ReadColumn(column, leaf, (leaf,), field)
@@ -74,7 +74,7 @@ def _named(schema: Schema, name: str, *, case_sensitive: bool) -> ReadColumn:
     if leaf is None:
         raise InvalidRequest(f"column {name!r} is a part that cannot be read alone", column=name)
     if leaf.repeated:
-        raise UnknownColumn(f"column {name!r} lies below a list or map; read the whole column", column=name)
+        raise UnknownColumn(f"column {name!r} lies inside a list or map; read the whole column", column=name)
     return read_leaf(schema, leaf)
 
 

@@ -147,7 +147,7 @@ def find_leaf(schema: Schema, path: list[str]) -> Leaf:
     """Return the leaf at exactly that path, compared case-insensitively.
 
     Raises:
-        Inexpressible: there is none, it is nested or below a list or map, or the name is ambiguous.
+        Inexpressible: there is none, it is nested or inside a list or map, or the name is ambiguous.
     """
     name = quoted_path(path)
     try:

@@ -190,7 +190,7 @@ class _Job:
         self._snapshot = table.snapshot(info.snapshot_id)
         self._index = _named(self._snapshot, index)
         if term_in(self._index, self._snapshot) is None:
-            raise InvalidRequest(f"{self._index.expression} is not what it was when the index was made", name=index)
+            raise InvalidRequest(f"{self._index.expression} has changed since the index was created", name=index)
 
     def run(self, batch_pieces: int | None, on_batch: Callable[[BuildProgress], None] | None) -> BuildResult:
         tasks = self._tasks_at_once()

@@ -16,7 +16,7 @@ _DECIDED: Final = "lamella.decided"
 
 
 def check_permission(permission: Permission, request: Request, principal: Principal) -> None:
-    """Raises NamespaceNotFound or TableNotFound where the principal may not know of it, else PermissionDenied."""
+    """Raises NamespaceNotFound or TableNotFound if the principal may not see the resource, else PermissionDenied."""
     if permission.role is None:
         return
     named = request.path_params
@@ -29,7 +29,7 @@ def check_permission(permission: Permission, request: Request, principal: Princi
 
 
 def check_decided(permission: Permission, request: Request) -> None:
-    """Raises LamellaError when the handler was to decide and has not: its answer must not leave the service."""
+    """Raises LamellaError if the handler had to check permissions and did not: its answer must not be sent."""
     if permission.scope == "request" and not request.scope.get(_DECIDED):
         raise LamellaError("this operation did not decide who may ask for it")
 

@@ -15,7 +15,7 @@ from lamella.snapshot.warehouse import Warehouse
 
 
 class _Parts(Protocol):
-    """What advice takes of the core."""
+    """The parts of the service that advice uses."""
 
     catalog: Catalog
     history: History
@@ -25,6 +25,6 @@ class _Parts(Protocol):
 
 
 def register(core: _Parts) -> Feature:
-    """The operations of advice, and the advice that the console shows."""
+    """Register the operations of advice, and the advice that the dashboard shows."""
     advice = Advice(core.warehouse, core.store, core.history, core.recorder)
     return Feature(operations=AdviceRoutes(catalog=core.catalog, advice=advice).operations(), advisor=advice)

@@ -1,4 +1,4 @@
-"""Backup and restore of a catalog: a file that holds all of it, and what an older one can still be used for."""
+"""Backup and restore of a catalog: export to a file, import from a file, and checks after a restore."""
 
 from lamella.service.backup.export import ExportResult, export_catalog
 from lamella.service.backup.restore import ImportResult, import_catalog, read_catalog

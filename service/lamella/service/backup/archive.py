@@ -1,8 +1,8 @@
 """The file that a catalog is exported to: JSON lines in gzip, every table and the whole with a checksum.
 
-A line that is an object says what comes, one that is a list is a row. The first line tells of the catalog, each table
-is between an object with its columns and one with its count and hash, the last line counts and hashes everything. A
-file that was cut off lacks that, and one that was changed has another hash, so neither is taken for a whole one.
+A line is an object (a header) or a list (a row). The first line describes the catalog; each table is between an object
+with its columns and an object with its row count and hash; the last line has the count and hash of everything. A
+truncated file has no last line, and a changed file has a different hash, so both are detected.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import msgspec
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, UnsupportedFormat
 
-#: Stands for stdout or stdin.
+#: The path that means stdout or stdin.
 PIPE: Final = "-"
 
 
 @contextmanager
 def written(path: str, entropy: Callable[[int], bytes] = os.urandom) -> Iterator[IO[bytes]]:
-    """A file to write to, whose bytes are there under its name only when all is written and on the disk.
+    """Open a file for writing that appears under its name only when it is complete and on disk.
 
-    ``entropy`` gives random bytes, for a name until then that nobody else has.
+    ``entropy`` returns random bytes, for a unique temporary name.
 
     Raises:
-        AlreadyExists: there is one of that name; nothing is replaced.
-        InvalidRequest: it cannot be written.
+        AlreadyExists: a file of this name exists; it is not replaced.
+        InvalidRequest: the file cannot be written.
     """
     if path == PIPE:
         yield sys.stdout.buffer
@@ -57,14 +57,14 @@ def written(path: str, entropy: Callable[[int], bytes] = os.urandom) -> Iterator
 
 
 def _made(place: Path) -> int:
-    """The descriptor of a file that was not there. It will hold the catalog's secrets and the hashes of its keys."""
+    """Create a file and return its descriptor. Only its owner may read it: it will contain the catalog's secrets."""
     return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def _rename(part: Path, place: Path) -> None:
-    """Give it a name that nothing has. Not by a link: not every file system has them."""
+    """Rename the file to a name that does not exist. Not with a link: some file systems do not support links."""
     try:
-        os.close(_made(place))  # from now on the name is taken, and what is replaced is empty
+        os.close(_made(place))  # from now on the name is reserved, and the rename replaces an empty file
     except FileExistsError as error:
         raise AlreadyExists(f"{place} is there already", path=str(place)) from error
     try:
@@ -76,7 +76,7 @@ def _rename(part: Path, place: Path) -> None:
 
 @contextmanager
 def read(path: str) -> Iterator[IO[bytes]]:
-    """A file to read from. Raises InvalidRequest when it cannot be read."""
+    """Open a file for reading. Raises InvalidRequest when it cannot be read."""
     if path == PIPE:
         yield sys.stdin.buffer
         return
@@ -89,7 +89,7 @@ def read(path: str) -> Iterator[IO[bytes]]:
 FORMAT: Final = 1
 
 Kind = Literal["integer", "real", "text", "boolean", "bytes"]
-#: What a column may hold, as a value comes from a database and as it stands in a line.
+#: The types of a column: as read from the database, and as written in a line.
 _VALUES: Final[dict[Kind, tuple[type, ...]]] = {
     "integer": (int,),
     "real": (float, int),
@@ -99,7 +99,7 @@ _VALUES: Final[dict[Kind, tuple[type, ...]]] = {
 }
 
 
-#: How it is made what a line can hold, where it is not that already.
+#: How a value is converted for a line, if it needs to be.
 _WRITERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "bytes": lambda value: base64.b64encode(value).decode(),
     "boolean": bool,
@@ -119,14 +119,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands before a table's rows."""
+    """The line before a table's rows."""
 
     table: str
     columns: tuple[tuple[str, Kind], ...]
 
 
 class TableEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands behind them. ``sha256``: of the table's lines from its start on."""
+    """The line after a table's rows. ``sha256``: of the table's lines from its start on."""
 
     end: str
     rows: int
@@ -142,17 +142,17 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ArchiveWriter:
-    """Writes a file; it is whole only after :meth:`finish`."""
+    """Writes a file; it is complete only after :meth:`finish`."""
 
     def __init__(self, file: IO[bytes], header: Header) -> None:
-        # No name and no time: the same catalog makes the same bytes.
+        # Without a name and a time, the same catalog gives the same bytes.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
         self._hash = hashlib.sha256()
         self._tables = self._rows = 0
         self._write(msgspec.json.encode(header))
 
     def table(self, name: str, columns: Sequence[tuple[str, Kind]], rows: Iterable[Sequence[Any]]) -> int:
-        """Write a table; returns how many rows it has."""
+        """Write a table; returns its number of rows."""
         digest = hashlib.sha256()
         count = 0
 
@@ -182,10 +182,10 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads a file once, from the start to its end; what it gave is to be believed only after :meth:`tables` ended.
+    """Reads a file once from start to end; its contents are verified only when :meth:`tables` has ended.
 
     Raises, here and while tables are read:
-        InvalidRequest: the file is none of ours, was cut off, or changed.
+        InvalidRequest: the file is not an export, is truncated, or was changed.
         UnsupportedFormat: a newer release wrote it.
     """
 
@@ -205,7 +205,7 @@ class ArchiveReader:
             raise InvalidRequest("the file is no export of a catalog") from error
 
     def tables(self) -> Iterator[tuple[TableStart, Iterator[list[Any]]]]:
-        """Each table with its rows, which are to be taken before the next table."""
+        """Iterate over the tables with their rows; read the rows of a table before the next table."""
         count = rows = 0
         while True:
             before = self._hash.hexdigest()
@@ -288,7 +288,7 @@ def _written(kind: Kind, value: Any) -> Any:
 
 
 def _read(kind: Kind, value: Any) -> Any:
-    """The reverse of :func:`_written`, of a line that may be anybody's."""
+    """The reverse of :func:`_written`; the line is not trusted."""
     if value is None:
         return None
     if kind == "bytes" and isinstance(value, str):

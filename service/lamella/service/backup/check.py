@@ -1,4 +1,4 @@
-"""After a restore: whether what a catalog points at is still in the store; tables verified without a service."""
+"""Checks after a restore: whether the snapshots of a catalog are in the store, and verification without a service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Pointed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissingObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of which snapshots cannot be read any more. ``is_current``: the current one is among them."""
+    """A table with snapshots that can no longer be read. ``is_current``: the current one is among them."""
 
     table: str
     table_id: str
@@ -44,7 +44,7 @@ class MissingObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at, and what is gone; tables whose current snapshot is gone come first."""
+    """What was checked and what is missing; tables whose current snapshot is missing come first."""
 
     tables: int
     snapshots: int
@@ -52,12 +52,12 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> tuple[MissingObject, ...]:
-        """Tables that cannot be read as they stand."""
+        """Return the tables whose current snapshot cannot be read."""
         return tuple(each for each in self.gone if each.is_current)
 
 
 def snapshots_of(engine: Engine) -> list[Pointed]:
-    """All snapshots of a catalog of this release's schema, but of tables that are dropped for good."""
+    """All snapshots in a catalog with this release's schema, except those of purged tables."""
     statement = (
         select(
             namespaces.c.name.label("namespace"),
@@ -87,7 +87,7 @@ def snapshots_of(engine: Engine) -> list[Pointed]:
 
 
 def snapshots_in(file: IO[bytes]) -> list[Pointed]:
-    """The same of an export. Raises as :class:`ArchiveReader`."""
+    """The same for an export. Raises as :class:`ArchiveReader`."""
     spaces: dict[int, str] = {}
     owners: dict[str, dict[str, Any]] = {}
     found: list[Pointed] = []
@@ -113,7 +113,7 @@ def snapshots_in(file: IO[bytes]) -> list[Pointed]:
 
 
 def look_for(pointed: Sequence[Pointed], store: Store, *, threads: int) -> Presence:
-    """Look for the manifest of each snapshot. Raises StoreError when storage fails."""
+    """Check that the manifest of each snapshot exists. Raises StoreError when storage fails."""
     with ContextThreadPool(threads) as pool:
         there = list(pool.map(partial(_is_there, store), pointed))
     gone: dict[str, MissingObject] = {}
@@ -156,7 +156,7 @@ def _named(start: TableStart, rows: Iterable[Sequence[Any]]) -> Iterator[dict[st
 
 
 class TableVerified(msgspec.Struct, frozen=True, kw_only=True):
-    """A table, what was looked at, and what is wrong. ``error``: why it could not be looked at to the end."""
+    """A table, what was checked, and the findings. ``error``: why the check could not be completed."""
 
     table: str
     snapshot_id: str
@@ -168,15 +168,15 @@ class TableVerified(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing is wrong."""
+        """Return whether there are no findings and no error."""
         return self.error is None and all(finding.severity == "info" for finding in self.findings)
 
 
 def verify_catalog(
     catalog: Catalog, store: Store, warehouse_url: str, *, files: bool, history: int, workers: int
 ) -> Iterator[TableVerified]:
-    """Each table as it stands, in order of names. ``files``: the blocks' own files too; ``history``: so many snapshots
-    back."""
+    """Verify the current state of each table, in order of names. ``files``: check the blocks' files too; ``history``:
+    the number of earlier snapshots to check."""
     for namespace in catalog.namespaces():
         for name in catalog.tables(namespace.name):
             record = catalog.table(namespace.name, name)

@@ -1,4 +1,4 @@
-"""A catalog's database written to a file: every table of its schema, as of one moment."""
+"""Exports a catalog's database to a file: a consistent copy of every table of its schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_catalog(engine: Engine, file: IO[bytes], *, warehouse: str, made_ms: int | None = None) -> ExportResult:
-    """Write all of it in one transaction: every table as of the same moment, whatever services do meanwhile.
+    """Export the whole catalog in one transaction: a consistent copy, even if services change it in the meantime.
 
     Works for older schemas as well.
 
@@ -59,7 +59,7 @@ def export_catalog(engine: Engine, file: IO[bytes], *, warehouse: str, made_ms: 
 
 
 def columns_of(table: Table) -> list[tuple[str, Kind]]:
-    """The columns of a table, and what each may hold."""
+    """Return the columns of a table and their types."""
     return [(str(column.name), _kind(column)) for column in table.columns]
 
 
@@ -92,12 +92,12 @@ def _rows(connection: Connection, table: Table) -> Iterator[Sequence[Any]]:
 
 @contextmanager
 def _one_moment(engine: Engine) -> Iterator[Connection]:
-    """A connection whose reads all see the same; it writes nothing."""
+    """A read-only connection with one consistent view of the database."""
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     with engine.connect().execution_options(**options) as connection:
         if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN")  # ours begins transactions only for writes
+            connection.exec_driver_sql("BEGIN")  # our engine begins transactions only for writes
         yield connection
         connection.rollback()

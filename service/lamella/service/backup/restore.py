@@ -1,4 +1,4 @@
-"""A catalog's file read into an empty database, of either kind."""
+"""Imports an export into an empty database of either kind."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _TYPES: Final[dict[Kind, type[TypeEngine[Any]]]] = {
     "boolean": Boolean,
     "bytes": LargeBinary,
 }
-#: Whether a key may be used again that was revoked after the export is not for the export to say.
+#: Keys that were revoked after the export must not become valid again through it.
 _KEYS: Final = "api_keys"
-#: Migrations put a row there; the file has it too.
+#: Migrations insert a row here, which the file has too.
 _SEEDED: Final = "sweeps"
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came in: rows by table. ``schema_revision``: after the import."""
+    """What was imported: rows by table. ``schema_revision``: after the import."""
 
     header: Header
     schema_revision: str
@@ -56,20 +56,20 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_catalog(file: IO[bytes]) -> ImportResult:
-    """What a file holds, read to its end and checked; ``schema_revision`` is its own. Raises as ArchiveReader."""
+    """Read and check a whole file; returns its contents and its ``schema_revision``. Raises as ArchiveReader."""
     reader = ArchiveReader(file)
     rows = {start.table: sum(1 for _ in found) for start, found in reader.tables()}
     return ImportResult(header=reader.header, schema_revision=reader.header.schema_revision, rows=rows)
 
 
 def import_catalog(engine: Engine, file: IO[bytes], *, without_keys: bool = False) -> ImportResult:
-    """Fill an empty database, and bring it to the schema of this release: all of it, or nothing.
+    """Import a file into an empty database, and migrate it to the schema of this release: everything, or nothing.
 
-    ``without_keys``: no API keys, since those that were revoked after the export would hold again.
+    ``without_keys``: leave out API keys, since keys that were revoked after the export would be valid again.
 
     Raises:
         Conflict: the database is in use already.
-        InvalidRequest: the file is none of ours, was cut off, or changed.
+        InvalidRequest: the file is not an export, is truncated, or was changed.
         UnsupportedFormat: a newer release wrote the file, or the database.
     """
     reader = ArchiveReader(file)
@@ -89,7 +89,7 @@ def import_catalog(engine: Engine, file: IO[bytes], *, without_keys: bool = Fals
 
 
 def _prepare(connection: Connection, revision: str) -> None:
-    """Make the schema that the file is in terms of, with nothing in it."""
+    """Create the empty schema of the file's revision."""
     state = schema_state(connection)
     if state.is_known and state.is_new:
         if revision not in {step.revision for step in state.pending}:
@@ -149,7 +149,7 @@ def _nothing_of(found: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
 
 
 def _continue_numbers(connection: Connection, start: TableStart) -> None:
-    """Have PostgreSQL go on counting behind the numbers that came in; SQLite does by itself."""
+    """Make PostgreSQL's sequences continue after the imported numbers; SQLite does so automatically."""
     if connection.dialect.name != "postgresql":
         return
     for name, kind in start.columns:

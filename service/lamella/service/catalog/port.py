@@ -314,7 +314,7 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         """
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
-        """Bring a dropped table back under that name.
+        """Restore a dropped table under that name.
 
         Raises NamespaceNotFound, TableNotFound (not dropped, or doomed), AlreadyExists (the name is taken),
         QuotaExceeded.

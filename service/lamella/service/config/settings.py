@@ -264,8 +264,8 @@ class Settings(BaseSettings):
         ge=1,
         le=256,
         description=(
-            "Concurrent prunes that test many blocks in a process. They keep a core busy each, and have "
-            "slots and threads of their own, so that they take none from other requests."
+            "Concurrent prunes that test many blocks in a process. Each keeps a core busy. They have separate "
+            "slots and threads, so they do not take those of other requests."
         ),
     )
     wide_prunes_tests: int = Field(
@@ -400,7 +400,7 @@ class Settings(BaseSettings):
         default=10_000,
         ge=1,
         description="Blocks that the commits of one snapshot add and remove together; a larger commit "
-        "has a snapshot of its own.",
+        "gets a separate snapshot.",
     )
     commit_list_blocks: int = Field(
         default=1_000_000,

@@ -172,11 +172,11 @@ class ChangeStream:
         try:
             token = _TOKEN.decode(body)
         except msgspec.MsgspecError as error:
-            raise InvalidPageToken("the page token is of another version of this service") from error
+            raise InvalidPageToken("the page token is from another version of this service") from error
         if token.version != _VERSION:
-            raise InvalidPageToken("the page token is of another version of this service")
+            raise InvalidPageToken("the page token is from another version of this service")
         if token.query != _digest(query):
-            raise InvalidPageToken("the page token belongs to another request; send the same one with it")
+            raise InvalidPageToken("the page token belongs to another request; repeat the same request with it")
         return token
 
 

@@ -1,12 +1,12 @@
-"""Client connections as uvicorn and httptools serve them, and an end for those that take too long.
+"""Client connections over uvicorn and httptools, with timeouts for slow clients.
 
-A client that opens connections and says nothing, or says it slowly, or takes its answers slowly, costs a little memory
-each, and what it costs together is bounded here. No such client keeps others out: a new connection ends the one that
-has been without a request for longest.
+A client that opens connections and sends nothing, sends slowly, or reads its answers slowly costs a little memory for
+each; this module limits the total. Such clients cannot keep others out: a new connection closes the one that has been
+without a request for longest.
 
-uvicorn gives a connection a time only between an answer and the next byte. So a connection tells :class:`Connections`
-what it is waiting for, keeps the head of each request within bounds, and takes on no more requests than can be begun
-soon. What it answers itself are problem documents, too.
+uvicorn has a timeout only between an answer and the next byte. So a connection reports to :class:`Connections` what it
+is waiting for, limits the head of each request, and accepts no more requests than can be started soon. Its own error
+responses are problem documents, too.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ from lamella.service.process.health import PATHS
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import HeadersTooLarge, InvalidRequest, LamellaError, Overloaded, TooSlow, Unavailable
 
-#: Scope state by which a server's connections find this.
+#: Key in the lifespan state under which connections find the :class:`Connections`.
 STATE: Final = "lamella.connections"
 
-#: Scope member that holds until when a request may be begun.
+#: Scope member with the latest time at which a request may be started.
 BEGIN_UNTIL: Final = "lamella.begin_until"
 
-#: What must come, or be taken, within the time for it, unless less is left.
+#: Bytes that a client must send or read within the time for a step, unless fewer are left.
 STEP_BYTES: Final = 64 << 10
 _TICK_S: Final = 1.0
-#: Requests that are begun in one round of the event loop.
+#: Requests that are started in one iteration of the event loop.
 _A_ROUND: Final = 1
-#: Files that a process may have open beside its connections: of the catalog, the store, the cache.
+#: Open files that a process may need in addition to its connections: for the catalog, the store and the cache.
 _OTHER_FILES: Final = 1_024
 
 Reason = Literal["head", "body", "answer", "crowded", "refused", "unused"]
 
 
 class ConnectionWatch(Protocol):
-    """A connection, as far as it is watched."""
+    """The part of a connection that :class:`Connections` watches."""
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of the request at hand that have come."""
+        """Bytes of the current request that have been received."""
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the client has not taken yet."""
+        """Bytes of answers that the client has not read yet."""
 
     @property
     def is_held_back(self) -> bool:
-        """True while the service itself takes no more of the request."""
+        """True while the service itself has paused reading the request."""
 
     def end(self, error: LamellaError | None = None) -> None:
-        """Close it, with an answer where the client can still be given one."""
+        """Close the connection, with a response if the client can still receive one."""
 
 
 class _Mark(msgspec.Struct):
-    """How far something was, and when."""
+    """The progress of a transfer at a point in time."""
 
     since_s: float
     done_bytes: int = 0
 
 
 class Connections:
-    """Belongs to one event loop. ``timer`` gives seconds that only go up."""
+    """The open connections of a process. Belongs to one event loop. ``timer`` is a monotonic clock in seconds."""
 
     def __init__(self, settings: Settings, metrics: Metrics, timer: Callable[[], float] = time.monotonic) -> None:
         self._most = settings.connections_max
@@ -87,18 +87,18 @@ class Connections:
         self._max_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
-        # Twice as much as a body may have: a client whose body is a little too large is to read that it is.
+        # Twice the maximum body size: a client whose body is slightly too large must be able to read the error.
         self._max_rest_bytes = 2 * settings.max_body_bytes
         self._answer_s = settings.answer_stall_s
-        # The server closes them itself after that time; but closing waits until all was taken.
+        # The server closes them itself after that time, but closing waits until everything has been read.
         self._unused_s = settings.keep_alive_s + settings.answer_stall_s
         self._tick_s = min(_TICK_S, self._head_s / 4, self._body_s / 4, self._answer_s / 4)
         self._timer = timer
         self._metrics = metrics.limits
         self._refused = metrics.limits.refused.labels("any", "requests")
-        #: Requests that have come and are not begun.
+        #: Requests that were received but not started.
         self.unstarted = 0
-        # In each of these, those come first that have been there for longest. Who is slow is not quiet.
+        # Each of these is ordered by age, oldest first. A slow connection is not in the idle ones.
         self._all: dict[ConnectionWatch, None] = {}
         self._quiet: dict[ConnectionWatch, float] = {}
         self._heads: dict[ConnectionWatch, float] = {}
@@ -107,18 +107,18 @@ class Connections:
         self._slow: dict[ConnectionWatch, _Mark] = {}
         self._tick: asyncio.TimerHandle | None = None
         self._counted: tuple[ASGIApp, ASGIApp] | None = None
-        # Requests that wait to be begun, and how many were in this round of the event loop.
+        # Requests that wait to be started, and how many were started in this iteration of the event loop.
         self._turns: deque[Callable[[], None]] = deque()
         self._begun = 0
         self._is_counting = False
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(self._all)
 
     def make_room(self) -> int:
-        """Have the system let this process open enough files; returns how many connections it takes, maybe fewer."""
+        """Raise this process's limit of open files; returns how many connections it allows, which may be fewer."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self._most + _OTHER_FILES
         if 0 <= soft < wanted:
@@ -128,9 +128,9 @@ class Connections:
         return self._most
 
     def opened(self, connection: ConnectionWatch) -> bool:
-        """A client has connected; False: there is no room for it, and it was told so."""
+        """A client has connected; False: the limit is reached, and it was refused."""
         if len(self._all) >= self._most:
-            # Who sends what nobody reads has less of a right to stay than who has sent nothing yet.
+            # A client that sends data that is discarded is closed before one that has sent nothing yet.
             first = next(chain(self._rests, self._quiet), None)
             if first is None:
                 self._cut(connection, "refused", Unavailable(_FULL, retry_after_s=1, limit="connections"))
@@ -145,12 +145,12 @@ class Connections:
         return True
 
     def head_begun(self, connection: ConnectionWatch) -> None:
-        """A part of a request's head has come."""
+        """A part of a request's head was received."""
         if connection in self._all:
             self._heads.setdefault(connection, self._timer())
 
     def body_begun(self, connection: ConnectionWatch) -> None:
-        """A part of a request's body has come, or is to come."""
+        """A part of a request's body was received, or is expected."""
         if connection in self._bodies or connection not in self._all:
             return
         rest = self._rests.get(connection)
@@ -160,33 +160,33 @@ class Connections:
             self._cut(connection, "body")
 
     def head_ended(self, connection: ConnectionWatch) -> None:
-        """The head is there: the connection has a request."""
+        """The head is complete: the connection has a request."""
         self._quiet.pop(connection, None)
         self._heads.pop(connection, None)
 
     def body_ended(self, connection: ConnectionWatch) -> None:
-        """The request is there."""
+        """The request is complete."""
         self._bodies.pop(connection, None)
         self._rests.pop(connection, None)
 
     def answered_early(self, connection: ConnectionWatch) -> None:
-        """The request was answered before its body had come, so that nobody reads the rest.
+        """The request was answered before its whole body was received; the rest is discarded.
 
-        Clients may send all before they look for an answer. So the rest has the time of one step, and the size of two
-        bodies, however steadily it comes.
+        Clients may send the whole request before they read the answer. So the rest may take the time of one step and
+        have the size of two bodies, no matter how steadily it arrives.
         """
         if connection in self._all:
             self._bodies.pop(connection, None)
             self._rests[connection] = _Mark(self._timer(), connection.received_bytes)
 
     def answered(self, connection: ConnectionWatch) -> None:
-        """The connection has no request any more; until its client has taken the answer, it is not idle."""
+        """The connection no longer has a request; it is not idle until its client has read the answer."""
         if connection in self._all and connection not in self._slow:
             self._quiet.pop(connection, None)
             self._quiet[connection] = self._timer()
 
     def held_up(self, connection: ConnectionWatch) -> None:
-        """The client takes its answer slower than it is sent."""
+        """The client reads its answer more slowly than it is sent."""
         if connection not in self._all or connection in self._slow:
             return
         if len(self._slow) >= self._max_slow:
@@ -195,25 +195,25 @@ class Connections:
         self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
 
     def went_on(self, connection: ConnectionWatch) -> None:
-        """The client has taken almost all; whoever has no request then is to say so (:meth:`answered`)."""
+        """The client has read almost everything; a connection without a request must then call :meth:`answered`."""
         self._slow.pop(connection, None)
 
     def closed(self, connection: ConnectionWatch) -> None:
-        """It is gone."""
+        """The connection is closed."""
         if connection in self._all:
             for kept in (self._all, self._quiet, self._heads, self._bodies, self._rests, self._slow):
                 kept.pop(connection, None)
             self._metrics.connections.set(len(self._all))
 
     def begin_until_s(self) -> float:
-        """Until when a request that comes now may be begun, by the timer."""
+        """The latest time, by the timer, at which a request that arrives now may be started."""
         return self._timer() + self._wait_s
 
     def begin(self, start: Callable[[], None]) -> None:
-        """Have a request begun, in its turn: few in each round of the event loop.
+        """Start a request in its turn: only a few in each iteration of the event loop.
 
-        A round takes all that clients have sent by then, but one new connection (uvloop). When all requests of a round
-        were begun in it, new clients would wait for hundreds of others' requests.
+        An iteration reads everything that clients have sent, but accepts only one new connection (uvloop). If all
+        requests were started in the same iteration, new clients would wait for hundreds of other requests.
         """
         self.unstarted += 1
         if not self._is_counting:
@@ -229,28 +229,28 @@ class Connections:
         try:
             start()
         except BaseException:
-            self.unstarted -= 1  # it will not be, so nobody counts it down
+            self.unstarted -= 1  # it will not be started, so nothing else decrements the count
             raise
 
     def _next_round(self) -> None:
         self._begun = 0
         self._is_counting = bool(self._turns)
-        if self._is_counting:  # first, since a request that cannot be begun must not keep the others from it
+        if self._is_counting:  # first, since a request that fails to start must not block the others
             asyncio.get_running_loop().call_soon(self._next_round)
         while self._turns and self._begun < _A_ROUND:
             self._start(self._turns.popleft())
 
     @property
     def is_busy(self) -> bool:
-        """True when as many requests have come and not begun as may be."""
+        """True when the limit of received requests that are not started is reached."""
         return self.unstarted >= self._max_unstarted
 
     def refused(self) -> None:
-        """A request was refused because of that."""
+        """A request was refused because of that limit."""
         self._refused.inc()
 
     def counted(self, app: ASGIApp) -> ASGIApp:
-        """The application, which counts the requests that it begins, and refuses those that waited too long."""
+        """Wrap the application: count the requests that it starts, and refuse those that waited too long."""
         if self._counted is None or self._counted[0] is not app:
 
             async def begun(scope: Scope, receive: Receive, send: Send) -> None:
@@ -293,7 +293,7 @@ class Connections:
 
 
 def busy() -> Overloaded:
-    """What a request is told that comes while too many wait to be begun, or waited too long itself."""
+    """The error for a request that arrives while too many wait, or that waited too long."""
     return Overloaded("too many requests are under way", retry_after_s=1, limit="requests")
 
 
@@ -320,20 +320,20 @@ def _late_marks(marks: dict[ConnectionWatch, _Mark], before_s: float) -> list[Co
     return found
 
 
-#: More headers than clients, and proxies before them, have a use for.
+#: Maximum number of headers; clients and their proxies need fewer.
 MAX_HEADERS: Final = 128
-#: Requests that a client may send ahead of their answers.
+#: Requests that a client may send before it gets their answers (pipelining).
 MAX_AHEAD: Final = 8
 
 _NOTHING, _HEAD, _BODY = range(3)
 
 
 class _Refused(HttpParserError):
-    """Ends the reading of what a client sends."""
+    """Stops reading from a client."""
 
 
 class ClientConnection(HttpToolsProtocol):
-    """One connection. The state of the app's lifespan has the :class:`Connections` that it is one of."""
+    """One connection. The lifespan state of the app has its :class:`Connections`."""
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -347,18 +347,18 @@ class ClientConnection(HttpToolsProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the client has not taken yet."""
+        """Bytes of answers that the client has not read yet."""
         return self.transport.get_write_buffer_size()
 
     @property
     def is_held_back(self) -> bool:
-        """True while the service itself takes no more of the request."""
+        """True while the service itself has paused reading the request."""
         return self.flow.read_paused
 
     def end(self, error: LamellaError | None = None) -> None:
-        """Close it, with an answer where the client can still be given one."""
+        """Close the connection, with a response if the client can still receive one."""
         if self.unsent_bytes or self.transport.is_closing():
-            self.transport.abort()  # to close it would be to wait until all is taken
+            self.transport.abort()  # closing would wait until everything is read
             return
         if error is not None and self._can_be_answered:
             self._write_problem(error, is_last=True)
@@ -400,7 +400,7 @@ class ClientConnection(HttpToolsProtocol):
         super().resume_writing()
         self._kept.went_on(self)
         if self._is_idle:
-            self._begin_idling()  # only now: the time without a request is not the time that the answer took
+            self._begin_idling()  # only now: the time for reading the answer does not count as idle time
 
     # What the parser calls.
 
@@ -428,16 +428,17 @@ class ClientConnection(HttpToolsProtocol):
         self._coming = _NOTHING
         self._kept.body_ended(self)
         if self._is_idle:
-            # It was answered before all of it had come, and what came since then ended the time of the connection.
+            # It was answered before all of it was received, and data that arrived later cancelled the connection's
+            # timeout.
             self._begin_idling()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close what was idle for too long; who still takes an answer is not idle."""
+        """Close a connection that was idle for too long; one that still reads an answer is not idle."""
         if not self.flow.write_paused:
             super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be read as HTTP."""
+        """Answer data that cannot be parsed as HTTP."""
         self.end(self._refusal or InvalidRequest(msg))
 
     # What requests call.
@@ -470,7 +471,7 @@ class ClientConnection(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """True when the last request was answered, and has come to its end, or as far as it ever will."""
+        """True when the last request was answered, and was received completely or will not be received further."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or not cycle.response_complete:
             return False

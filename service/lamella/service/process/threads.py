@@ -1,4 +1,4 @@
-"""Thread pools for blocking work, work that is written later by a thread of its own, and the removal of old records."""
+"""Thread pools for blocking work, debounced background work, and the removal of old records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class ThreadUse(msgspec.Struct, frozen=True):
-    """Threads at work, as many as may be, and pieces of work that wait for one. ``abandoned``: see :class:`Threads`."""
+    """Busy threads, their maximum, and tasks that wait for a thread. ``abandoned``: see :class:`Threads`."""
 
     busy: int
     most: int
@@ -32,16 +32,17 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
 
 class Threads:
-    """``at_once`` pieces of work at a time; others wait for their turn and take no thread. Belongs to one event loop.
+    """Runs up to ``at_once`` tasks at a time; others wait without using a thread. Belongs to one event loop.
 
-    ``max_waiting``: of those so many, and one more is refused (None: any number); ``what`` names the work then.
+    ``max_waiting``: the number of tasks that may wait; one more is refused (None: no limit). ``what`` names the tasks
+    in the error.
 
-    Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.concurrency`) is not waited for
-    any longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up
-    to ``at_once`` abandoned pieces are at work beside the others; more of them keep the turns that they have.
+    A task of a request with a deadline (:mod:`lamella.snapshot.concurrency`) is awaited only until the deadline. A
+    thread cannot be stopped, so the task is abandoned: it ends when it next checks the deadline. Up to ``at_once``
+    abandoned tasks run in addition to the others; more of them keep their slots.
 
-    Work of a change (:mod:`lamella.service.process.deadline`) is not begun once it is too late for that. What was
-    begun is waited for.
+    A task of a change (:mod:`lamella.service.process.deadline`) is not started after its deadline. Once started, it is
+    awaited until it ends.
     """
 
     def __init__(self, at_once: int, *, max_waiting: int | None = None, what: str = "requests") -> None:
@@ -54,18 +55,18 @@ class Threads:
 
     @property
     def use(self) -> ThreadUse:
-        """How busy they are; to be asked on the event loop that they belong to."""
+        """The current use. Call this on the event loop that the pool belongs to."""
         if self._limiter is None:
             return ThreadUse(0, self._at_once, 0)
         now = self._limiter.statistics()
         return ThreadUse(now.borrowed_tokens, self._at_once, now.tasks_waiting, self._abandoned)
 
     async def run(self, work: Callable[[], _T], *, is_begun: bool = False) -> _T:
-        """What ``work`` returns, or raises. ``is_begun``: it belongs to a change that has begun, and is to be done.
+        """Run ``work`` and return its result. ``is_begun``: it belongs to a change that has started and must be done.
 
         Raises:
-            Overloaded: too many are waiting; nothing was done.
-            Unavailable: nobody waits any more; of a change nothing was done.
+            Overloaded: too many tasks are waiting; nothing was done.
+            Unavailable: the deadline was exceeded; of a change nothing was done.
         """
         if self._limiter is None:  # made here because it belongs to the event loop
             self._limiter = CapacityLimiter(self._at_once)
@@ -96,7 +97,7 @@ class Threads:
                 limiter.release_on_behalf_of(turn)
 
     def _abandon(self, begun: Future[_T], turn: object, limiter: CapacityLimiter) -> None:
-        """Let it end by itself, and another one have its turn if there are not too many such yet."""
+        """Stop waiting for a task, and let another one start unless too many tasks are abandoned."""
         loop = asyncio.get_running_loop()
         is_kept = self._abandoned >= self._at_once
         if not is_kept:
@@ -110,15 +111,15 @@ class Threads:
                 self._abandoned -= 1
 
         def told(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop was closed in the meantime
                 loop.call_soon_threadsafe(ended)
 
         begun.add_done_callback(told)
 
 
 async def _run_begun(within_s: float | None, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
-    """Work that has its turn within that time; from then on it is waited for, however long it takes."""
-    with anyio.move_on_after(within_s):  # what is at work in a thread is shielded from it
+    """Run work if it gets a slot before the deadline; from then on it is awaited, however long it takes."""
+    with anyio.move_on_after(within_s):  # work that runs in a thread is shielded from this timeout
         return await anyio.to_thread.run_sync(work, limiter=limiter)
     raise deadline_exceeded()
 
@@ -127,17 +128,17 @@ _LOG: Final = logging.getLogger("lamella.later")
 
 
 class Debouncer:
-    """Runs ``work`` within about ``delay_s`` after it was asked for, once for all who asked meanwhile.
+    """Runs ``work`` about ``delay_s`` after it was requested, once for all requests in the meantime.
 
-    The thread begins when it is first needed, so that a fork before that does no harm. Work that fails is logged, and
-    done again when somebody asks the next time; so is a thread that cannot begin.
+    The thread starts when it is first needed, so a fork before that is safe. If the work fails, or the thread cannot
+    start, this is logged, and the next request tries again.
     """
 
     def __init__(self, work: Callable[[], object], delay_s: float, name: str) -> None:
         self._work = work
         self._delay_s = delay_s
         self._name = name
-        #: Read without a lock by callers who are in a hurry: there is nothing to ask for while it is set.
+        #: Fast callers read this without a lock: while it is set, the work is already requested.
         self.is_due = False
         self._lock = threading.Lock()
         self._asked = threading.Event()
@@ -145,7 +146,7 @@ class Debouncer:
         self._thread: threading.Thread | None = None
 
     def soon(self) -> None:
-        """Have it done; nothing happens once this is closed."""
+        """Request the work; does nothing after :meth:`close`."""
         if self.is_due:
             return
         with self._lock:
@@ -155,7 +156,7 @@ class Debouncer:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # the system starts no thread now; it is tried again the next time
+                except RuntimeError as error:  # the system cannot start a thread now; the next request tries again
                     _LOG.warning("%s cannot begin", self._name, exc_info=error)
                     return
                 self._thread = thread
@@ -163,7 +164,7 @@ class Debouncer:
             self._asked.set()
 
     def close(self) -> None:
-        """End the thread; what it is at is finished, and what was asked for is left to the caller."""
+        """Stop the thread after its current work; requested work is left to the caller."""
         with self._lock:
             self._closed.set()
             self._asked.set()
@@ -176,12 +177,12 @@ class Debouncer:
             if self._closed.wait(self._delay_s):
                 return
             self._asked.clear()
-            if self._closed.is_set():  # it was closed since, and the wake-up for that is cleared
+            if self._closed.is_set():  # it was closed in the meantime, and the wake-up for that is cleared
                 return
-            self.is_due = False  # before the work: what is asked for from now on may come too late for it
+            self.is_due = False  # before the work: it may not see data of requests from now on
             try:
                 self._work()
-            except BaseException as error:  # the thread stays: callers are told that it will do what they ask for
+            except BaseException as error:  # the thread continues, because callers rely on it to do the requested work
                 _LOG.warning("%s failed", self._name, exc_info=error)
 
 
@@ -190,9 +191,9 @@ _AT_ONCE: Final = 1_000
 
 
 class BatchDeletion:
-    """Calls ``forget`` with a time and a number every ten minutes, and sooner while there was as much as that.
+    """Calls ``forget`` with a time and a limit every ten minutes, and sooner while the limit was reached.
 
-    ``clock`` gives Unix milliseconds; ``age_ms``: what is older may go.
+    ``clock`` returns Unix milliseconds; ``age_ms``: older records may be deleted.
     """
 
     def __init__(self, clock: Callable[[], int], age_ms: int, forget: Callable[[int, int], int]) -> None:
@@ -203,15 +204,15 @@ class BatchDeletion:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time; for callers to whom a call in vain is dear."""
+        """Whether a run is due; for callers where an unnecessary call is expensive."""
         return self._clock() >= self._next_ms
 
     def run(self) -> None:
-        """Forget some, if it is time. Raises what ``forget`` raises, and the next call tries again."""
+        """Delete old records if a run is due. Raises the errors of ``forget``; the next call then tries again."""
         now_ms = self._clock()
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + _EVERY_MS  # first, so that those who come meanwhile do not forget the same
+        self._next_ms = now_ms + _EVERY_MS  # first, so that concurrent callers do not delete the same records
         forgotten = None
         try:
             forgotten = self._forget(now_ms - self._age_ms, _AT_ONCE)

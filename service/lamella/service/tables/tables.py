@@ -223,7 +223,7 @@ class Tables:
     def undrop(
         self, namespace: str, request: UndropRequest, idempotency_key: IdempotencyKey, *, earlier: bool
     ) -> StoredResponse:
-        """Bring a dropped table back, with its history and tags. ``earlier`` as in :meth:`dropped`.
+        """Restore a dropped table, with its history and tags. ``earlier`` as in :meth:`dropped`.
 
         Raises:
             InvalidRequest: both or none of ``table_id`` and ``name``, or an invalid new name.

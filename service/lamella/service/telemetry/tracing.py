@@ -1,7 +1,7 @@
-"""Traces: which part of a request took how long. Nothing is done, and nothing loaded, where they are off.
+"""Traces: the duration of each part of a request. If they are off, nothing is done or loaded.
 
-Names of spans and attributes are few, and written in the code. Values are numbers, ids, words of our own and the names
-of tables: never a filter, a location, a message of an error, or anything else that may hold what is in a table.
+There are few names of spans and attributes, and all are constants. Values are numbers, ids, constants and table names:
+never a filter, a location, an error message, or anything else that may contain table data.
 """
 
 from __future__ import annotations
@@ -16,59 +16,59 @@ from lamella.snapshot.storage.observed import StoreListener, StoreOperation, Sto
 
 Value = str | int | float | bool
 
-#: Where in a trace something happens, to be told to those who go on with it elsewhere.
+#: The position in a trace, to be passed to code that continues it elsewhere.
 SpanContext = NewType("SpanContext", object)
 
 
 class Span(Protocol):
-    """A part of a request that is under way."""
+    """A part of a running request."""
 
     def note(self, attributes: Mapping[str, Value]) -> None:
-        """Say more of it."""
+        """Add attributes."""
 
     def event(self, name: str, at_s: float, attributes: Mapping[str, Value]) -> None:
-        """Something that happened in it, so many seconds after it began."""
+        """Add an event, at a number of seconds after the span began."""
 
     def fail(self, code: str) -> None:
-        """It did not succeed; ``code`` says why, in a word."""
+        """Mark the span as failed; ``code`` is the error code."""
 
 
 class Request(Protocol):
-    """A request that is being served. ``trace_id``: in hex, None where nobody could find anything by it."""
+    """A request that is being served. ``trace_id``: in hexadecimal; None if the trace is not recorded."""
 
     trace_id: str | None
     is_recorded: bool
 
     def enter(self) -> None:
-        """From now on the caller's context is in this request."""
+        """Make this request the current one in the caller's context."""
 
     def leave(self) -> None:
-        """No longer."""
+        """Undo :meth:`enter`."""
 
     def end(self, name: str, attributes: Mapping[str, Value], *, error: str | None) -> None:
-        """It is over; ``error``: and the service failed to do what it should."""
+        """End the request; ``error``: the service failed."""
 
 
 _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Traces:
-    """Where spans go: nowhere, unless a class below sends them. Safe to share between threads.
+    """The destination of spans: none, unless a subclass sends them. Safe to share between threads.
 
-    A span belongs to what the caller's context is in. ``is_on``: whether there ever is a trace.
+    A span belongs to the current span of the caller's context. ``is_on``: whether traces are enabled.
     """
 
     is_on = False
 
     def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> AbstractContextManager[Span | None]:  # noqa: ARG002
-        """A part that begins now and ends with the block; None: nobody wants to know."""
+        """A span that begins now and ends with the block; None: it is not recorded."""
         return _NOTHING
 
     def done(self, name: str, took_s: float, attributes: Mapping[str, Value], *, error: str | None = None) -> None:
-        """Tell of a part that has just ended, ``error``: and failed."""
+        """Record a span that has just ended; ``error``: it failed."""
 
     def here(self) -> SpanContext | None:
-        """Where the caller is; None: in no trace that anybody wants to know of."""
+        """The caller's position in a trace; None: it is in no recorded trace."""
         return None
 
     def for_all(
@@ -77,22 +77,22 @@ class Traces:
         name: str,  # noqa: ARG002
         attributes: Mapping[str, Value],  # noqa: ARG002
     ) -> AbstractContextManager[Span | None]:
-        """A part of several requests at once: of the first one that is traced, and linked to the others."""
+        """A span of several requests: a child of the first one that is traced, with links to the others."""
         return _NOTHING
 
     def waited(self, place: SpanContext | None, name: str, took_s: float) -> None:
-        """Tell of a wait elsewhere that has just ended."""
+        """Record a wait elsewhere that has just ended."""
 
     def request(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Request | None:  # noqa: ARG002
-        """Begin with a request, in the trace that its headers name if they do; None: traces are off."""
+        """Begin a request, in the trace of its headers if there is one; None: traces are off."""
         return None
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
 
 
 class TracedCalls:
-    """Tells those who count, and the trace that the call is in."""
+    """Reports calls to the metrics and to the current trace."""
 
     def __init__(self, store: StoreListener, catalog: CatalogListener, traces: Traces) -> None:
         self._store = store
@@ -109,7 +109,7 @@ class TracedCalls:
         read_bytes: int = 0,
         written_bytes: int = 0,
     ) -> None:
-        """A call of the store is over."""
+        """A call to the store has ended."""
         self._store.store_called(operation, outcome, took_s, read_bytes=read_bytes, written_bytes=written_bytes)
         if self._traces.here() is None:
             return
@@ -122,7 +122,7 @@ class TracedCalls:
         self._traces.done(f"store {operation}", took_s, attributes, error=error)
 
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
-        """A call of the catalog's database is over."""
+        """A call to the catalog's database has ended."""
         self._catalog.catalog_called(operation, outcome, took_s)
         if self._traces.here() is None:
             return
@@ -134,14 +134,14 @@ class TracedCalls:
         )
 
     def connection_awaited(self, took_s: float, /, *, timed_out: bool) -> None:
-        """A wait for a connection of the pool is over."""
+        """A wait for a connection of the pool has ended."""
         self._catalog.connection_awaited(took_s, timed_out=timed_out)
         if timed_out:
             self._traces.done("catalog wait", took_s, {}, error="unavailable")
 
 
 def describe_prune(span: Span, found: PruneResult | None) -> None:
-    """``found`` None: it would have taken too long on the event loop, and is done in a thread instead."""
+    """Describe a prune in its span. ``found`` None: it would take too long on the event loop, and runs in a thread."""
     if found is None:
         span.note({"lamella.prune.is_postponed": True})
         return

@@ -1,7 +1,7 @@
-"""Readers' reports of empty blocks: kept within bounds in the catalog, used by prunes, checked against the files.
+"""Readers' reports of empty blocks: stored in the catalog within limits, used by prunes, checked against the files.
 
-Off unless the service and the table say so. A table without it costs a look at its properties; what is remembered for
-others is read when a prune first asks, in its thread, and again when it is older than a few seconds.
+Off unless it is enabled for the service and the table. Without it, only the table's properties are checked; otherwise
+the stored reports are read at the first prune, in its thread, and again when they are older than a few seconds.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from lamella.snapshot.verify.reading import DEFAULT_BLOCKS, DEFAULT_SHARE
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest, Finding, VerifyAnswer
 
-#: Blocks that one report may name.
+#: Maximum number of blocks in one report.
 MAX_LOCATIONS: Final = 10_000
-#: How long what other processes changed may go unnoticed, in seconds.
+#: Seconds until changes by other processes are noticed.
 FRESH_S: Final = 5.0
 
 
 class FeedbackQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter as it was reported, so that it can be checked later."""
+    """A filter as it was reported, so that the report can be checked later."""
 
     filter: Any
     time_zone: str
@@ -55,7 +55,7 @@ _FORGOTTEN: Final = _Held(Facts({}), float("-inf"))
 
 
 class Feedback:
-    """:class:`~lamella.snapshot.reader_feedback.FeedbackSource` over the catalog; ``timer`` gives seconds."""
+    """:class:`~lamella.snapshot.reader_feedback.FeedbackSource` over the catalog; ``timer`` returns seconds."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Feedback:
         self._changes = 0
 
     def report(self, table: TableRecord, request: FeedbackRequest) -> FeedbackAnswer:
-        """Remember what a reader found.
+        """Store a reader's report.
 
         Raises:
-            InvalidRequest: it is off, or the filter is constant or not decided exactly by readers, or a location is not
-                one of the snapshot's blocks.
+            InvalidRequest: feedback is off, the filter is constant, readers cannot evaluate it exactly, or a location
+            is not a block of the snapshot.
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter, or too many locations.
             SnapshotNotFound: no such snapshot in the history.
         """
@@ -128,7 +128,7 @@ class Feedback:
         return FeedbackAnswer(remembered=fresh, known_before=len(places) - fresh)
 
     def info(self, table: TableRecord) -> FeedbackInfo:
-        """What is remembered for a table."""
+        """Return the amount of feedback stored for a table."""
         records = self._catalog.feedback(table.table_id)
         with trusted_manifests():
             enabled = self._on and is_enabled(self._warehouse.head(table.pointer).properties)
@@ -142,13 +142,13 @@ class Feedback:
         )
 
     def clear(self, table: TableRecord) -> FeedbackCleared:
-        """Forget all of it; other processes stop using it within a few seconds."""
+        """Delete all feedback of a table; other processes stop using it within a few seconds."""
         count = self._catalog.clear_feedback(table.table_id)
         self._forget(table.table_id)
         return FeedbackCleared(facts=count)
 
     def drop(self, table_id: str, question: str, blocks: BlockKeys) -> int:
-        """Forget some facts that turned out to be false; returns how many there were."""
+        """Delete facts that turned out to be false; returns how many were deleted."""
         raw = bytes_of(blocks)
         false = [raw[at : at + KEY_BYTES] for at in range(0, len(raw), KEY_BYTES)]
         dropped = self._catalog.drop_feedback(table_id, question, false)
@@ -156,7 +156,7 @@ class Feedback:
         return dropped
 
     def records(self, table_id: str) -> list[FeedbackRecord]:
-        """What is remembered, filter by filter."""
+        """Return the stored feedback by filter."""
         return self._catalog.feedback(table_id)
 
     def is_near(self, head: Snapshot) -> bool:
@@ -173,7 +173,7 @@ class Feedback:
         try:
             return self._load(head.table_id)
         except Unavailable:
-            return None  # a help, not a need
+            return None  # feedback is optional, so a failure is ignored
 
     def used(self, head: Snapshot, digests: Sequence[bytes]) -> None:
         with self._lock:
@@ -191,7 +191,7 @@ class Feedback:
         records = self._catalog.feedback(table_id)
         facts = Facts({bytes.fromhex(record.question): keys_of(record.blocks) for record in records})
         with self._lock:
-            if changes == self._changes:  # else this may be what was known before a change of this very process
+            if changes == self._changes:  # otherwise this may be from before a change made by this process
                 self._held.put(table_id, _Held(facts, at_s), facts.size_bytes)
         return facts
 
@@ -221,7 +221,7 @@ class FeedbackCheck:
         self._store = store
 
     def added_to(self, answer: VerifyAnswer, table: TableRecord, pointer: SnapshotPointer, deep: Deep) -> VerifyAnswer:
-        """The answer with what was found of as many pairs as a deep verification reads blocks.
+        """Return the answer with findings for as many pairs as a deep verification reads blocks.
 
         Raises StoreError: storage failed.
         """
@@ -246,14 +246,14 @@ class FeedbackCheck:
     def _pairs(
         self, records: list[FeedbackRecord], pointer: SnapshotPointer, deep: Deep
     ) -> Iterator[tuple[FeedbackRecord, Block]]:
-        """Some of the pairs whose blocks are in the snapshot, drawn by the seed."""
+        """A sample, drawn with the seed, of the pairs whose blocks are in the snapshot."""
         total = sum(record.block_count for record in records)
         wanted = max(DEFAULT_BLOCKS, math.ceil(DEFAULT_SHARE * total))
         if deep.blocks is not None:
             wanted = deep.blocks
         elif deep.sample is not None:
             wanted = math.ceil(deep.sample * total)
-        rng = Random(deep.seed)  # noqa: S311  # a sample that can be drawn again, no secret
+        rng = Random(deep.seed)  # noqa: S311  # a reproducible sample, not a secret
         chosen = np.array(sorted(rng.sample(range(total), min(wanted, total))), dtype=np.int64)
         starts = np.cumsum([0, *(record.block_count for record in records)])
         picked = [
@@ -269,7 +269,7 @@ class FeedbackCheck:
                     yield from ((record, blocks[int(row)]) for row in rows)
 
     def _matching(self, record: FeedbackRecord, block: Block, head: Snapshot) -> int | None:
-        """How many rows match what was asked; None: that cannot be told."""
+        """The number of rows that match the filter; None: it cannot be determined."""
         try:
             asked = _ASKED.decode(record.asked)
             schema = schema_at(head, record.schema_id)

@@ -95,7 +95,7 @@ def effectiveness(
         skip_present=skip,
         skip_absent=_skipped_absent(cover, [lacking for _, lacking in chances]),
         size_bytes=None if expected is None else expected.size_bytes,
-        reason=reason or ("how many different values there are was not counted" if is_wide else ""),
+        reason=reason or ("the number of distinct values is not known" if is_wide else ""),
     )
 
 

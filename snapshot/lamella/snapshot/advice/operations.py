@@ -22,11 +22,11 @@ ADVISE: Final = Operation(
     method="POST",
     path=TABLE + "/advice",
     permission=on_table("read"),
-    summary="Score columns and kinds of indexes",
+    summary="Score columns and index kinds",
     tag="Advice",
-    description="How much look-ups of single values skip, from 0 to 100, by the bounds in manifests and by "
-    "an index beside them; how large an index gets, and how sharp within a budget. From manifests alone: "
-    "no block is read, and what manifests do not say is said to be unknown.",
+    description="Returns how much look-ups of single values skip, from 0 to 100, with the bounds in manifests and "
+    "with an additional index; the size of such an index, and its precision within a budget. Uses manifests only: no "
+    "block is read, and values that manifests do not have are reported as unknown.",
     request_type=AdviceRequest,
     answer_type=AdviceAnswer,
     errors=(*OF_A_SNAPSHOT, UnknownColumn),
@@ -38,10 +38,11 @@ WHAT_IF: Final = Operation(
     method="POST",
     path=TABLE + "/what-if",
     permission=on_table("read"),
-    summary="Foretell what a change would skip",
+    summary="Predict what a change would skip",
     tag="Advice",
-    description="An index more, another cluster key, or another block size: what given or recorded filters "
-    "read now, and would read then. With `sample_blocks` some blocks are read to measure it, else nothing.",
+    description="For an additional index, another cluster key or another block size: what the given or recorded "
+    "filters read now, and what they would read after the change. With `sample_blocks`, some blocks are read to "
+    "measure it; otherwise none.",
     request_type=WhatIfRequest,
     answer_type=WhatIfAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
@@ -54,9 +55,9 @@ WHY_NOT: Final = Operation(
     method="POST",
     path=TABLE + "/why-not",
     permission=on_table("read"),
-    summary="Say why indexes do not help with a filter",
+    summary="Explain why indexes do not help with a filter",
     tag="Advice",
-    description="For each index and each predicate of the filter: why it is not asked, or what it said.",
+    description="For each index and each predicate of the filter: why the index is not used, or its result.",
     request_type=WhyNotRequest,
     answer_type=WhyNotAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, IndexNotFound),
@@ -69,10 +70,10 @@ LIST_RECORDED: Final = Operation(
     method="GET",
     path=TABLE + "/recorded",
     permission=on_table("maintain"),
-    summary="List the filters that were recorded",
+    summary="List recorded filters",
     tag="Advice",
-    description="Each once, the latest first, with how often it was asked and what it kept. Without "
-    "constants, unless the service or the table's property `lamella.record_prunes` says otherwise.",
+    description="Lists each filter once, latest first, with the number of prunes and what they kept. Constants are "
+    "not recorded, unless the service or the table property `lamella.record_prunes` is set to record them.",
     answer_type=RecordedList,
     errors=OF_A_SNAPSHOT,
 )
@@ -82,7 +83,7 @@ CLEAR_RECORDED: Final = Operation(
     method="DELETE",
     path=TABLE + "/recorded",
     permission=on_table("maintain"),
-    summary="Forget the filters that were recorded",
+    summary="Delete recorded filters",
     tag="Advice",
     answer_type=RecordedCleared,
     errors=OF_A_SNAPSHOT,

@@ -179,4 +179,4 @@ def _at(keys: Keys, row: int) -> Any:
         return keys.at(row)
     if isinstance(keys, WideKeys):
         return int(keys.high[row]) * (1 << 64) + int(keys.low[row])
-    raise TypeError(f"{type(keys).__name__} holds numbers")
+    raise TypeError(f"{type(keys).__name__} has only numbers")

@@ -75,7 +75,7 @@ def unfit(leaf: Leaf) -> str | None:
     """Returns why a column has no scores."""
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order"
-    return "a row may hold several values" if leaf.repeated else None
+    return "a row can have several values" if leaf.repeated else None
 
 
 def index_size(sizing: Sizing) -> IndexSize:
@@ -194,5 +194,5 @@ def _budget(request: AdviceRequest, data_bytes: int) -> float | None:
         raise InvalidRequest("give budget_bytes or budget_share, not both")
     budget = request.budget_bytes if request.budget_bytes is not None else (request.budget_share or 0.0) * data_bytes
     if not math.isfinite(budget) or budget <= 0:
-        raise InvalidRequest("a budget is a number of bytes above zero")
+        raise InvalidRequest("a budget must be a positive number of bytes")
     return budget

@@ -125,8 +125,8 @@ def _mean(costs: Sequence[Cost], weights: Sequence[int]) -> Cost:
 
 #: Number of sampled blocks that suffice for one filter.
 ENOUGH: Final = 30
-_ASK: Final = "ask with sample_blocks"
-_NOT_WHOLE: Final = "constants of the filter were not kept and could not be drawn"
+_ASK: Final = "repeat the request with sample_blocks"
+_NOT_WHOLE: Final = "the constants of the filter were not recorded and could not be drawn"
 
 
 class IndexTrial(Trial):
@@ -171,7 +171,7 @@ class IndexTrial(Trial):
         reasons = [self._kind.answers(test, self._index.options) for test in mine]
         if None in reasons:
             return None
-        return reasons[0] if reasons else f"no predicate is over {self._index.expression}"
+        return reasons[0] if reasons else f"no predicate is on {self._index.expression}"
 
     def _mine(self, node: BoundPredicate) -> list[BoundTest]:
         """Returns the predicates over the index's term."""
@@ -202,7 +202,7 @@ class IndexTrial(Trial):
         if reason is not None or not len(filter.kept):
             return self._unasked(filter, reason or "")
         if not isinstance(self._term, Leaf):
-            return self._untold(filter, f"what an expression gives is not in manifests; {_ASK}")
+            return self._untold(filter, f"manifests do not have the values of an expression; {_ASK}")
         value_distribution, options = self._scene.distribution_by_block(self._term), self._index.options
         expected, of_fewest = (
             self._kind.expected(each, options)
@@ -218,11 +218,11 @@ class IndexTrial(Trial):
         is_all = filter.is_whole and len(there) == len(answered)
         why = ""
         if not is_all:
-            why = "manifests tell only of look-ups" if filter.is_whole else _NOT_WHOLE
+            why = "manifests only allow estimates for look-ups" if filter.is_whole else _NOT_WHOLE
             if expected.kept is None:
                 why = expected.reason
             elif len(there) < len(look_ups):
-                why = "how many different values there are was not counted"
+                why = "the number of distinct values is not known"
         now = self._now(filter)
         then, without = (self._weighed(filter, known) for known in (there, absent))
         if not is_all and then.blocks >= now.blocks:
@@ -251,7 +251,7 @@ class IndexTrial(Trial):
     def _measured(self, chosen: Rows) -> WhatIfAnswer:
         built = build_part(self._store, self._index, self._scene.head, [self._scene.block(row) for row in chosen])
         self._read = len(chosen)
-        self._rests_on.append(f"an index over {len(chosen) - len(built.left_out):,} blocks that were read")
+        self._rests_on.append(f"an index of {len(chosen) - len(built.left_out):,} blocks that were read")
         if built.left_out:
             self._rests_on.append(f"{len(built.left_out):,} blocks could not be indexed: {built.left_out[0].reason}")
         index = MeasuredIndex(self._kind, self._index, self._term, built)
@@ -309,7 +309,7 @@ class LayoutTrial(Trial):
     """A trial of other blocks. Skip indexes would have to be rebuilt and are ignored, before and after."""
 
     #: Ends the reasons of answers that cannot be estimated.
-    _ask = "; ask with sample_blocks"
+    _ask = "; repeat the request with sample_blocks"
 
     def reclustered(self) -> WhatIfAnswer:
         """Returns the answer for sorting by another key, in as many blocks."""
@@ -317,7 +317,7 @@ class LayoutTrial(Trial):
             self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
         )
         if not keys:
-            raise InvalidRequest("a cluster key has a column")
+            raise InvalidRequest("a cluster key needs at least one column")
         leaves = self._leaves(keys)
         count = len(self._scene)
         mean_rows = float(self._scene.row_count.mean()) if count else 0.0
@@ -329,7 +329,7 @@ class LayoutTrial(Trial):
         if not count or not len(sample[keys[0]].valid):
             return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
         zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
-        self._rests_on.append("indexes left out of account")
+        self._rests_on.append("indexes are not considered")
         if self._read:
             return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
         most = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
@@ -339,8 +339,8 @@ class LayoutTrial(Trial):
         """Returns the answer for the same rows in the same order, in blocks of another size."""
         target = self._request.rows_per_block or 0
         if target < 1:
-            raise InvalidRequest("rows_per_block is at least 1")
-        self._rests_on.append("indexes left out of account")
+            raise InvalidRequest("rows_per_block must be at least 1")
+        self._rests_on.append("indexes are not considered")
         mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
         leaves = self._leaves([])
         if target >= mean_rows:
@@ -355,9 +355,9 @@ class LayoutTrial(Trial):
             return self._cut(leaves, target)
         first = self._cluster_column()
         self._rests_on.append(
-            "blocks taken to be sorted by the first column of the cluster key, and by nothing else"
+            "blocks are assumed to be sorted only by the first column of the cluster key"
             if first is not None
-            else "blocks taken to be sorted by nothing; ask with sample_blocks"
+            else "blocks are assumed to be unsorted; repeat the request with sample_blocks"
         )
         zones = {leaf: split_zones(self._scene.zones(leaf), pieces, is_sorted=leaf.id == first) for leaf in leaves}
         least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
@@ -365,7 +365,7 @@ class LayoutTrial(Trial):
         for each in self._filters:
             found = self._tried(each, least, zones, len(self._scene) * pieces)
             if found.then is not None and found.then.skip <= found.now.skip and self._may_gain(each):
-                found = self._untold(each, f"how rows lie within a block is not in manifests{self._ask}")
+                found = self._untold(each, f"manifests do not have the order of rows in a block{self._ask}")
             forecasts.append(found)
         return self._answer(forecasts)
 
@@ -385,7 +385,9 @@ class LayoutTrial(Trial):
                 forecasts.append(self._unchanged(each, ""))
                 continue
             if not mine.any() or not each.is_whole:
-                forecasts.append(self._untold(each, "no block of it is in the sample" if each.is_whole else _NOT_WHOLE))
+                forecasts.append(
+                    self._untold(each, "the sample has none of its blocks" if each.is_whole else _NOT_WHOLE)
+                )
                 continue
             hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
             shares = np.array([hits[owner == place].mean() for place in np.flatnonzero(mine)])
@@ -409,7 +411,7 @@ class LayoutTrial(Trial):
         hits = sum(limits) / len(limits)
         share = hits / count if count else 0.0
         if count and (limits[1] - limits[0]) / count > _WIDE:
-            return self._untold(filter, f"which blocks have nulls and NaN is not in manifests{self._ask}")
+            return self._untold(filter, f"manifests do not say which blocks have nulls and NaN{self._ask}")
         # The trial may have more or fewer blocks than the real layout.
         blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
         size_bytes = share * self._scene.head.summary.compressed_byte_size
@@ -528,11 +530,11 @@ class WhatIf:
         if sum(change is not None for change in changes) != 1:
             raise InvalidRequest("give exactly one of index, cluster_key and rows_per_block")
         if not 0 <= request.sample_blocks <= MAX_SAMPLED:
-            raise InvalidRequest(f"sample_blocks is from 0 to {MAX_SAMPLED}", sample_blocks=request.sample_blocks)
+            raise InvalidRequest(f"sample_blocks must be from 0 to {MAX_SAMPLED}", sample_blocks=request.sample_blocks)
         if request.seed < 0:
-            raise InvalidRequest("seed is a number from 0 on", seed=request.seed)
+            raise InvalidRequest("seed must be 0 or greater", seed=request.seed)
         if not asked and not recorded:
-            raise InvalidRequest("there are no filters: give some, or record those that are asked")
+            raise InvalidRequest("there are no filters: pass some, or record the filters of prunes")
         scene = BlockSample(self._manifests, pointer)
         again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
         asked = [*asked, *again.asked]

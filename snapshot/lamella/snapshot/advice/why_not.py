@@ -30,7 +30,7 @@ from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import IndexUse
 from lamella.snapshot.wire.advice import Why, WhyCode, WhyNotAnswer, WhyNotRequest
 
-_GONE: Final = "a column of it is gone, or has another type now"
+_GONE: Final = "one of its columns was dropped, or has a different type now"
 
 
 class WhyNot:
@@ -117,7 +117,7 @@ class _Case:
         if self._index.dropped_ms is not None:
             return "dropped", "it was dropped; restore it"
         if self._kind() is None:
-            return "not_usable", f"there is no kind {self._index.kind!r} here"
+            return "not_usable", f"the index kind {self._index.kind!r} is not installed"
         if term_in(self._index, self._scene.head) is None:
             return "not_usable", _GONE
         if self._opened is None:
@@ -132,14 +132,14 @@ class _Case:
 
     def _reason(self, leaf: BoundLeaf) -> tuple[WhyCode, str] | None:
         """Returns why the index is not probed for a predicate."""
-        over = f"the predicate is not over {self._index.expression}"
+        over = f"the predicate is not on {self._index.expression}"
         if self._opened is None:
             raise AssertionError("such an index has a state")
         if isinstance(leaf, Anything):
             return "not_answered", leaf.reason
         if isinstance(leaf, Pair):
             is_near = any(term_key(term) == self._opened.key for term in terms_of(leaf))
-            return "other_term", "two terms are compared, row by row; indexes know one" if is_near else over
+            return "other_term", "the predicate compares two terms of a row; an index covers one" if is_near else over
         if IndexLayer([self._opened], self._scene.keys, time.perf_counter).questions(leaf) is not None:
             return None
         if leaf.term is None or term_key(leaf.term) != self._opened.key:
@@ -150,7 +150,7 @@ class _Case:
         """Returns the result of probing the index."""
         undecided = self._left[self._codes[self._left] != ALL]
         if not len(undecided):
-            reason = "every row of the blocks that are left matches" if len(self._left) else "bounds leave no block"
+            reason = "every row of the remaining blocks matches" if len(self._left) else "bounds skip all blocks"
             return self._why("nothing_left", reason, predicate=predicate)
         if self._opened is None:
             raise AssertionError("such an index has a state")
@@ -176,9 +176,9 @@ def _verdict(use: IndexUse, undecided: int) -> tuple[WhyCode, str]:
     if use.failure is not None:
         return "unreadable", use.failure
     if use.ruled_out:
-        return "helps", f"it rules out {use.ruled_out:,} of {undecided:,} blocks that bounds leave"
+        return "helps", f"it rules out {use.ruled_out:,} of {undecided:,} blocks that remain after bounds"
     if use.not_indexed == undecided:
-        return "not_indexed", "it knows none of the blocks that bounds leave; refresh it"
+        return "not_indexed", "it covers none of the blocks that remain after bounds; refresh it"
     if use.stopped is not None:
         return "useless", use.stopped
-    return "may_match", f"each of the {use.considered:,} blocks that it was asked about may match"
+    return "may_match", f"each of the {use.considered:,} blocks for which it was evaluated may match"

@@ -47,7 +47,7 @@ def key_hashes(dtype: DataType, keys: Sequence[int | bytes]) -> Hashes:
     """Returns the hashes of keys, which are values in the type's order (see :mod:`lamella.snapshot.schema.types`)."""
     width = key_bytes(dtype)
     if width is None:
-        raise ValueError(f"no bloom filter for {dtype}")
+        raise ValueError(f"bloom filters do not support {dtype}")
     if width:
         unsigned = [int(key) & ((1 << 8 * width) - 1) for key in keys]
         return xxh64_numbers(np.array(unsigned, dtype=f"u{width}"))

@@ -59,7 +59,7 @@ def xxh64_numbers(numbers: npt.NDArray[Any]) -> Hashes:
     """Returns the hashes of numbers as 4 or 8 little-endian bytes each (the width of the array's type)."""
     width = numbers.dtype.itemsize
     if width not in (4, 8):
-        raise ValueError(f"numbers of {width} bytes")
+        raise ValueError(f"numbers of {width} bytes are not supported")
     words = np.ascontiguousarray(numbers).view(f"u{width}").astype(np.uint64)
     with np.errstate(over="ignore"):  # 64-bit arithmetic wraps on purpose
         total = np.full(len(words), (_P5 + width) & _MASK, dtype=np.uint64)
@@ -166,7 +166,7 @@ class SplitBlockBloom:
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidRequest("a bloom filter is base64") from error
+            raise InvalidRequest("a bloom filter must be base64") from error
         return cls.from_bytes(data)
 
     def insert(self, hashes: Hashes) -> None:

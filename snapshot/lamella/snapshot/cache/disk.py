@@ -388,8 +388,10 @@ def _claim(folder: str) -> None:
         found = os.stat(folder, follow_symlinks=False)
         usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
     except OSError as error:
-        raise InvalidRequest(f"no cache can be kept at {folder}: {error.strerror or error}", path=folder) from error
+        raise InvalidRequest(
+            f"a cache cannot be created at {folder}: {error.strerror or error}", path=folder
+        ) from error
     if found.st_uid != os.geteuid() or found.st_mode & 0o022 or not usable:
         raise InvalidRequest(
-            f"{folder} must belong to the user of this process, and others may not write to it", path=folder
+            f"{folder} must be owned by the user of this process, and must not be writable by others", path=folder
         )

@@ -104,14 +104,14 @@ def pack(digest: bytes, buffers: Views) -> list[memoryview]:
 def check(file: memoryview, digest: bytes) -> None:
     """Raise Damaged unless ``file`` is the output of :func:`pack` for that key."""
     if file.nbytes < _HEAD.size:
-        raise Damaged("shorter than its head")
+        raise Damaged("shorter than its header")
     magic, checksum, count, size_bytes, found = _HEAD.unpack_from(file)
     if magic != _MAGIC or size_bytes != file.nbytes or found != digest:
-        raise Damaged("not the file of that key, or cut")
+        raise Damaged("the file of another key, or truncated")
     if zlib.crc32(file[_SUMMED_FROM:]) != checksum:
-        raise Damaged("the checksum is another")
+        raise Damaged("the checksum does not match")
     if _HEAD.size + 8 * count > file.nbytes:
-        raise Damaged("more buffers than there is room for")
+        raise Damaged("more buffers than fit")
 
 
 def buffer_views(file: memoryview) -> Views:

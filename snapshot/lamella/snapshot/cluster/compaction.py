@@ -104,11 +104,11 @@ def pack(
             left_blocks -= len(each.blocks)
     remaining = sum(len(each.blocks) for each in found) - sum(len(each.blocks) for each in taken)
     if remaining:
-        reason = "max_bytes or max_blocks is used up" if taken else "each bin is more than max_bytes or max_blocks"
+        reason = "the limit max_bytes or max_blocks is reached" if taken else "each bin exceeds max_bytes or max_blocks"
     elif taken:
-        reason = "no other small blocks are neighbours" if small.any() else "no others are too large"
+        reason = "no other small blocks are adjacent" if small.any() else "no others are too large"
     else:
-        reason = "no small blocks are neighbours" if small.any() else "no block is small or too large"
+        reason = "no small blocks are adjacent" if small.any() else "no block is small or too large"
     return Packing(bins=tuple(taken), reason=reason, remaining_blocks=remaining)
 
 

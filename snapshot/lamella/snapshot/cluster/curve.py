@@ -379,10 +379,10 @@ def positions(kind: CurveKind, points: Points, bits: int) -> Positions:
         ValueError: unknown kind, no columns, ``bits`` out of range, or a number with more bits.
     """
     if kind not in get_args(CurveKind):
-        raise ValueError(f"no curve is called {kind!r}")
+        raise ValueError(f"there is no curve {kind!r}")
     points = np.asarray(points, dtype=np.uint64)
     if points.ndim != 2 or points.shape[1] < 1:
-        raise ValueError("points have at least one column")
+        raise ValueError("points must have at least one column")
     if not 1 <= bits <= _WORD_BITS:
         raise ValueError(f"a column has 1 to {_WORD_BITS} bits, not {bits}")
     if bits < _WORD_BITS and len(points) and int(points.max()) >> bits:

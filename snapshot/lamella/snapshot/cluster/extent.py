@@ -119,7 +119,8 @@ def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
         return default
     if _NUMBER.fullmatch(text) is None or int(text) == 0:
         raise InvalidRequest(
-            f"property {name} is a whole number from 1, of at most 18 digits, not {text[:100]!r}", property=name
+            f"property {name} must be a whole number of at least 1 with at most 18 digits, not {text[:100]!r}",
+            property=name,
         )
     return int(text)
 
@@ -198,7 +199,7 @@ def extents(kind: ClusterKind, columns: Sequence[Zones]) -> Extents:
         ValueError: no columns, or columns that do not describe the same blocks.
     """
     if not columns or len({len(zones) for zones in columns}) > 1:
-        raise ValueError("a cluster key has at least one column, each with a zone map of every block")
+        raise ValueError("a cluster key needs at least one column, each with a zone map for every block")
     sides = [_side(zones) for zones in columns]
     if len(sides) == 1:
         return sides[0]

@@ -115,11 +115,11 @@ def regroup(
     done = tuple(view.regroup(each) for each in found.groups)
     before = float(np.mean([each.blocks for each in everything]))
     if done:
-        reason = "max_segments is used up" if found.exceeds_limit else "no others are worth it"
+        reason = "the limit max_segments is reached" if found.exceeds_limit else "no others are worth rewriting"
     elif found.exceeds_limit:
-        reason = "what lies too deep is more than max_segments"
+        reason = "each set of overlapping segments exceeds max_segments"
     else:
-        reason = "regrouping would gain too little" if groups else "no segments lie too deep"
+        reason = "regrouping would gain too little" if groups else "no segments overlap too much"
     after = before - sum(each.opened_before - each.opened_after for each in done)
     return Regrouping(groups=done, opened_before=before, opened_after=after, reason=reason, remaining=found.remaining)
 
@@ -128,7 +128,7 @@ def _members(segment_of: Rows, count: int) -> list[Rows]:
     order = np.argsort(segment_of, kind="stable")
     found = list(np.split(order, np.searchsorted(segment_of[order], np.arange(1, count))))
     if any(not len(each) for each in found):
-        raise ValueError("there are numbers of segments that no block has")
+        raise ValueError("some segment numbers have no block")
     return found
 
 

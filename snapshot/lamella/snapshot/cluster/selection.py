@@ -211,13 +211,13 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
 
     found = Chooser(layout, sizes.size_bytes, whole, everything, evaluate).best(groups, aims.max_bytes, aims.min_gain)
     if found.groups:
-        reason = "max_bytes is used up" if found.exceeds_limit else "no others are worth it"
+        reason = "the limit max_bytes is reached" if found.exceeds_limit else "no others are worth rewriting"
     elif found.exceeds_limit or ((free & ~fits).any() and layout.chosen(aims.target_depth, free).any()):
-        reason = "what lies too deep is more than max_bytes"
+        reason = "each set of overlapping blocks exceeds max_bytes"
     elif groups:
         reason = "sorting would gain too little"
     else:
-        reason = "no blocks that may be sorted lie too deep"
+        reason = "no blocks that may be sorted overlap too much"
     return Selection(
         tasks=tuple(_task(each, sizes) for each in found.groups), reason=reason, remaining_bytes=found.remaining
     )

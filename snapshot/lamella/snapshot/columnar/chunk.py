@@ -77,7 +77,7 @@ class Assembly:
             counts = self._counts[at : at + _OPEN_SEGMENTS].tolist()
             for sidecar, count in zip(self._load(segments, keep=False), counts, strict=True):
                 if len(sidecar) != count:
-                    raise ManifestError(f"a segment has {len(sidecar)} blocks, and {count} by its snapshot")
+                    raise ManifestError(f"a segment has {len(sidecar)} blocks, but {count} according to its snapshot")
                 for leaf, joining in zones.items():
                     joining.add(sidecar.zones(leaf.id, leaf.dtype))
                 for name, growing in numbers.items():
@@ -438,7 +438,7 @@ def _arrays_of(keys: Keys) -> list[npt.NDArray[Any]]:
         data = np.frombuffer(keys.data, dtype=np.uint8)
         words = [keys.words] if isinstance(keys, SharedKeys) else []
         return [keys.prefix, keys.offsets.astype(np.int64, copy=False), data, *words]
-    raise TypeError(f"{type(keys).__name__} is no order of bounds")
+    raise TypeError(f"{type(keys).__name__} is not an order of bounds")
 
 
 def _keys(form: _Form, kind: str, shared: bytes, buffers: Sequence[memoryview]) -> Keys:

@@ -387,7 +387,7 @@ def joined_keys(parts: Sequence[Keys]) -> Keys:
         ]
         offsets = np.concatenate([*moved, starts[-1:]]).astype(np.int64)
         return BytesKeys(np.concatenate([part.prefix for part in texts]), offsets, memoryview(b"".join(data)))
-    raise TypeError("the parts are not of one order")
+    raise TypeError("the parts have different orders")
 
 
 def lesser(left: Keys, right: Keys) -> Mask:
@@ -401,7 +401,7 @@ def lesser(left: Keys, right: Keys) -> Mask:
         for index in np.flatnonzero(left.prefix == right.prefix):
             below[index] = left.at(int(index)) < right.at(int(index))
         return below
-    raise TypeError(f"{type(left).__name__} and {type(right).__name__} are not of one order")
+    raise TypeError(f"{type(left).__name__} and {type(right).__name__} have different orders")
 
 
 def choose(where: Mask, left: Keys, right: Keys) -> Keys:
@@ -412,7 +412,7 @@ def choose(where: Mask, left: Keys, right: Keys) -> Keys:
         return WideKeys(np.where(where, left.high, right.high), np.where(where, left.low, right.low))
     if isinstance(left, BytesKeys) and isinstance(right, BytesKeys):
         return bytes_keys([(left if mine else right).at(index) for index, mine in enumerate(where.tolist())])
-    raise TypeError(f"{type(left).__name__} and {type(right).__name__} are not of one order")
+    raise TypeError(f"{type(left).__name__} and {type(right).__name__} have different orders")
 
 
 def split_wide(value: int) -> tuple[np.int64, np.uint64]:

@@ -58,7 +58,7 @@ class Points:
 
     def _texts(self) -> BytesKeys:
         if not isinstance(self.keys, BytesKeys):
-            raise TypeError(f"{type(self.keys).__name__} holds no texts")
+            raise TypeError(f"{type(self.keys).__name__} has no text")
         return self.keys
 
 
@@ -77,7 +77,7 @@ def _of_limbs(keys: WideKeys) -> tuple[Ranks, Ranks]:
 
 def _of_texts(keys: Keys) -> tuple[Ranks, Ranks]:
     if not isinstance(keys, BytesKeys):
-        raise TypeError(f"{type(keys).__name__} are in no order that is known")
+        raise TypeError(f"{type(keys).__name__} have an unknown order")
     count = len(keys.offsets) - 1
     offsets = np.ascontiguousarray(keys.offsets, dtype=np.int64)
     texts = pa.LargeBinaryArray.from_buffers(

@@ -139,7 +139,7 @@ class Sidecar:
             column = self._column(name)
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             if column.null_count or not (column.type == _COUNT if _is_count(name) else is_number):
-                raise ManifestError(f"the column {name!r} of a sidecar holds no numbers")
+                raise ManifestError(f"the column {name!r} of a sidecar does not contain numbers")
             found = self._arrays[name] = _array(column)
         return found
 
@@ -165,7 +165,7 @@ class Sidecar:
         """Returns a text column as an Arrow array of large strings, all or some rows."""
         column = self._column(name)
         if column.null_count or not pa.types.is_large_string(column.type):
-            raise ManifestError(f"the column {name!r} of a sidecar holds no text")
+            raise ManifestError(f"the column {name!r} of a sidecar does not contain text")
         return column if rows is None else column.take(_indexes(rows))
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
@@ -239,7 +239,7 @@ class Sidecar:
 
     def _column(self, name: str) -> Any:
         if name not in self._index:
-            raise ManifestError(f"a sidecar lacks its column {name!r}")
+            raise ManifestError(f"a sidecar is missing its column {name!r}")
         return self._batch.column(self._index[name])
 
     def _load(self, column_id: int, dtype: DataType) -> Zones:
@@ -265,7 +265,7 @@ class Sidecar:
         if dtype.order == "bytes":
             column = self._column(name)
             if column.null_count or not pa.types.is_large_binary(column.type):
-                raise ManifestError(f"the column {name!r} of a sidecar holds no bytes")
+                raise ManifestError(f"the column {name!r} of a sidecar does not contain bytes")
             _, offsets, data = column.buffers()
             return BytesKeys(
                 self.numbers(f"{name}.key"),

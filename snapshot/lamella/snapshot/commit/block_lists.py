@@ -80,16 +80,16 @@ def checked_lists(
     """
     found = [msgspec.structs.replace(each, location=normal(each.location)) for each in sent]
     if len({each.location for each in found}) < len(found):
-        raise InvalidRequest("added_from names a list twice")
+        raise InvalidRequest("added_from contains a list twice")
     for each in found:
         name = object_name(folder, each.location)
         if name is None or name.kind != "temporary" or not each.location.endswith(_ENDING):
-            raise _wrong(each, "it is not a list in the table's own scratch folder")
+            raise _wrong(each, "it is not a list in the table's scratch folder")
         if each.block_count < 1 or each.size_bytes < 1:
-            raise _wrong(each, f"it has {each.size_bytes} bytes of {each.block_count} blocks")
+            raise _wrong(each, f"it has {each.size_bytes} bytes for {each.block_count} blocks")
         if each.size_bytes > max_bytes:
             raise LimitExceeded(
-                f"a list of blocks has at most {max_bytes} bytes, not {each.size_bytes}",
+                f"a list of blocks may have at most {max_bytes} bytes, not {each.size_bytes}",
                 limit="list_bytes",
                 most=max_bytes,
                 location=each.location,
@@ -97,7 +97,7 @@ def checked_lists(
     count = sum(each.block_count for each in found)
     if count > max_blocks:
         raise LimitExceeded(
-            f"a commit brings at most {max_blocks} blocks in lists, not {count}", limit="list_blocks", most=max_blocks
+            f"a commit may add at most {max_blocks} blocks in lists, not {count}", limit="list_blocks", most=max_blocks
         )
     return tuple(found)
 
@@ -141,13 +141,13 @@ def _read(store: Store, sent: BlockListSent) -> bytes:
         data = store.read_range(sent.location, 0, sent.size_bytes + 1)
     except ObjectNotFound as error:
         raise ObjectNotFound(
-            f"the list of blocks {sent.location} is not there, or not any more", location=sent.location
+            f"the list of blocks {sent.location} does not exist, or was deleted", location=sent.location
         ) from error
     if len(data) != sent.size_bytes:
         more = "more than " if len(data) > sent.size_bytes else ""
         raise _wrong(sent, f"it has {more}{min(len(data), sent.size_bytes)} bytes, not {sent.size_bytes}")
     if content_hash(data) != sent.sha256:
-        raise _wrong(sent, "its SHA-256 is another one")
+        raise _wrong(sent, "its SHA-256 does not match")
     count = data.count(b"\n") + (not data.endswith(b"\n"))
     if count != sent.block_count:
         raise _wrong(sent, f"it has {count} lines, not {sent.block_count}")

@@ -117,7 +117,7 @@ def _refusal(
 ) -> LamellaError | None:
     strange = sorted(request.schema_ids.difference(known_schemas))
     if strange:
-        text = f"a segment was written under schema {strange[0]}, which is none that the table's columns can be read by"
+        text = f"a segment was written under schema {strange[0]}, which is not a schema of the table"
         return SchemaConflict(text, schema_id=strange[0], snapshot_id=snapshot_id)
     gone = sorted(place for place in request.removed if place not in now)
     if gone:
@@ -126,7 +126,7 @@ def _refusal(
         # The caller cannot have read a block that an earlier request added.
         changed = sorted(place for place in request.removed if place in request.stale or place in fresh)
         if changed:
-            return conflict(changed, "not those that were read", snapshot_id)
+            return conflict(changed, "not the blocks that were read", snapshot_id)
     if request.refused is not None:
         return request.refused
     if request.is_serial and fresh:
@@ -144,7 +144,7 @@ def _refusal(
         replaced.update(place for place, _ in request.added if place in removed_now)
     if replaced:
         return _duplicate(
-            sorted(replaced), "files that were in the table and left it", "; to add them again, set take_replaced"
+            sorted(replaced), "files that were removed from the table earlier", "; to add them again, set take_replaced"
         )
     return None
 
@@ -166,7 +166,7 @@ def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflic
 
 def _was_added_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
     return NewMatches(
-        f"{len(blocks)} blocks that may hold matching rows are added first, first {blocks[0]!r}",
+        f"{len(blocks)} blocks that may hold matching rows were added meanwhile, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),
         snapshot_id=snapshot_id,
         snapshot_is="current",

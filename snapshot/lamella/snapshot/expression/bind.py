@@ -392,7 +392,7 @@ class _Binder:
         if isinstance(term, Unusable):
             return Anything(text, term.reason)
         if isinstance(term, ConstantTerm):
-            return Anything(text, "a predicate over a constant is not computed")
+            return Anything(text, "a predicate on a constant is not evaluated")
         match node:
             case In(_, literals):
                 return membership(term, literals, self._time_zone, text)
@@ -409,7 +409,7 @@ class _Binder:
                     return Anything(text, "text as a condition is cast row by row")
                 if term.dtype.name != "boolean":
                     what = f"column {term.name!r}" if isinstance(term, Leaf) else term.name
-                    raise FilterTypeMismatch(f"{what} of type {term.dtype} is no condition", column=term.name)
+                    raise FilterTypeMismatch(f"{what} of type {term.dtype} is not a condition", column=term.name)
                 return _at(term, "eq", Point(1), text)
             case _:
                 assert_never(node)
@@ -459,7 +459,7 @@ class _Binder:
             if isinstance(side, Unusable):
                 return Anything(text, side.reason)
         if isinstance(left, Unusable) or isinstance(right, Unusable):
-            raise AssertionError("both were looked at")
+            raise AssertionError("both sides were checked")
         if not are_comparable(family(left.dtype), family(right.dtype)):
             raise FilterTypeMismatch(
                 f"{left.name} of type {left.dtype} cannot be compared with {right.name} of type {right.dtype}",
@@ -478,7 +478,7 @@ class _Binder:
         if self._constant(left) is not None:
             left, right = right, left
         if self._constant(left) is not None:
-            return Anything(text, "a comparison of constants is not computed")
+            return Anything(text, "a comparison of constants is not evaluated")
         literal = self._constant(right)
         if literal is not None and literal.kind == "null":
             return self._over_terms(IsNull(left))
@@ -513,7 +513,7 @@ def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundP
         return Fixed(None)
     if left.kind == right.kind == "integer" and isinstance(left.value, int) and isinstance(right.value, int):
         return Fixed(_OPERATORS[op](left.value, right.value))
-    return Anything(text, "a comparison of constants is not computed")
+    return Anything(text, "a comparison of constants is not evaluated")
 
 
 def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
@@ -562,7 +562,7 @@ def _like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredica
         return Anything(text, "LIKE over other types casts them row by row")
     parts = like_parts(pattern, escape)
     if parts is None:
-        return Anything(text, "the pattern's escapes are not valid")
+        return Anything(text, "the escapes in the pattern are not valid")
     start = parts[0].encode("utf-8") if parts and isinstance(parts[0], str) else b""
     if len(parts) <= 1 and parts != (ANY,) and parts != (ONE,):
         return Comparison(term, "eq", start, text)

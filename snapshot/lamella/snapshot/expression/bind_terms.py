@@ -98,14 +98,18 @@ def as_decimals(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm
     wanted = DataType("decimal", precision=precision, scale=scale)
     first, second = (each if each.dtype == wanted else cast_number(each, wanted, each.name) for each in (left, right))
     if isinstance(first, Unusable) or isinstance(second, Unusable):
-        return first if isinstance(first, Unusable) else Unusable("a decimal is not compared with this")
+        return first if isinstance(first, Unusable) else Unusable("a decimal is not compared with this type")
     return first, second
 
 
 def as_doubles(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
     first, second = (_as_double(each) for each in (left, right))
     if isinstance(first, Unusable) or isinstance(second, Unusable):
-        return first if isinstance(first, Unusable) else Unusable("a number is not compared as a double with certainty")
+        return (
+            first
+            if isinstance(first, Unusable)
+            else Unusable("whether the number is compared as a double is not certain")
+        )
     return first, second
 
 
@@ -140,7 +144,7 @@ def cast_number(term: BoundTerm, wanted: DataType, name: str) -> BoundTerm | Unu
         return Derived(numeric.Whole(wanted, factor=10 ** (wanted.scale - source.scale)), (term,), wanted, name)
     if wanted == DOUBLE and (source.is_integer or source.is_float):
         return Derived(numeric.ToDouble(wanted), (term,), wanted, name)
-    return Unusable(f"a cast from {source} to {wanted} does not keep the order for certain")
+    return Unusable(f"a cast from {source} to {wanted} does not reliably keep the order")
 
 
 def digits_of(number: Decimal) -> tuple[int, int]:
@@ -381,14 +385,14 @@ def _unary(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | U
 
 def _fold(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     if bound[0].dtype.name != "string":
-        return Unusable("only text is folded")
+        return Unusable("only text can be changed to upper or lower case")
     function = text.ChangedCase("lower" if term.function == "lower" else "upper")
     return Derived(function, (bound[0],), bound[0].dtype, term_text(term))
 
 
 def _length(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     if not bound[0].dtype.is_text:
-        return Unusable("only the length of text is used")
+        return Unusable("length is only supported for text")
     return Derived(text.Length(), (bound[0],), INT, term_text(term))
 
 
@@ -397,19 +401,19 @@ def _beginning(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm
     if term.function == "substring":
         start = _whole_number(bound[1])
         if len(bound) < 3 or start not in (0, 1):
-            return Unusable("only the beginning of text keeps its order")
+            return Unusable("only a prefix of text keeps its order")
     if bound[0].dtype.name != "string" or count is None or count < 1:
-        return Unusable("only a beginning of text of constant length is used")
+        return Unusable("only a prefix of constant length is used")
     return Derived(text.FirstCharacters(count), (bound[0],), bound[0].dtype, term_text(term))
 
 
 def _json_path(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     document, path = bound
     if not document.dtype.is_text:
-        return Unusable("only paths in text are used")
+        return Unusable("JSON paths are only supported on text")
     steps = json_path.steps_of(_text(path))
     if steps is None:
-        return Unusable("only a constant JSON path of names and places is used")
+        return Unusable("only a constant JSON path of names and positions is used")
     same = Call(term.function, (term.arguments[0], Literal("string", json_path.path_of(steps))))
     return Derived(json_path.JsonPath(steps), (document,), _STRING, term_text(same))
 
@@ -458,7 +462,7 @@ _BESIDE: Final[dict[str, frozenset[str]]] = {
 }
 _NUMBERS: Final = frozenset({"integer", "decimal"})
 _NESTED: Final = "a struct, list or map as a whole has no statistics"
-_REPEATED: Final = "the column lies below a list or map: its statistics say nothing of whole rows"
+_REPEATED: Final = "the column is inside a list or map: its statistics do not apply to whole rows"
 
 
 class TermBinder:
@@ -488,7 +492,7 @@ class TermBinder:
             case Call(name, arguments):
                 counts = FUNCTIONS.get(name)
                 if counts is None or len(arguments) not in counts:
-                    raise InvalidFilter(f"there is no function {name} of {len(arguments)} arguments", function=name)
+                    raise InvalidFilter(f"there is no function {name} with {len(arguments)} arguments", function=name)
                 return self._call(term)
 
     def _column(self, path: str) -> Leaf | Unusable:
@@ -514,7 +518,7 @@ class TermBinder:
         if problem is not None:
             return problem
         if all(isinstance(each, ConstantTerm) for each in bound):
-            return Unusable(f"function {term.function} of constants only is not computed")
+            return Unusable(f"function {term.function} of constants is not evaluated")
         return READERS[term.function](self, term, bound)
 
     def offsets(self) -> Offsets:
@@ -603,7 +607,7 @@ class TermBinder:
         problem = next((each for each in bound if isinstance(each, Unusable)), None)
         first = next((each for each in bound if isinstance(each, Leaf | Derived)), None)
         if first is None or problem is not None:
-            return problem or Unusable("coalesce of constants only is not computed")
+            return problem or Unusable("coalesce of constants is not evaluated")
         plain = [constant(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
         wanted = coalesce_type(first.dtype, [each for each in (*plain, *bound) if isinstance(each, ConstantTerm)])
         arguments: list[BoundTerm] = []

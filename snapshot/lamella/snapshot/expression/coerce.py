@@ -160,7 +160,7 @@ def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
         if word in words:
             return Point(words[word])
         if literal.kind == "string":
-            return Unusable("this spelling of a truth value is not read")
+            return Unusable("this spelling of a boolean is not supported")
     raise _mismatch(literal, leaf)
 
 
@@ -204,7 +204,7 @@ def _number(literal: Literal, leaf: Target) -> Point | Unusable:
             return _scaled(number, leaf)
         if not _has_digits(literal):
             raise _mismatch(literal, leaf)
-        return Unusable("text that is no whole number of the column's type is cast by Spark's settings")
+        return Unusable("how text that is not a whole number of the column's type is cast depends on Spark's settings")
     raise _mismatch(literal, leaf)
 
 
@@ -253,7 +253,7 @@ def _number_by_double(value: float, leaf: Target) -> Point | Unusable:
     if math.isinf(value) or math.isnan(value):
         return Point(value)
     if leaf.dtype.bits == 64 and abs(value) >= _EXACT_DOUBLE:
-        return Unusable("64-bit integers lose digits beside a double this large")
+        return Unusable("64-bit integers lose digits when compared with a double this large")
     exact = Fraction(value)
     return Point(exact.numerator if exact.denominator == 1 else exact)
 
@@ -279,7 +279,7 @@ def _float(literal: Literal, leaf: Target) -> Point | Unusable:
         text = str(literal.value).strip(" ")
         if not _SPELLED_FLOAT.fullmatch(text):
             if _has_digits(literal) or text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-                return Unusable("this spelling of a number is not read with certainty")
+                return Unusable("this spelling of a number can be read in different ways")
             raise _mismatch(literal, leaf)
         value = float(text)
         if math.isinf(value) or (narrow and spark_casts.single(value) != value):
@@ -310,20 +310,20 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
         if micros is None:
             return _unread_time(literal, leaf)
         if leaf.dtype.unit == "ns" and spark_casts.is_finer_than_us(text):
-            return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
+            return Unusable("Spark truncates times to microseconds, other readers do not")
         return _in_unit(micros, leaf)
     if literal.kind == "date" and isinstance(literal.value, int):
         wall = literal.value * _DAY_US
         at = spark_casts.midnight_us(literal.value, time_zone) if instant else wall
         return (
-            Unusable("the day is outside the years 1 to 9999, or the clocks skip its midnight")
+            Unusable("the date is outside the years 1 to 9999, or has no midnight because of a clock change")
             if at is None
             else _in_unit(at, leaf)
         )
     if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
         same = (literal.kind == "timestamp") == instant
         if not same and not spark_casts.is_utc(time_zone):
-            return Unusable("a time with zone and one without are compared by the time zone's transitions")
+            return Unusable("the comparison of times with and without time zone depends on the time zone's transitions")
         return _in_unit(literal.value, leaf)
     raise _mismatch(literal, leaf)
 
@@ -333,7 +333,7 @@ def _unread_time(literal: Literal, leaf: Target) -> Unusable:
     be one."""
     if spark_casts.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)):
         raise _mismatch(literal, leaf)
-    return Unusable("this spelling of a time is not read with certainty")
+    return Unusable("this spelling of a time can be read in different ways")
 
 
 def _in_unit(micros: int, leaf: Target) -> Point:
@@ -348,7 +348,7 @@ def _time(literal: Literal, leaf: Target) -> Point | Unusable:
         if micros is None:
             return _unread_time(literal, leaf)
         if leaf.dtype.unit == "ns" and spark_casts.is_finer_than_us(text):
-            return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
+            return Unusable("Spark truncates times to microseconds, other readers do not")
         return _in_unit(micros, leaf)
     raise _mismatch(literal, leaf)
 
@@ -366,7 +366,7 @@ def _binary(literal: Literal, leaf: Target) -> Point | Unusable:
         return Point(literal.value)
     if literal.kind == "string":
         if leaf.dtype.name in ("uuid", "fixed"):
-            return Unusable(f"readers differ on comparing {leaf.dtype} with text")
+            return Unusable(f"readers differ in how they compare {leaf.dtype} with text")
         return Point(str(literal.value).encode("utf-8"))
     if literal.kind == "text":
         try:

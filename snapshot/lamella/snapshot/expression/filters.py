@@ -33,7 +33,7 @@ def read_filter(given: Any, *, time_zone: str = "UTC", now_us: int | None = None
         return read_sql(given, time_zone=time_zone, now_us=now_us)
     if isinstance(given, dict | bool):
         return read_tree(given)
-    raise InvalidFilter("a filter is SQL text or a JSON expression", position="$")
+    raise InvalidFilter("a filter must be SQL text or a JSON expression", position="$")
 
 
 #: Number of schemas for which the bound form of one filter is cached.

@@ -76,7 +76,7 @@ def json_literal(value: Any, path: str) -> Literal:
         return Literal("text", value)
     if isinstance(value, dict) and value.get("type") == "literal":
         return _typed(value, path)
-    raise wrong(path, "a value is a JSON scalar or a typed literal")
+    raise wrong(path, "a value must be a JSON scalar or a typed literal")
 
 
 def json_literals(values: list[Any], path: str) -> tuple[Literal, ...]:
@@ -239,7 +239,7 @@ class _Reader:
         if isinstance(node, bool):
             return Constant(node)
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-            raise wrong(path, "an expression is true, false or an object with a type")
+            raise wrong(path, "an expression must be true, false or an object with a type")
         kind = node["type"].lower()
         if kind in _OPERATORS:
             return self._compare(kind, node, path)
@@ -256,7 +256,7 @@ class _Reader:
         if "children" in node:
             parts = node["children"]
             if not isinstance(parts, list) or not parts:
-                raise wrong(f"{path}.children", "a list of expressions is needed")
+                raise wrong(f"{path}.children", "a list of expressions is required")
             children = tuple(self.predicate(p, f"{path}.children[{i}]", depth + 1) for i, p in enumerate(parts))
         else:
             children = tuple(
@@ -289,7 +289,7 @@ class _Reader:
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
         if isinstance(right, Literal) and right.kind == "null":
-            reason = "a null value says nothing (infinity is written so)"
+            reason = "a null value cannot be compared (infinity is written as null)"
             return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left), at=SourcePosition(path))
         return Compare(_OPERATORS[kind], left, right, at=SourcePosition(path))
 
@@ -307,7 +307,7 @@ class _Reader:
         if isinstance(values, dict):
             values = values.get("values")
         if not isinstance(values, list):
-            raise wrong(f"{path}.values", "a list of values is needed")
+            raise wrong(f"{path}.values", "a list of values is required")
         if len(values) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
         literals = json_literals(values, f"{path}.values")
@@ -316,7 +316,7 @@ class _Reader:
         if not literals:
             inside: Predicate = Constant(False)
         elif None in values:  # an untyped null may have been infinity
-            reason = "a null in the list says nothing"
+            reason = "a null in the list cannot be compared"
             inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term), at=SourcePosition(path))
         else:
             inside = In(term, literals, at=SourcePosition(path))
@@ -328,7 +328,7 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if literal.kind not in ("text", "string", "binary"):
-            raise wrong(f"{path}.value", "a prefix is text")
+            raise wrong(f"{path}.value", "a prefix must be text")
         test = StartsWith(term, literal, at=SourcePosition(path))
         return Not(test) if node["type"].lower().startswith("not-") else test
 
@@ -339,7 +339,7 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
-            raise wrong(f"{path}.value", "a pattern is text, its escape one character")
+            raise wrong(f"{path}.value", "a pattern must be text, its escape one character")
         encodable(escape, path)
         return Like(term, str(literal.value), escape, at=SourcePosition(path))
 
@@ -349,7 +349,7 @@ class _Reader:
             name = "child"
         term = self._read_term(_member(node, name, path), f"{path}.{name}", 1)
         if isinstance(term, Literal):
-            raise wrong(f"{path}.{name}", "a term is a column's name, a reference or a function")
+            raise wrong(f"{path}.{name}", "a term must be a column name, a reference or a function")
         return term
 
     def _operand(self, node: dict[str, Any], path: str) -> Term | Unknown:
@@ -388,8 +388,8 @@ class _Reader:
                 return self._call(term, path, depth)
             if kind in ("transform", "apply"):
                 transform = shown(term.get("transform", term.get("function")))
-                return Unknown(f"{kind} {transform}", "transforms of columns are not used")
-        raise wrong(path, "a term is a column's name, a reference or a function")
+                return Unknown(f"{kind} {transform}", "column transforms are not used")
+        raise wrong(path, "a term must be a column name, a reference or a function")
 
     def _call(self, term: dict[str, Any], path: str, depth: int) -> Term | Unknown:
         function, given = term.get("function"), term["arguments"]
@@ -397,7 +397,7 @@ class _Reader:
         if counts is None:
             return Unknown(f"function {shown(function)}", "this function is not used for pruning")
         if len(given) not in counts:
-            raise wrong(f"{path}.arguments", f"{function} has not {len(given)} arguments")
+            raise wrong(f"{path}.arguments", f"{function} does not take {len(given)} arguments")
         arguments: list[Term] = []
         for index, each in enumerate(given):
             made = self._read_term(each, f"{path}.arguments[{index}]", depth + 1)
@@ -410,7 +410,7 @@ class _Reader:
         del depth
         text, reason = node.get("text", "?"), node.get("reason", "the client could not express it")
         if not isinstance(text, str) or not isinstance(reason, str):
-            raise wrong(path, "text and reason of an unknown expression are text")
+            raise wrong(path, "text and reason of an unknown expression must be text")
         encodable(text, path)
         encodable(reason, path)
         return Unknown(text, reason)

@@ -119,8 +119,9 @@ def check_together(filters: Iterable[Any]) -> None:
             left -= token_count(text, left)
         if left < 0:
             raise LimitExceeded(
-                f"the filters have more than {MAX_REQUEST_SQL_TOKENS} words, numbers, texts and signs together, beside "
-                "those of columns and constants only",
+                f"the filters have more than {MAX_REQUEST_SQL_TOKENS} words, numbers, texts and signs together, not "
+                "counting those of filters with only columns and constants"
+                "",
                 limit="sql_tokens",
                 most=MAX_REQUEST_SQL_TOKENS,
             )
@@ -144,7 +145,7 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequ
             return pool.submit(_read, text, time_zone, now_us, lists).result()
         except RecursionError as error:
             message = (
-                f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels are always read, a JSON filter has more"
+                f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels always work, a JSON filter can have more"
             )
             raise LimitExceeded(message, limit="filter_depth", most=SURE_SQL_DEPTH) from error
 
@@ -194,9 +195,9 @@ class _Reader:
         if isinstance(tree, exp.Alias):
             raise InvalidFilter("unexpected text after the expression", position=self._position(tree.args["alias"]))
         if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
-            raise InvalidFilter("a filter is a boolean expression, not a statement", position=0)
+            raise InvalidFilter("a filter must be a boolean expression, not a statement", position=0)
         for placeholder in tree.find_all(exp.Placeholder, exp.Parameter):
-            raise InvalidFilter("placeholders have no value here", position=self._position(placeholder))
+            raise InvalidFilter("placeholders are not supported", position=self._position(placeholder))
         return self._predicate(tree, 1)
 
     def _position(self, node: exp.Expr) -> int:
@@ -289,9 +290,9 @@ class _Reader:
 
     def _no_condition(self, node: exp.Expr, depth: int) -> Predicate:
         if depth > 1 and node.args.get("is_string"):
-            return self._unknown(node, "text as a condition is cast by Spark's settings")
+            return self._unknown(node, "how text as a condition is cast depends on Spark's settings")
         position = self._source.offset(node) or 0
-        raise FilterTypeMismatch(f"{_spelled(node)} is no condition", literal=_spelled(node), position=position)
+        raise FilterTypeMismatch(f"{_spelled(node)} is not a condition", literal=_spelled(node), position=position)
 
     def _null(self, node: exp.Expr, depth: int) -> Predicate:
         del node, depth
@@ -328,7 +329,7 @@ class _Reader:
         del depth
         term, low, high = (self._terms.read(node.args[name]) for name in ("this", "low", "high"))
         if term is None or low is None or high is None or isinstance(term, Literal):
-            return self._unknown(node, "a side of this BETWEEN is not understood")
+            return self._unknown(node, "one side of this BETWEEN is not supported")
         place = self._place(node)
         return And((Compare("ge", term, low, at=place), Compare("le", term, high, at=place)))
 
@@ -337,7 +338,7 @@ class _Reader:
         term = self._terms.read(node.this)
         items = node.args.get("expressions") or []
         if term is None or isinstance(term, Literal) or not items:
-            return self._unknown(node, "only IN of a column and a list of constants is used")
+            return self._unknown(node, "IN is only used with a column and a list of constants")
         marked = _MARKED.fullmatch(f"'{items[0].this}'") if self._lists and isinstance(items[0], exp.Literal) else None
         if marked is not None and len(items) == 1:
             self.lists_read.add(int(marked[1]))
@@ -397,14 +398,14 @@ class _Reader:
         del depth
         term, prefix = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or prefix is None or prefix.kind not in ("string", "binary"):
-            return self._unknown(node, "only startswith of a column and a constant is used")
+            return self._unknown(node, "startswith is only used with a column and a constant")
         return StartsWith(term, prefix, at=self._place(node))
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
         term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or pattern is None or pattern.kind != "string":
-            return self._unknown(node, "only LIKE of a column and a constant pattern is used")
+            return self._unknown(node, "LIKE is only used with a column and a constant pattern")
         like = Like(term, str(pattern.value), escape, at=self._place(node))
         return Not(like) if node.args.get("negate") else like
 

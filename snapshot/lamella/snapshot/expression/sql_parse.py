@@ -172,10 +172,10 @@ _OUT_OF_NODES: Final = "Maximum number of AST nodes"
 def doubt(text: str) -> str | None:
     """Returns why Spark may read the text differently than sqlglot; None if it does not."""
     if "--" in text and _OTHER_COMMENT.search(text):
-        return "the comment may end elsewhere in Spark"
+        return "the comment may end at another position in Spark"
     if _BEYOND_UNICODE.search(text):
-        return "an escape names no character"
-    return "a number has two points" if _TWO_POINTS.search(_QUOTED.sub("''", text)) else None
+        return "an escape is not a valid character"
+    return "a number has two decimal points" if _TWO_POINTS.search(_QUOTED.sub("''", text)) else None
 
 
 def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
@@ -201,10 +201,10 @@ def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
     except TokenError as error:
         raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
     except _UNREADABLE as error:
-        raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
+        raise InvalidFilter(f"the filter cannot be parsed: {error}", position=0) from error
     if len(statements) != 1 or statements[0] is None:
         position = text.find(";")
-        raise InvalidFilter("a filter is one expression", position=max(position, 0))
+        raise InvalidFilter("a filter must be one expression", position=max(position, 0))
     return statements[0], tokens
 
 
@@ -230,7 +230,7 @@ def _max_nodes(tokens: Sequence[Token]) -> int:
 
 def _too_much_work() -> LimitExceeded:
     return LimitExceeded(
-        "the filter can be read in too many ways; write it with less nesting, or as a JSON filter",
+        "the filter takes too long to parse; write it with less nesting, or as a JSON filter",
         limit="sql_nodes",
         most=MAX_NODES_PER_TOKEN,
     )

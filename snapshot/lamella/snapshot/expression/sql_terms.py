@@ -131,7 +131,7 @@ def _cast(node: exp.Cast, time_zone: str) -> Literal | Cast | None:
         return None
     kind = "date" if target in (exp.DType.DATE, exp.DType.DATE32) else "timestamp"
     if found is None and not node.args.get("safe") and spark_casts.is_impossible(text, kind):
-        raise ImpossibleLiteral(f"{text!r} is no {kind}", text)
+        raise ImpossibleLiteral(f"{text!r} is not a {kind}", text)
     return found
 
 
@@ -174,7 +174,7 @@ def _suffixed(text: str, suffix: str) -> Literal | None:
         value, dtype = int(text), parse_type(SUFFIXES[kind])
         if not dtype.int_range[0] <= value <= dtype.int_range[1]:
             written = text.lstrip("-") + suffix
-            raise ImpossibleLiteral(f"{text}{suffix} is beyond the type that its suffix names", written)
+            raise ImpossibleLiteral(f"{text}{suffix} is out of range for the type of its suffix", written)
         return Literal("integer", value, dtype.name)
     if kind in ("D", "F"):
         return _float(text, single=kind == "F")

@@ -194,7 +194,7 @@ _WALL: Final = parse_type("timestamp_ntz(us)")
 _INSTANT: Final = parse_type("timestamp(us)")
 _CLOCK_US: Final = {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6, "day": 86_400 * 10**6}
 _DAY_US: Final = _CLOCK_US["day"]
-_NO_OFFSET: Final = "a time at which the offset of the session's time zone is not known for certain"
+_NO_OFFSET: Final = "a time at which the offset of the session's time zone is not certain"
 #: Days beyond these are not computed with; Spark's own dates end at the years -5877641 and 5881580.
 _FAR_DAYS: Final = 100_000_000
 #: The maximum of each part; the minimum is 0 for parts of a clock and 1 for those of a date.
@@ -475,7 +475,7 @@ def _as_micros(vector: Vector, factor: int) -> tuple[_Numbers, Mask]:
 
 def _days(values: _Numbers, arguments: tuple[Vector, ...]) -> Vector:
     low, high = _DATE.int_range
-    return strict(values, arguments, failed=(values < low) | (values > high), reason="a day beyond the range of dates")
+    return strict(values, arguments, failed=(values < low) | (values > high), reason="a day outside the range of dates")
 
 
 def _units(unit: Unit, days: _Numbers) -> _Numbers:

@@ -58,7 +58,7 @@ _SURE_DIGITS: Final = 15
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_END: Final = 1e7
 
-_MANY_LEVELS: Final = "a JSON document has many levels"
+_MANY_LEVELS: Final = "a JSON document is nested deeply"
 
 
 class Uncertain(Exception):
@@ -87,7 +87,7 @@ def read_document(text: str) -> Any:
     except json.JSONDecodeError as error:
         if _is_an_error(error):
             raise NoJson from error
-        raise Uncertain("a document is not quite JSON") from error
+        raise Uncertain("a document is not strictly valid JSON") from error
     except RecursionError as error:
         raise Uncertain(_MANY_LEVELS) from error
     except ValueError as error:  # Python parses no integer of more than 4,300 digits
@@ -129,7 +129,7 @@ def result_text(value: Any) -> str:
         except RecursionError as error:  # if the caller's stack is deep
             raise Uncertain(_MANY_LEVELS) from error
     if not value.isascii() and _SURROGATE.search(value):
-        raise Uncertain("a JSON string has half a character")
+        raise Uncertain("a JSON string has an unpaired surrogate")
     return value
 
 

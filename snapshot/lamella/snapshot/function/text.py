@@ -79,7 +79,7 @@ class ChangedCase(msgspec.Struct, frozen=True, gc=False):
             folded.cast(pa.large_binary()),
             arguments,
             failed=broken,
-            reason=f"{self.to} of {NOT_UTF8}, or of letters that are new in Unicode",
+            reason=f"{self.to} of {NOT_UTF8}, or of letters added by newer versions of Unicode",
         )
 
     def _bounds(self, low: bytes | None, high: bytes | None) -> _Bounds:

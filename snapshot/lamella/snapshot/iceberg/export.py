@@ -327,7 +327,7 @@ def next_metadata(
     snapshot, number = exported.snapshot, exported.number
     own = added if added is not None else _entry(previous, number)
     if own is None:
-        raise ValueError("an entry is needed for a snapshot that was not exported before")
+        raise ValueError("an entry is required for a snapshot that was not exported before")
     kept = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
     mapping, kept = _mapping(snapshot, kept)
     schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
@@ -481,7 +481,9 @@ class ExportFolder:
         try:
             metadata = _METADATA.decode(self._store.read(location))
         except msgspec.DecodeError as error:
-            raise ManifestError(f"{location} is not the metadata of a table: {error}", location=location) from error
+            raise ManifestError(
+                f"{location} is not the metadata of an Iceberg table: {error}", location=location
+            ) from error
         if metadata.get("format-version") != 2:
             raise ManifestError(f"{location} was not written by an export", location=location)
         return Version(number=number, location=location, metadata=metadata)

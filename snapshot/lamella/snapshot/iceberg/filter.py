@@ -75,7 +75,7 @@ def plain_value(value: Any, path: str) -> Any:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise wrong(path, "a value is a JSON scalar or a literal")
+    raise wrong(path, "a value must be a JSON scalar or a literal")
 
 
 def is_doubtful_number(value: Any, dtype: DataType) -> bool:
@@ -251,7 +251,7 @@ def _for(leaf: IcebergLeaf, same: set[str], *, case_sensitive: bool) -> IcebergL
     if isinstance(name, str) and (name if case_sensitive else name.lower()) in same:
         return leaf
     text = f"{name} {leaf.node['type']}"
-    return msgspec.structs.replace(leaf, readings=(Unknown(text, "the column is another one in that snapshot"),))
+    return msgspec.structs.replace(leaf, readings=(Unknown(text, "the column is a different one in that snapshot"),))
 
 
 _OPPOSITES: Final = {
@@ -325,7 +325,7 @@ class _Reader:
         if isinstance(node, bool):
             return node is not negated
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-            raise wrong(path, "an expression is true, false or an object with a type")
+            raise wrong(path, "an expression must be true, false or an object with a type")
         kind = node["type"].lower().replace("_", "-")
         if kind in ("true", "false"):
             return (kind == "true") is not negated
@@ -368,11 +368,11 @@ class _Reader:
         """Reads one predicate; ``kind`` is its type after the surrounding negations."""
         place = next((name for name in ("term", "left", "child") if name in node), None)
         if place is None:
-            raise wrong(path, f"{kind} needs 'term'")
+            raise wrong(path, f"{kind} requires 'term'")
         name = self._column(node[place], f"{path}.{place}")
         if name is None:
             text, written = f"{kind} of {shown(node[place])}", {**node, "type": kind}
-            return IcebergLeaf(written, (Unknown(text, "transforms of columns are not used"),))
+            return IcebergLeaf(written, (Unknown(text, "column transforms are not used"),))
         leaf = self._schema.find(name, case_sensitive=self._case_sensitive)
         given = {"type": kind, "term": name}
         if kind in _UNARY:
@@ -381,7 +381,7 @@ class _Reader:
             values = node.get("values", node.get("right"))
             values = values.get("values") if isinstance(values, dict) else values
             if not isinstance(values, list):
-                raise wrong(f"{path}.values", "a list of values is needed")
+                raise wrong(f"{path}.values", "a list of values is required")
             if len(values) > MAX_IN_LITERALS:
                 raise LimitExceeded(
                     f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS
@@ -392,7 +392,9 @@ class _Reader:
         value = _member(node, side, path)
         if isinstance(value, dict) and value.get("type") != "literal":
             text = f"{name} {kind} another term"
-            return IcebergLeaf({**node, "type": kind}, (Unknown(text, "only values are compared with", (name,)),))
+            return IcebergLeaf(
+                {**node, "type": kind}, (Unknown(text, "only comparisons with values are used", (name,)),)
+            )
         plain = [plain_value(value, f"{path}.{side}")]
         return _known({**given, "value": plain[0]}, leaf, plain, name)
 
@@ -413,13 +415,13 @@ class _Reader:
                 if found is None:
                     raise wrong(path, f"there is no column with id {term['id']}")
                 return ".".join(found)
-        raise wrong(path, "a term is a column's name, a reference or a transform")
+        raise wrong(path, "a term must be a column name, a reference or a transform")
 
 
 def _known(node: dict[str, Any], leaf: Leaf | None, values: list[Any], name: str) -> IcebergLeaf:
     kind = str(node["type"])
     if None in values:  # pyiceberg writes infinity as null; it applies its own filter to the rows anyway
-        reason = "a null value says nothing (infinity is written so)"
+        reason = "a null value cannot be compared (infinity is written as null)"
         return IcebergLeaf({"type": "not-null", "term": name}, (Unknown(f"{name} {kind} null", reason, (name,)),))
     written = node if leaf is None else for_readers(node, leaf.dtype)
     return IcebergLeaf(written, _readings(kind, node, leaf, tuple(values)))
@@ -452,13 +454,13 @@ def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[
 def _doubt(kind: str, dtype: DataType, values: tuple[Any, ...]) -> str | None:
     """Returns why clients may read a predicate in a way that is not covered; None if they do not."""
     if dtype.name == "uuid" and kind in _RANGES:
-        return "clients order values of type uuid in two ways"
+        return "clients differ in how they order values of type uuid"
     if kind in _PREFIXES and not dtype.is_text:
-        return "only text has prefixes"
+        return "prefixes are only supported for text"
     if (dtype.is_float or dtype.is_integer) and any(is_doubtful_number(value, dtype) for value in values):
-        return "clients differ on this number: NaN, text, or one that the type does not have"
+        return "clients differ in how they read this number: NaN, text, or a value outside the type"
     if dtype.name == "date" and any(map(is_doubtful_day, values)):
-        return "this is not surely a day: clients cut times to days, or count microseconds"
+        return "this may not be a date: clients truncate times to days, or count microseconds"
     return None
 
 

@@ -75,9 +75,9 @@ def require_named(head: Snapshot) -> None:
     count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
-            f"{count} files of the table write a column's name in other letters, number or type columns in another "
-            "way than the table, or were added without a check of that, so that readers which know only names might "
-            "not find the values: rewrite them (compact)",
+            f"{count} files of the table spell a column name in a different case, have other column ids or types than "
+            "the table, or were added without checking this, so readers that match columns by "
+            "name may not find the values: rewrite them (compact)",
             files=count,
         )
 
@@ -90,8 +90,9 @@ def require_types(schema: Schema, written: Iterable[Schema]) -> None:
             wanted = now.get(leaf.id)
             if wanted is not None and not reads_as(leaf.dtype, wanted.dtype):
                 raise NotExpressible(
-                    f"column {wanted.name!r} was {leaf.dtype} and is {wanted.dtype}: Iceberg's readers do not read the "
-                    "older files so. Rewrite them (compact)",
+                    f"column {wanted.name!r} was {leaf.dtype} and is {wanted.dtype}: Iceberg readers cannot read the "
+                    "older files as this type. Rewrite them (compact)"
+                    "",
                     column=wanted.name,
                 )
 

@@ -46,8 +46,8 @@ _NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
 _TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
 _TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
 _PAGE: Final = (
-    Parameter(name="pageSize", description="So many names at most; all when not given.", schema={"type": "integer"}),
-    Parameter(name="pageToken", description="`next-page-token` of the answer before; empty: the first page."),
+    Parameter(name="pageSize", description="Maximum number of names; default: all.", schema={"type": "integer"}),
+    Parameter(name="pageToken", description="`next-page-token` of the previous answer; empty: the first page."),
 )
 
 _PLAN_ID: Final = _TABLE + "/plan/{plan_id}"
@@ -58,11 +58,11 @@ ICEBERG_CONFIG: Final = Operation(
     method="GET",
     path=_ROOT + "/config",
     permission=AUTHENTICATED,
-    summary="What an Iceberg client is to know first",
+    summary="Get the configuration for Iceberg clients",
     tag="Iceberg",
-    description="A `warehouse` may be named; there is one.",
+    description="`warehouse` may be given; there is only one.",
     answer_type=IcebergConfig,
-    own_parameters=(Parameter(name="warehouse", description="Not looked at."),),
+    own_parameters=(Parameter(name="warehouse", description="Ignored."),),
 )
 
 ICEBERG_NAMESPACES: Final = Operation(
@@ -73,7 +73,7 @@ ICEBERG_NAMESPACES: Final = Operation(
     summary="List the namespaces for Iceberg clients",
     tag="Iceberg",
     answer_type=IcebergNamespaces,
-    own_parameters=(*_PAGE, Parameter(name="parent", description="Namespaces below this one: there are none.")),
+    own_parameters=(*_PAGE, Parameter(name="parent", description="Namespaces inside this one: there are none.")),
     errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
 )
 
@@ -82,7 +82,7 @@ ICEBERG_NAMESPACE: Final = Operation(
     method="GET",
     path=_NAMESPACE,
     permission=BY_REQUEST,
-    summary="Look at a namespace as Iceberg clients do",
+    summary="Get a namespace for Iceberg clients",
     tag="Iceberg",
     answer_type=IcebergNamespace,
     errors=(NamespaceNotFound,),
@@ -107,13 +107,13 @@ LOAD_ICEBERG_TABLE: Final = Operation(
     permission=on_table("read"),
     summary="Load a table's Iceberg metadata",
     tag="Iceberg",
-    description="Format version 2. Snapshots have the numbers of the table's history as ids; the newest "
-    "1,000 and tagged ones are there.",
+    description="Format version 2. Snapshot ids are the numbers in the table's history; the newest 1,000 snapshots "
+    "and tagged snapshots are included.",
     answer_type=LoadedTable,
     own_parameters=(
         Parameter(
             name="snapshots",
-            description="`all`, or `refs`: only those that a branch or tag names.",
+            description="`all`, or `refs`: only snapshots of branches and tags.",
             schema={"type": "string", "enum": ["all", "refs"]},
         ),
         IF_NONE_MATCH,
@@ -128,7 +128,7 @@ ICEBERG_CREDENTIALS: Final = Operation(
     permission=on_table("read"),
     summary="Credentials for a table's storage: none",
     tag="Iceberg",
-    description="The service gives its own to nobody; clients have theirs.",
+    description="The service does not share its credentials; clients need their own.",
     answer_type=Credentials,
     errors=OF_A_TABLE,
 )
@@ -138,10 +138,10 @@ PLAN_TABLE_SCAN: Final = Operation(
     method="POST",
     path=_TABLE + "/plan",
     permission=on_table("read"),
-    summary="Plan a scan of an Iceberg client",
+    summary="Plan a scan for an Iceberg client",
     tag="Iceberg",
-    description="The answer is always `completed`: files, each with what is left of the filter in it, and "
-    "plan tasks for those that do not fit. A file in which every row is proven to match has `true`.",
+    description="The answer is always `completed`: it has files, each with its residual filter, and plan tasks for "
+    "files that do not fit. The residual is `true` for a file in which every row is proven to match.",
     request_type=PlanTableScan,
     answer_type=CompletedPlan,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, NotExpressible),
@@ -156,7 +156,7 @@ FETCH_SCAN_TASKS: Final = Operation(
     permission=on_table("read"),
     summary="Fetch a part of a plan",
     tag="Iceberg",
-    description="Any replica serves it. It may have further plan tasks where the filter is large.",
+    description="Any replica can answer it. The answer may have more plan tasks if the filter is large.",
     request_type=FetchScanTasks,
     answer_type=ScanTasks,
     errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
@@ -171,8 +171,8 @@ FETCH_PLAN: Final = Operation(
     permission=on_table("read"),
     summary="Fetch a plan again",
     tag="Iceberg",
-    description="It is made anew of its id. Plans of large filters and of ranges of snapshots are not "
-    "known once they are answered.",
+    description="The plan is computed again from its id. Plans with large filters and plans for snapshot ranges "
+    "cannot be fetched again.",
     answer_type=CompletedPlan,
     errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
 )
@@ -182,9 +182,9 @@ CANCEL_PLAN: Final = Operation(
     method="DELETE",
     path=_PLAN_ID,
     permission=on_table("read"),
-    summary="Give up a plan",
+    summary="Cancel a plan",
     tag="Iceberg",
-    description="Nothing is held for a plan, so nothing happens.",
+    description="The service keeps no state for a plan, so this does nothing.",
     answer_type=Nothing,
     status=204,
     errors=(*OF_A_TABLE, PlanTaskNotFound),
@@ -198,7 +198,7 @@ REPORT_ICEBERG_METRICS: Final = Operation(
     permission=on_table("read"),
     summary="Report of a scan",
     tag="Iceberg",
-    description="Taken, and not kept.",
+    description="The report is accepted and not stored.",
     request_type=dict[str, Any],
     answer_type=Nothing,
     status=204,
@@ -213,8 +213,8 @@ ICEBERG_TOKEN: Final = Operation(
     permission=PUBLIC,
     summary="OAuth2 client credentials for Iceberg clients",
     tag="Iceberg",
-    description="`client_secret` is an API key, or a token of the issuer; `client_id` is not looked at. "
-    "The access token is the same text. Refused as RFC 6749 has it, with `error` and `error_description`.",
+    description="`client_secret` is an API key, or a token of the issuer; `client_id` is ignored. The access token is "
+    "the same text. Errors have the form of RFC 6749, with `error` and `error_description`.",
     request_type=TokenRequest,
     request_media_type=FORM,
     answer_type=AccessToken,

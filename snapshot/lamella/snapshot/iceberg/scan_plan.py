@@ -412,7 +412,7 @@ class PlanTasks:
             # A longer one is cut, and is then no valid JSON.
             request = _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MAX_BYTES))
         except (msgspec.MsgspecError, zlib.error) as error:
-            raise InvalidPageToken("the plan task is of another version of this service") from error
+            raise InvalidPageToken("the plan task is from another version of this service") from error
         if task.version != _VERSION:
-            raise InvalidPageToken("the plan task is of another version of this service")
+            raise InvalidPageToken("the plan task is from another version of this service")
         return task, request

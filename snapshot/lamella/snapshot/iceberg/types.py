@@ -21,12 +21,13 @@ _PLAIN: Final = {
 }
 _TIMES: Final = {"time": "time", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _REASONS: Final = {
-    "uint32": "Iceberg has no unsigned types, and its readers would take large values as negative ones",
+    "uint32": "Iceberg has no unsigned types, and its readers would read large values as negative",
     "uint64": "Iceberg has no unsigned types",
-    **dict.fromkeys(("uint8", "uint16"), "Iceberg has no unsigned types, and Spark's reader fails at them"),
-    "ns": "nanoseconds need Iceberg's format version 3",
-    "ms": "Iceberg counts microseconds, and Spark's reader takes the files' milliseconds for them; widen it to us and "
-    "compact",
+    **dict.fromkeys(("uint8", "uint16"), "Iceberg has no unsigned types, and Spark's reader fails on them"),
+    "ns": "nanoseconds require Iceberg format version 3",
+    "ms": "Iceberg uses microseconds, and Spark's reader would read the files' milliseconds as microseconds; widen it "
+    "to us and compact"
+    "",
 }
 
 
@@ -68,8 +69,9 @@ def name_mapping(schema: Schema, earlier: Iterable[Schema]) -> list[dict[str, An
             owner = owners.setdefault((parent, column.name), column.id)
             if owner != column.id:
                 raise NotExpressible(
-                    f"the name {column.name!r} has stood for two columns of this table, and its files say only names: "
-                    "no name mapping of Iceberg tells them apart. Rewrite the table (compact) to end this",
+                    f"the name {column.name!r} was used for two columns of this table, and its files have only names: "
+                    "an Iceberg name mapping cannot distinguish them. Rewrite the table (compact)"
+                    "",
                     column=column.name,
                 )
     return [_mapped(column, names) for column in schema.columns]
@@ -79,7 +81,7 @@ def _field(column: Column, path: tuple[str, ...]) -> dict[str, Any]:
     here = (*path, column.name)
     if column.default is not None:
         raise NotExpressible(
-            f"column {'.'.join(here)!r} has a default, which needs Iceberg's format version 3", column=".".join(here)
+            f"column {'.'.join(here)!r} has a default, which requires Iceberg format version 3", column=".".join(here)
         )
     found: dict[str, Any] = {
         "id": column.id,

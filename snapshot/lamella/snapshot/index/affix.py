@@ -26,9 +26,11 @@ from lamella.snapshot.schema import DataType, parse_type
 Side = Literal["prefix", "suffix"]
 SIDES: Final[tuple[Side, Side]] = ("prefix", "suffix")
 _OPTIONS: Final = {
-    "prefix_chars": Option(4, least=0, most=32, text="characters at the beginning; 0: none are kept"),
-    "suffix_chars": Option(4, least=0, most=32, text="characters at the end; 0: none are kept"),
-    "values": Option(256, least=1, most=1 << 16, text="the most beginnings, and endings, of a block to be known"),
+    "prefix_chars": Option(4, least=0, most=32, text="characters at the beginning; 0: none"),
+    "suffix_chars": Option(4, least=0, most=32, text="characters at the end; 0: none"),
+    "values": Option(
+        256, least=1, most=1 << 16, text="maximum number of beginnings, and of endings, to store for a block"
+    ),
 }
 NULL: Final = 1
 #: The beginnings (endings) of the block are unknown.
@@ -43,7 +45,7 @@ class AffixKind:
     """The index kind ``affix``: beginnings and endings of texts."""
 
     name = "affix"
-    text = "LIKE 'x%', '%x' and 'x%y', and equality, over texts with few different beginnings or endings in a block"
+    text = "LIKE 'x%', '%x' and 'x%y', and equality, on text with few distinct beginnings or endings in a block"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,10 +56,10 @@ class AffixKind:
         """Accepts patterns and texts with a beginning or an ending that the index stores."""
         found = _required_ends(test)
         if found is None:
-            return "only LIKE, = and IN ask how texts begin or end"
+            return "only LIKE, = and IN test how text begins or ends"
         kept = options["prefix_chars"] > 0, options["suffix_chars"] > 0
         helps = all((start and kept[0]) or (end and kept[1]) for start, end, _ in found)
-        return None if found and helps else "the pattern has no fixed text at an end that is kept"
+        return None if found and helps else "the pattern has no fixed text at an end that the index stores"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:  # noqa: ARG002  # text is text
         """Returns a builder of parts."""
@@ -79,7 +81,7 @@ class AffixKind:
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
         """Returns no estimate: manifests contain no endings, and only two beginnings."""
-        return Expected(reason="how texts begin and end is not in manifests; a sample of blocks can tell")
+        return Expected(reason="manifests do not have the beginnings and endings of text; use a sample of blocks")
 
 
 class AffixBuilder:

@@ -79,11 +79,9 @@ def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]
 #: Options of all kinds that stack filters.
 FILTER_OPTIONS: Final = {
     "false_positives": Option(
-        0.01, least=1e-9, most=0.5, text="how often a block that lacks a value is read all the same"
+        0.01, least=1e-9, most=0.5, text="false positive rate: how often a block without the value is read"
     ),
-    "above_bytes": Option(
-        1 << 20, least=0, most=1 << 30, text="the most that one filter over all blocks of a part may take"
-    ),
+    "above_bytes": Option(1 << 20, least=0, most=1 << 30, text="maximum bytes of a filter over all blocks of a part"),
 }
 
 
@@ -91,7 +89,7 @@ class BloomKind:
     """The index kind ``bloom``: split block filters over all scalar types except boolean."""
 
     name = "bloom"
-    text = "equality and IN over values that are spread over the table: certainly not in this block"
+    text = "equality and IN on values that are spread over the table: proves that a block does not have a value"
     known_options: Mapping[str, Option] = FILTER_OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +98,7 @@ class BloomKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
         """Accepts equality with a value, and IN."""
-        return None if look_up_values(test) is not None else "only = and IN ask whether a value is there"
+        return None if look_up_values(test) is not None else "only = and IN test whether a value exists"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
         """Returns a builder of parts."""

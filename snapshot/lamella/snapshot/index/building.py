@@ -109,7 +109,7 @@ def _batches(
             values[leaf.id] = pa.nulls(count) if column is None else absent(column, count)
         vector = RowTerms(values, count).vector(term)
         if vector.failed is not None and vector.failed.any():
-            raise ExpressionFails(f"the expression fails in a row: {vector.reason}")
+            raise ExpressionFails(f"the expression fails for a row: {vector.reason}")
         yield Vector(vector.values, np.asarray(vector.valid))
 
 
@@ -129,7 +129,7 @@ def _require_plain(footer: Footer, column: PlannedColumn) -> None:
     if any(group.chunks[column.index].encrypted for group in footer.metadata.row_groups):
         raise Unreadable(f"{column.name} is encrypted")
     if column.gregorian_from is not None and legacy_calendar(footer.metadata.properties):
-        raise Unreadable(f"{column.name} may have days of the old calendar")
+        raise Unreadable(f"{column.name} may have dates of the Julian calendar")
 
 
 def own_footer(store: Store, block: Block) -> Footer:
@@ -142,10 +142,10 @@ def own_footer(store: Store, block: Block) -> Footer:
     now = store.stat(block.location)
     replaced = block.content_id is not None and now.content_id != block.content_id
     if now.size_bytes != block.file_size or replaced:
-        raise CorruptParquet(f"{block.location} is another file by now")
+        raise CorruptParquet(f"{block.location} was replaced by another file")
     footer = read_footer(store, block.location, stat)
     if block.footer_sha256 is not None and footer.sha256 != block.footer_sha256:
-        raise CorruptParquet(f"{block.location} is another file by now")
+        raise CorruptParquet(f"{block.location} was replaced by another file")
     return footer
 
 
@@ -213,7 +213,7 @@ def build_part(
     kind = kind_named(index.kind)
     term = term_in(index, table)
     if term is None:
-        raise InvalidRequest(f"{index.expression} is not what it was when the index was made", name=index.name)
+        raise InvalidRequest(f"{index.expression} has changed since the index was created", name=index.name)
     builder = kind.builder(term.dtype, index.options)
     reader = _Reader(store, table, term, source, builder)
     done: list[Block] = []
@@ -267,7 +267,7 @@ class _Reader:
             if self._place(block, footer) is not None:
                 return footer
             if self._source == "filters":
-                return "its file has no filters of the column"
+                return "its file has no bloom filters for the column"
             return list(term_values(self._store, self._table, self._term, block, footer))
 
         return _or_reason(found)

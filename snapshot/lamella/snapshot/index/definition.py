@@ -45,7 +45,7 @@ def defined(
         InvalidFilter, UnknownColumn: the expression is invalid.
     """
     if NAME.fullmatch(name) is None:
-        raise InvalidRequest(f"{name!r} is no name for an index: a word of letters, digits and _", name=name)
+        raise InvalidRequest(f"{name!r} is not a valid index name: use letters, digits and _", name=name)
     if zone(time_zone) is None:
         raise InvalidRequest(f"there is no time zone {time_zone!r}", time_zone=time_zone)
     term = term_of(expression, schema, time_zone)
@@ -66,15 +66,15 @@ def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTer
     """Binds an expression to a schema; raises as :func:`defined`."""
     read = read_filter(f"({expression}) IS NULL", time_zone=time_zone)
     if not isinstance(read, IsNull):
-        raise InvalidRequest(f"{expression!r} is no expression that has a value in each row", expression=expression)
+        raise InvalidRequest(f"{expression!r} is not an expression with a value for each row", expression=expression)
     term = TermBinder(schema, time_zone, case_sensitive=False).bind(read.term)
     if isinstance(term, Unusable):
         raise InvalidRequest(f"{expression}: {term.reason}", expression=expression)
     if isinstance(term, ConstantTerm) or not leaves_in(term):
-        raise InvalidRequest(f"{expression} names no column", expression=expression)
+        raise InvalidRequest(f"{expression} does not refer to a column", expression=expression)
     repeated = [leaf.name for leaf in leaves_in(term) if leaf.repeated]
     if repeated:
-        raise InvalidRequest(f"{repeated[0]} can hold several values in a row", expression=expression)
+        raise InvalidRequest(f"{repeated[0]} can have several values in a row", expression=expression)
     return term
 
 
@@ -138,7 +138,7 @@ def _renamed(term: Term, old: Schema, new: Schema) -> Term:
         case Ref(path):
             leaf = new.by_id().get(old.leaf(path).id)
             if leaf is None:
-                raise UnknownColumn(f"column {path!r} is gone", column=path)
+                raise UnknownColumn(f"column {path!r} was dropped", column=path)
             return Ref(leaf.reference)
         case Cast(inner, target):
             return Cast(_renamed(inner, old, new), target)

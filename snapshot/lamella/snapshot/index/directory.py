@@ -158,11 +158,11 @@ class Directory:
             metadata = batch.schema.metadata or {}
             version = int(metadata.get(_FORMAT, b"0"))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ManifestError(f"{location} is no directory of an index: {error}", location=location) from error
+            raise ManifestError(f"{location} is not the directory of an index: {error}", location=location) from error
         if version > DIRECTORY_FORMAT:
             raise UnsupportedFormat(f"{location} has format {version}", location=location)
         if batch.schema.names != list(_NAMES):
-            raise ManifestError(f"{location} is no directory of an index", location=location)
+            raise ManifestError(f"{location} is not the directory of an index", location=location)
         try:
             parts = _PART_REFS.decode(metadata.get(_PARTS, b""))
         except msgspec.DecodeError as error:
@@ -172,7 +172,7 @@ class Directory:
         )
         keys = np.stack([high, low], axis=1)
         if len(part) and int(part.max()) >= len(parts):
-            raise ManifestError(f"{location} speaks of a part that it does not have", location=location)
+            raise ManifestError(f"{location} refers to a part that it does not have", location=location)
         return cls(parts, keys, part.astype(np.int64), row.astype(np.int64))
 
     @property

@@ -51,12 +51,12 @@ def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Wo
     column = footer.metadata.schema.leaves[leaf]
     domain = domain_of(column.dtype, PHYSICAL[column.physical], column.type_length)
     if domain is None or column.opaque or column.repeated:
-        return f"filters of {column.dtype} stored as {PHYSICAL[column.physical]} are not read"
+        return f"filters of {column.dtype} stored as {PHYSICAL[column.physical]} are not supported"
     writer = writer_of(footer.metadata.created_by)
     if "bloom filter" in writer.denied:
-        return f"the filters of its writer are not believed: {writer.denied['bloom filter']}"
+        return f"the filters of its writer are not trusted: {writer.denied['bloom filter']}"
     if _is_ambiguous(footer, column):
-        return f"two columns of the file are called {_dotted(column)!r}, and writers took one's filter for the other's"
+        return f"two columns of the file are called {_dotted(column)!r}, and some writers confuse their filters"
     groups = [group for group in footer.metadata.row_groups if group.num_rows]
     if len(groups) > _MAX_GROUPS:
         return f"the file has {len(groups)} row groups"
@@ -116,7 +116,7 @@ def _problem(words: _Words, chunk: Chunk, column: FileLeaf, writer: Writer) -> s
     ]
     hashes = np.array([xxh64(bound) for bound in bounds], dtype=np.uint64)
     if not SplitBlockBloom(words).contains(hashes).all():
-        return "a filter lacks the least or the greatest value that the footer has"
+        return "a filter does not contain the minimum or maximum of the footer"
     return None
 
 
@@ -135,7 +135,7 @@ def _read(store: Store, location: str, chunk: Chunk, max_bytes: int) -> _Words |
         return "a row group has no filter"
     offset, length = chunk.bloom_filter
     if length > max_bytes + _HEADER_BYTES:
-        return f"a filter of {length} bytes is not read"
+        return f"a filter of {length} bytes is not supported"
     data = store.read_range(location, offset, length or _HEADER_BYTES)
     try:
         header, start = thrift.struct(data, 0, _HEADER)
@@ -143,14 +143,14 @@ def _read(store: Store, location: str, chunk: Chunk, max_bytes: int) -> _Words |
         return "the header of a filter cannot be decoded"
     size = header.get(1, 0)
     if {field: header.get(field) for field in _EXPECTED} != _EXPECTED:
-        return "a filter is not made of split blocks with XXH64"
+        return "a filter is not a split-block filter with XXH64"
     if size <= 0 or size % _SLOT_BYTES or size > min(max_bytes, MAX_BYTES):
-        return f"a filter of {size} bytes is not read"
+        return f"a filter of {size} bytes is not supported"
     if length and start + size > length:
         return "a filter is longer than the footer says"
     bits = data[start : start + size]
     if len(bits) < size:
         bits += store.read_range(location, offset + start + len(bits), size - len(bits))
     if len(bits) != size:
-        return "a filter reaches over the end of the file"
+        return "a filter extends past the end of the file"
     return np.frombuffer(bits, dtype="<u4").reshape(-1, 8)

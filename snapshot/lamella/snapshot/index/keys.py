@@ -24,7 +24,7 @@ from lamella.snapshot.index.widening import can_serve, narrowed
 from lamella.snapshot.schema import DataType, parse_type
 
 _OPTIONS: Final = {
-    "records": Option(1024, least=16, most=1 << 16, text="records between two fences: what one look-up reads"),
+    "records": Option(1024, least=16, most=1 << 16, text="records between two fences, which one look-up reads"),
 }
 _SHORTS: Final = 4  # 16-bit numbers per hash
 #: One record: a hash, and the number of a block.
@@ -37,7 +37,7 @@ class KeysKind:
     """The index kind ``keys``: all scalar types except boolean. Ten bytes per distinct value of each block."""
 
     name = "keys"
-    text = "equality and IN over values that hardly ever repeat, such as ids: just the blocks that have them"
+    text = "equality and IN on values that rarely repeat, such as ids: finds exactly the blocks that have them"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class KeysKind:
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
         """Accepts equality with a value, and IN."""
-        return None if look_up_values(test) is not None else "only = and IN ask whether a value is there"
+        return None if look_up_values(test) is not None else "only = and IN test whether a value exists"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
         """Returns a builder of parts."""

@@ -48,7 +48,7 @@ def checked(
         InvalidRequest: the kind does not fit the type; an option is unknown, of another type, or out of range.
     """
     if not fits:
-        raise InvalidRequest(f"an index of the kind {kind} cannot be made over {dtype}", kind=kind, type=str(dtype))
+        raise InvalidRequest(f"an index of kind {kind} cannot be created on {dtype}", kind=kind, type=str(dtype))
     for name in given:
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
@@ -61,12 +61,12 @@ def _value(kind: str, name: str, option: Option, value: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
-        raise InvalidRequest(f"option {name!r} of the index kind {kind} is a {wanted.__name__}", option=name)
+        raise InvalidRequest(f"option {name!r} of the index kind {kind} must be a {wanted.__name__}", option=name)
     too_small = option.least is not None and not value >= option.least
     too_large = option.most is not None and not value <= option.most
     if too_small or too_large:
         raise InvalidRequest(
-            f"option {name!r} of the index kind {kind} lies between {option.least} and {option.most}", option=name
+            f"option {name!r} of the index kind {kind} must be between {option.least} and {option.most}", option=name
         )
     return value
 

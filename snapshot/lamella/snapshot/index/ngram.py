@@ -124,10 +124,8 @@ def _grams(points: _Points, ends: npt.NDArray[np.int64], size: int, *, ordered: 
 
 _OPTIONS: Final = {
     **FILTER_OPTIONS,
-    "n": Option(3, least=1, most=16, text="characters of a gram; shorter pieces of a pattern say nothing"),
-    "ignore_case": Option(
-        False, text="grams of folded text, in which case does not count: a smaller index that is less sharp"
-    ),
+    "n": Option(3, least=1, most=16, text="characters of a gram; shorter pieces of a pattern are not used"),
+    "ignore_case": Option(False, text="grams of case-folded text: a smaller, less precise index"),
 }
 
 
@@ -139,7 +137,7 @@ class NgramKind:
     """The index kind ``ngram``: filters over the n-grams of texts."""
 
     name = "ngram"
-    text = "LIKE '%text%' over columns of text: certainly not in this block"
+    text = "LIKE '%text%' on text columns: proves that a block does not have the text"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +148,7 @@ class NgramKind:
         """Accepts patterns and texts with a long enough piece of fixed text."""
         found = _required_pieces(test)
         if found is None:
-            return "only LIKE, = and IN ask whether a text is there"
+            return "only LIKE, = and IN test whether a text exists"
         n, folded = int(options["n"]), bool(options["ignore_case"])
         if found and all(_keys(runs, n, folded=folded) is not None for runs in found):
             return None
@@ -177,7 +175,7 @@ class NgramKind:
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
         """Returns no estimate: manifests contain nothing about pieces of text."""
-        return Expected(reason="which pieces of text blocks have is not in manifests; a sample of blocks can tell")
+        return Expected(reason="manifests do not have the pieces of text in blocks; use a sample of blocks")
 
 
 class NgramBuilder:

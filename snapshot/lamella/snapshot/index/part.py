@@ -301,13 +301,13 @@ class Part:
             raise ManifestError(f"{ref.location}: {error}", location=ref.location) from error
         if self.header.format_version > PART_FORMAT:
             raise UnsupportedFormat(
-                f"{ref.location} has format {self.header.format_version}, this release reads up to {PART_FORMAT}",
+                f"{ref.location} has format {self.header.format_version}, this release can read up to {PART_FORMAT}",
                 location=ref.location,
             )
         if self.header.sections_bytes != ref.size_bytes - ref.tail_bytes:
-            raise ManifestError(f"{ref.location}: its header does not fit its size", location=ref.location)
+            raise ManifestError(f"{ref.location}: its header does not match its size", location=ref.location)
         if not all(section.fits(self.header.sections_bytes) for section in self.header.sections.values()):
-            raise ManifestError(f"{ref.location}: a section of it is none", location=ref.location)
+            raise ManifestError(f"{ref.location}: one of its sections is not valid", location=ref.location)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a section; raises ManifestError for an unknown section."""

@@ -40,7 +40,7 @@ def kinds() -> dict[str, Kind]:
         except (ImportError, AttributeError) as error:
             raise InvalidRequest(f"the index kind {point.name!r} ({point.value}) cannot be loaded: {error}") from error
         if kind.name in found:
-            raise InvalidRequest(f"two index kinds are called {kind.name!r}", kind=kind.name)
+            raise InvalidRequest(f"two index kinds have the name {kind.name!r}", kind=kind.name)
         found[kind.name] = kind
     return found
 

@@ -211,7 +211,7 @@ class Stack:
         levels = self._levels(rows)
         for level in levels:
             if level.domain != OURS:
-                raise ValueError("only filters of one domain have one filter a block")
+                raise ValueError("only filters of one domain have one filter for each block")
             found[level.places] = True
         for looked_up in self._looked_up([(level, keys) for level in levels]):
             for level, mask, words in looked_up:

@@ -103,8 +103,8 @@ class ChosenSets:
 
 
 _OPTIONS: Final = {
-    "values": Option(256, least=1, most=1 << 20, text="the most values that a block may have to be known"),
-    "bytes": Option(8 << 10, least=16, most=1 << 24, text="the most bytes that the values of a block may take"),
+    "values": Option(256, least=1, most=1 << 20, text="maximum number of values to store for a block"),
+    "bytes": Option(8 << 10, least=16, most=1 << 24, text="maximum bytes of the values of a block"),
 }
 #: Typical size of an index into a dictionary.
 _CODE_BYTES: Final = 2
@@ -118,7 +118,7 @@ class ValueSetKind:
     """The index kind ``value_set``: all scalar types including boolean; every predicate over the term."""
 
     name = "value_set"
-    text = "any predicate over columns with few values in each block: what it is of each value"
+    text = "any predicate on columns with few distinct values in each block: evaluated for each value"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class ValueSetKind:
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
         """Estimates exact answers for blocks within the limit, none for the others."""
         if profile.layer == "segment":
-            return Expected(reason="value sets are of blocks; nothing of them stands above these")
+            return Expected(reason="value sets are stored for blocks only, not for higher layers")
         most = float(options["values"])
         if profile.dtype.order == "bytes":
             most = min(most, options["bytes"] / max(profile.value_bytes, 1.0))
@@ -229,7 +229,7 @@ def _may_be(test: BoundTest, values: Vector) -> tuple[Mask, Mask, Mask]:
     """Returns where a predicate may be true, false, null; all of them where it cannot be evaluated."""
     truth = truth_of(test, values)
     if truth is None:
-        raise AssertionError("such a predicate is not asked about")
+        raise AssertionError("such a predicate is not evaluated")
     if truth.failed is None:
         return truth.true, truth.false, truth.null
     return truth.true | truth.failed, truth.false | truth.failed, truth.null | truth.failed

@@ -36,7 +36,7 @@ from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, upper_prefix
 from lamella.snapshot.stats.ranges import MAX_RANGES, Range, RangeFinder, has_ranges
 
-_RANGES: Final = {"ranges": Option(MAX_RANGES, least=2, most=MAX_RANGES, text="the most ranges of a block")}
+_RANGES: Final = {"ranges": Option(MAX_RANGES, least=2, most=MAX_RANGES, text="maximum number of ranges of a block")}
 #: Flags of a block, and the index of its first range.
 _FLAG_BYTES: Final = 9
 _Array = npt.NDArray[Any]
@@ -85,11 +85,11 @@ class ZonalKind(ABC):
         most = self._max_ranges(options)
         per_block = _FLAG_BYTES + 2 * most * profile.value_bytes
         if profile.layer == "segment":
-            return Expected(reason="ranges are of blocks; nothing of them stands above these")
+            return Expected(reason="ranges are stored for blocks only, not for higher layers")
         if most > 1:
-            return Expected(None, len(profile) * per_block, "where values leave gaps is not in manifests")
+            return Expected(None, len(profile) * per_block, "manifests do not have the gaps between values")
         if most == 0:
-            return same(profile, 1.0, len(profile) * per_block, "it asks nothing of values")
+            return same(profile, 1.0, len(profile) * per_block, "it does not test values")
         if not profile.is_bounded.all():
             return Expected(None, len(profile) * per_block, "the manifests lack bounds of some blocks")
         return same(profile, 1.0, len(profile) * per_block, "the manifests have these bounds already")
@@ -106,7 +106,7 @@ class MinMaxKind(ZonalKind):
     """The index kind ``minmax``: minimum and maximum, for all types with an order."""
 
     name = "minmax"
-    text = "comparisons over expressions, and over columns without statistics in their files"
+    text = "comparisons of expressions, and of columns without statistics in their files"
 
     def _max_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
         return 1
@@ -116,12 +116,12 @@ class NullsKind(ZonalKind):
     """The index kind ``nulls``: whether there are nulls, NaN, and other values."""
 
     name = "nulls"
-    text = "IS NULL, IS NOT NULL and isnan over expressions, and over columns without statistics in their files"
+    text = "IS NULL, IS NOT NULL and isnan of expressions, and of columns without statistics in their files"
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """Accepts only predicates that do not look at values."""
         asks = isinstance(test, NullTest | NanTest | NonNull)
-        return None if asks else "only IS NULL, isnan and what is alike for all values ask no more than that"
+        return None if asks else "only IS NULL, isnan and predicates that are equal for all values can be decided by it"
 
     def _max_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
         return 0
@@ -131,7 +131,7 @@ class RangesKind(ZonalKind):
     """The index kind ``ranges``: a few ranges of numbers, dates and times."""
 
     name = "ranges"
-    text = "comparisons over columns whose values lie in clusters with wide gaps, such as a far sentinel"
+    text = "comparisons of columns whose values are in clusters with wide gaps, such as a distant sentinel"
     known_options: Mapping[str, Option] = _RANGES
 
     def _fits(self, dtype: DataType) -> bool:

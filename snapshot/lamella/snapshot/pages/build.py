@@ -118,7 +118,7 @@ def read_block_footer(store: Store, block: KnownBlock) -> Footer:
     if footer.sha256 != block.footer_sha256:
         raise CorruptParquet(_CHANGED)
     if block.row_group_row_counts and group_rows(footer) != block.row_group_row_counts:
-        raise CorruptParquet("the block was committed with other row groups than its file has")
+        raise CorruptParquet("the block was committed with different row groups than its file has")
     return footer
 
 

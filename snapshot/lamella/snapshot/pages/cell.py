@@ -43,15 +43,15 @@ def unpack(data: bytes, count: int, *, unsigned: bool = False) -> npt.NDArray[An
     dtype = np.uint64 if unsigned else np.int64
     if not count:
         if data:
-            raise ManifestError("packed numbers where none should be")
+            raise ManifestError("unexpected packed numbers")
         return np.empty(0, dtype=dtype)
     head = _HEAD_UNSIGNED if unsigned else _HEAD
     if len(data) < head.size:
-        raise ManifestError("packed numbers are cut off")
+        raise ManifestError("packed numbers are truncated")
     least, width = head.unpack_from(data)
     code = dict(_WIDTHS).get(width, "")
     if code == "" or len(data) != head.size + width * count:
-        raise ManifestError("packed numbers have another length")
+        raise ManifestError("packed numbers have a wrong length")
     if code is None:
         return np.full(count, least, dtype=dtype)
     distances = np.frombuffer(data, dtype=code, offset=head.size).astype(np.uint64)
@@ -222,7 +222,7 @@ def decode(data: bytes, dtype: DataType) -> Cell:
     if (counts < 0).any() or counts.sum() != pages:
         raise ManifestError("page statistics contradict themselves")
     if entries != groups + int(counts[zoned].sum()):
-        raise ManifestError("page statistics have another number of zones")
+        raise ManifestError("page statistics have a wrong number of zones")
     zones = Zones(_keys(raw.low, dtype, entries), _keys(raw.high, dtype, entries), flags)
     return Cell(
         group_rows=unpack(raw.group_rows, groups),
@@ -259,20 +259,20 @@ def _keys(parts: Sequence[bytes], dtype: DataType, count: int) -> Keys | None:
         return None
     wide = is_wide(dtype)
     if len(parts) != (2 if wide or dtype.order == "bytes" else 1):
-        raise ManifestError(f"page bounds are not those of a column of type {dtype}")
+        raise ManifestError(f"page bounds do not match a column of type {dtype}")
     if dtype.order == "bytes":
         lengths = unpack(parts[0], count)
         offsets = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
         if (lengths < 0).any() or offsets[-1] != len(parts[1]):
-            raise ManifestError("page bounds are cut off")
+            raise ManifestError("page bounds are truncated")
         return BytesKeys(prefixes(offsets, parts[1]), offsets, memoryview(parts[1]))
     if wide:
         return WideKeys(unpack(parts[0], count), unpack(parts[1], count, unsigned=True))
     kind = number_dtype(dtype)
     if kind == np.float64:
         if len(parts[0]) != 8 * count:
-            raise ManifestError("page bounds are cut off")
+            raise ManifestError("page bounds are truncated")
         return NumberKeys(np.frombuffer(parts[0], dtype=np.float64))
     return NumberKeys(unpack(parts[0], count, unsigned=kind == np.uint64))
 

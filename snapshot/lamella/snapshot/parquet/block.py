@@ -67,7 +67,7 @@ def block_of(footer: Footer, schema: Schema) -> Block:
         stats[leaf.id] = absent(leaf, row_count)
     block_size = sum(chunk.uncompressed_size for group in metadata.row_groups for chunk in group.chunks)
     if block_size > _MAX_BYTES:
-        raise CorruptParquet(f"{footer.location}: the sizes add up to more than 64 bits hold")
+        raise CorruptParquet(f"{footer.location}: the sum of the sizes exceeds 64 bits")
     bloom_location, bloom_size = _bloom(footer)
     return Block(
         location=footer.location,
@@ -107,7 +107,7 @@ def _column_stats(footer: Footer, column: PlannedColumn, origin: Origin) -> Colu
     found = parts[0][1] if len(parts) == 1 else _merged(column, parts)
     if column.must_have_no_null and found.null_count != 0:
         raise SchemaMismatch(
-            f"{footer.location}: column {column.name!r} is required in the table and may hold nulls in the file",
+            f"{footer.location}: column {column.name!r} is required in the table but may have nulls in the file",
             column=column.name,
         )
     return found

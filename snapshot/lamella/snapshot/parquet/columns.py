@@ -37,7 +37,7 @@ _FLOAT_CODES: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
 
 def decoder(leaf: FileLeaf) -> Decoder | None:
-    """Returns how a leaf's bounds are decoded; None if its type has no order that can be trusted."""
+    """Returns how a leaf's bounds are decoded; None if its type has no reliable order."""
     dtype = leaf.dtype
     if leaf.opaque or dtype.order is None:
         return None
@@ -189,7 +189,7 @@ _PLANS: Final = _Recent()
 
 def _plan(file: FileSchema, table: Schema) -> Plan:
     if file.doubled:
-        raise SchemaMismatch(f"columns stand twice in the file: {list(file.doubled)}", columns=list(file.doubled))
+        raise SchemaMismatch(f"the file has columns more than once: {list(file.doubled)}", columns=list(file.doubled))
     leaves = table.leaves()
     exact = {leaf.path: leaf for leaf in leaves}
     lowered: dict[tuple[str, ...], list[Leaf]] = {}
@@ -211,7 +211,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
             strange.append(file_leaf.name)
     if strange:
         names = sorted(set(strange))
-        raise SchemaMismatch(f"the table has no column for {names} of the file", columns=names)
+        raise SchemaMismatch(f"the table has no column for {names} in the file", columns=names)
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
@@ -221,7 +221,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
 def _require(missing: Iterable[str]) -> None:
     names = list(missing)
     if names:
-        raise SchemaMismatch(f"the file lacks columns that the table requires: {names}", columns=names)
+        raise SchemaMismatch(f"the file does not have columns that the table requires: {names}", columns=names)
 
 
 def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ def planned_column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
     no_order = None
     if decode is None:
         kind = next((str(each) for each in (dtype, table.dtype) if each.order is None), PHYSICAL[file.physical])
-        no_order = f"{kind} has no order that can be trusted"
+        no_order = f"{kind} has no reliable order"
     return PlannedColumn(
         column_id=table.id,
         name=table.name,

@@ -64,7 +64,7 @@ class DecodedFile:
         if found.num_columns != len(footer.metadata.schema.leaves) or found.num_row_groups != len(
             footer.metadata.row_groups
         ):
-            raise CorruptParquet(f"{footer.location}: the footer is read in two ways")
+            raise CorruptParquet(f"{footer.location}: two readers of the footer disagree")
 
     def close(self) -> None:
         """Close the file."""
@@ -106,7 +106,7 @@ class DecodedFile:
             if rows != facts.num_rows:
                 raise CorruptParquet(
                     f"{self._footer.location}: column {leaf.name!r} has {rows} rows in row group {group}, "
-                    f"which the footer says has {facts.num_rows}",
+                    f"but the footer says {facts.num_rows}",
                     column=leaf.name,
                 )
 
@@ -230,7 +230,7 @@ def _scanned(
         return _not_known(column, str(error)), None
     if column.must_have_no_null and span.null_count:
         raise SchemaMismatch(
-            f"{footer.location}: column {column.name!r} is required in the table and holds nulls in the file",
+            f"{footer.location}: column {column.name!r} is required in the table but has nulls in the file",
             column=column.name,
         )
     stats = _stats(column, leaf.dtype, span, of_footer.in_memory_size, footer, finer)
@@ -289,7 +289,7 @@ def _gregorian(
     kept_low = None if low is not None and low < limits[0] else low  # type: ignore[operator]  # integers
     kept_high = None if high is not None and high < limits[1] else high  # type: ignore[operator]  # integers
     changed = kept_low != low or kept_high != high
-    return kept_low, kept_high, "days or instants of the old calendar" if changed else None
+    return kept_low, kept_high, "dates or times of the Julian calendar" if changed else None
 
 
 def _may_have_finer_digits(store: Store, footer: Footer, index: int, span: Extent) -> bool:

@@ -96,7 +96,7 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
     Raises:
         ObjectNotFound, StoreError: as the store.
         NotParquet: no Parquet magic at the end, nor at the start.
-        TruncatedParquet: the end is missing, or something lies outside the file.
+        TruncatedParquet: the end is missing, or something is outside the file.
         EncryptedParquet: the footer is encrypted.
         CorruptParquet: the footer contradicts itself.
         LimitExceeded: the footer is longer than 16 MiB.
@@ -129,13 +129,13 @@ def _read(store: Store, stat: ObjectStat) -> bytes:
     wanted = min(size, LOCAL_TAIL_BYTES if stat.location.startswith("file:") else TAIL_BYTES)
     tail = store.read_range(stat.location, size - wanted, wanted)
     if len(tail) != wanted:
-        raise TruncatedParquet(f"{stat.location} ends before the {size} bytes that the store gives as its size")
+        raise TruncatedParquet(f"{stat.location} ends before the {size} bytes that the store reports as its size")
     magic = tail[-4:]
     if size < 12 or magic != _MAGIC:
         _refuse(store, stat, magic)
     length = int.from_bytes(tail[-8:-4], "little")
     if length > size - 12:
-        raise TruncatedParquet(f"{stat.location} has a footer of {length} bytes in a file of {size}")
+        raise TruncatedParquet(f"{stat.location} has a footer of {length} bytes in a file of {size} bytes")
     if length > MAX_FOOTER_BYTES:
         raise LimitExceeded(
             f"{stat.location} has a footer of {length} bytes; the limit is {MAX_FOOTER_BYTES}",
@@ -146,7 +146,7 @@ def _read(store: Store, stat: ObjectStat) -> bytes:
         return tail[-8 - length : -8]
     footer = store.read_range(stat.location, size - 8 - length, length)
     if len(footer) != length:
-        raise TruncatedParquet(f"{stat.location} ends before its footer does")
+        raise TruncatedParquet(f"{stat.location} ends before the end of its footer")
     return footer
 
 
@@ -155,7 +155,7 @@ def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:
     if magic == _ENCRYPTED:
         raise EncryptedParquet(f"{stat.location} has an encrypted footer")
     if store.read_range(stat.location, 0, 4) == _MAGIC:
-        raise TruncatedParquet(f"{stat.location} starts as a Parquet file but does not end as one")
+        raise TruncatedParquet(f"{stat.location} starts like a Parquet file but does not end like one")
     raise NotParquet(f"{stat.location} is not a Parquet file")
 
 
@@ -266,7 +266,7 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
 
     Raises:
         CorruptParquet: not Thrift, or inconsistent.
-        TruncatedParquet: a chunk lies outside the file.
+        TruncatedParquet: a chunk is outside the file.
     """
     try:
         schema, rest, end = _schema(footer)
@@ -274,10 +274,10 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
     except ThriftError as error:
         raise CorruptParquet(f"the footer cannot be decoded: {error}") from error
     if 4 not in fields:
-        raise CorruptParquet("the footer has no list of row groups behind its schema")
+        raise CorruptParquet("the footer has no list of row groups after its schema")
     row_groups = tuple(_row_group(raw, schema, data_end) for raw in fields[4])
     if sum(group.num_rows for group in row_groups) > _MAX_COUNT:
-        raise CorruptParquet("the row counts add up to more than 64 bits hold")
+        raise CorruptParquet("the sum of the row counts exceeds 64 bits")
     created_by = fields.get(6)
     return FileMetadata(
         schema=schema,
@@ -319,7 +319,7 @@ def _schema(footer: bytes) -> tuple[FileSchema, Spec, int]:
     try:
         elements, end = thrift.elements(footer, thrift.find(footer, _SCHEMA, 9), _ELEMENT)
     except IndexError:
-        raise ThriftError("the data end inside the schema") from None
+        raise ThriftError("the data ends inside the schema") from None
     schema = build(elements)
     rest = _rest_spec(len(schema.leaves))
     _RECENT.entries = ((footer[:end], schema, rest), *_RECENT.entries[:15])
@@ -335,7 +335,9 @@ def _row_group(raw: Fields, schema: FileSchema, data_end: int) -> RowGroup:
 
 def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
     if raw.get(1):
-        raise CorruptParquet(f"column {leaf.name!r} is in another file: this is a summary, not data", column=leaf.name)
+        raise CorruptParquet(
+            f"column {leaf.name!r} is in another file: this is a summary file, not a data file", column=leaf.name
+        )
     meta = raw.get(3)
     if meta is None or 8 in raw or 9 in raw:
         return Chunk(encrypted=True)
@@ -348,7 +350,7 @@ def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
     if dictionary > 0 and (dictionary < offset or not offset):  # 0 means that there is none
         offset = dictionary
     if offset + compressed > data_end or (compressed and offset < 4):
-        raise TruncatedParquet(f"column {leaf.name!r} lies outside the file", column=leaf.name)
+        raise TruncatedParquet(f"column {leaf.name!r} is outside the file", column=leaf.name)
     codec = meta.get(4, -1)
     sizes = meta.get(16)
     return Chunk(

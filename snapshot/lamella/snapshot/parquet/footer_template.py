@@ -95,10 +95,10 @@ class FooterTemplate:
         try:
             end = tracer.struct(at, (), field, 0)
         except IndexError:
-            raise ThriftError("the data end inside a value") from None
+            raise ThriftError("the data ends inside a value") from None
         tracer.finish(end)
         if end != len(footer):
-            raise ThriftError("bytes stand behind the footer's structure")
+            raise ThriftError("there are bytes after the footer's structure")
         self._steps = tuple(tracer.steps)
         self._padding = sum(len(step.run) + 10 for step in self._steps) + 16
         #: The numbers and strings of a :class:`Reading`.
@@ -172,11 +172,11 @@ class _Tracer:
 
     def _value(self, p: int, wire: int, path: Path, depth: int) -> int:
         if path in self._seen:
-            raise ThriftError("a field stands twice")
+            raise ThriftError("a field occurs twice")
         self._seen.add(path)
         role = _role(path, self._key)
         if role == _KEEP and wire not in ((8,) if _is_bound(path) else (4, 5, 6)):
-            raise ThriftError("a field has another type than the standard gives it")
+            raise ThriftError("a field has a different type than in the standard")
         if wire in (1, 2):
             return p
         if wire == 3:

@@ -37,10 +37,10 @@ def unreadable(file: FileSchema, schema: Schema) -> str | None:
     for leaf in leaves:
         wanted = by_path.get(leaf.path)
         if wanted is None:
-            return f"it calls a column {leaf.name!r}, and names of Iceberg's mapping are compared letter by letter"
+            return f"its name for a column is {leaf.name!r}, and an Iceberg name mapping is case-sensitive"
         wanted_numbers = tuple(numbers[leaf.path[: at + 1]] for at in range(len(leaf.path)))
         if is_numbered and leaf.numbers != wanted_numbers:
-            return f"it numbers its columns ({leaf.name!r} is {leaf.numbers}) otherwise than the table; {_REMEDY}"
+            return f"its column ids differ from the table's ({leaf.name!r} has {leaf.numbers}); {_REMEDY}"
         if not _is_read(leaf, wanted):
             return f"column {leaf.name!r} is {leaf.dtype} in it, and {wanted.dtype} in the table; {_REMEDY}"
     return None

@@ -149,9 +149,9 @@ def chunk_pages(data: bytes, chunk: Chunk, num_rows: int) -> ChunkPages | str:
     if not len(offsets):
         return "the offset index has no pages"
     if first_rows[0] != 0 or (np.diff(first_rows) <= 0).any() or first_rows[-1] >= num_rows:
-        return "the pages' first rows are not those of a row group"  # they must begin at 0 and ascend
+        return "the first rows of the pages do not match the row group"  # they must begin at 0 and ascend
     if (offsets < chunk.offset).any() or (offsets > end).any() or (sizes <= 0).any() or (sizes > end).any():
-        return "a page lies outside its chunk"
+        return "a page is outside its chunk"
     # Every byte after the dictionary belongs to a page: an index that leaves one out cannot be right about rows.
     if (offsets[1:] != offsets[:-1] + sizes[:-1]).any() or offsets[-1] + sizes[-1] != end:
         return "the pages do not fill their chunk"
@@ -164,7 +164,7 @@ def _unusable(chunk: Chunk, num_rows: int, *, repeated: bool) -> str | None:
     if chunk.encrypted:
         return "the column is encrypted"
     if repeated:
-        return "below a list or map: its pages need not begin with a row"
+        return "inside a list or map: its pages need not begin with a row"
     if chunk.num_values != num_rows:
         return "the number of values differs from the number of rows"
     return "the file has no offset index" if chunk.offset_index is None else None
@@ -183,7 +183,7 @@ def _locations(data: bytes) -> tuple[Numbers, Numbers, Numbers]:
         if n and wire != 12:
             raise ThriftError("page locations are not structures")
         if n * _MIN_LOCATION > len(data) - p:
-            raise ThriftError("more page locations than the data hold")
+            raise ThriftError("more page locations than fit in the data")
         varint = thrift.varint
         for _ in range(n):
             start = p
@@ -201,12 +201,12 @@ def _locations(data: bytes) -> tuple[Numbers, Numbers, Numbers]:
                             continue
             fields, p = thrift.struct(data, start, _LOCATION)
             if not fields.keys() >= {1, 2, 3}:
-                raise ThriftError("a page location lacks a field")
+                raise ThriftError("a page location is missing a field")
             offsets.append(fields[1])
             sizes.append(fields[2])
             first_rows.append(fields[3])
     except IndexError:
-        raise ThriftError("the data end inside a value") from None
+        raise ThriftError("the data ends inside a value") from None
     return _numbers(offsets), _numbers(sizes), _numbers(first_rows)
 
 
@@ -313,9 +313,9 @@ class _Reader:
         count = len(self._rows)
         null_pages, mins, maxs = (self._fields.get(field) for field in (1, 2, 3))
         if null_pages is None or mins is None or maxs is None:
-            raise _Contradiction("the column index lacks a list that it must have")
+            raise _Contradiction("the column index is missing a required list")
         if any(len(each) != count for each in (null_pages, mins, maxs)):
-            raise _Contradiction("the column index has another number of pages than the offset index")
+            raise _Contradiction("the column index and the offset index differ in the number of pages")
         levels = self._levels(count)
         nulls = self._nulls(count, levels)
         self._check_null_pages(null_pages, mins, maxs, nulls)
@@ -328,13 +328,13 @@ class _Reader:
         flags[nulls != 0] |= MAY_NULL
         all_null = nulls == self._rows
         if (flags[all_null] & (LOW_KNOWN | HIGH_KNOWN)).any():
-            raise _Contradiction("bounds stand on a page where every value is null")
+            raise _Contradiction("a page has bounds although every value is null")
         flags[~all_null] |= MAY_NUMBER
         if self._column.is_float:
             flags[~all_null & (nans != 0)] |= MAY_NAN
             all_nan = known & ~all_null & (nans == self._rows - nulls)
             if (flags[all_nan] & (LOW_KNOWN | HIGH_KNOWN)).any():
-                raise _Contradiction("bounds stand on a page where every value is NaN")
+                raise _Contradiction("a page has bounds although every value is NaN")
             flags[all_nan] &= ~np.uint8(MAY_NUMBER)
         return PageZones(lows, highs, flags, nulls)
 
@@ -344,10 +344,10 @@ class _Reader:
         if not given:  # an empty list counts as missing
             return None
         if len(given) != count:
-            raise _Contradiction(f"the column index has {what} for another number of pages")
+            raise _Contradiction(f"the column index has {what} for a different number of pages")
         found = np.array(given, dtype=np.int64)
         if (found < 0).any() or (found > self._rows).any():
-            raise _Contradiction(f"{what} of the column index cannot be true")
+            raise _Contradiction(f"{what} in the column index are impossible")
         return found
 
     def _levels(self, count: int) -> Numbers | None:
@@ -358,7 +358,7 @@ class _Reader:
             return None
         found = np.array(given, dtype=np.int64).reshape(count, width)
         if (found < 0).any() or (found > self._rows[:, None]).any():
-            raise _Contradiction("the definition levels of a page cannot be true")
+            raise _Contradiction("the definition levels of a page are impossible")
         if (found.sum(axis=1) != self._rows).any():
             raise _Contradiction("the definition levels of a page contradict its number of rows")
         return found
@@ -392,14 +392,14 @@ class _Reader:
             rows = int(self._rows[page])
             if not is_null:
                 if nulls[page] == rows:
-                    raise _Contradiction("a page of nulls only is said to hold values")
+                    raise _Contradiction("a page with only nulls is marked as having values")
                 continue
             if not self._column.max_def:
                 raise _Contradiction("a required column has a page of nulls")
             if mins[page] or maxs[page]:
                 raise _Contradiction("a page of nulls has bounds")
             if total == 0 or nulls[page] not in (-1, rows):
-                raise _Contradiction("a page of nulls has another number of nulls than rows")
+                raise _Contradiction("a page of nulls has a null count that is not its number of rows")
             # Without any null count this is what writers leave behind if statistics are off (arrow-rs#6010).
             if trusted and (nulls[page] == rows or total is not None):
                 nulls[page] = rows
@@ -414,7 +414,7 @@ class _Reader:
         if given is None or "NaN count" in self._origin.writer.denied:
             return np.zeros(count, dtype=np.int64) if total == 0 else unknown
         if (given > self._rows - np.maximum(nulls, 0)).any():
-            raise _Contradiction("the NaN counts of the column index cannot be true")
+            raise _Contradiction("the NaN counts in the column index are impossible")
         if total is not None and int(given.sum()) != total:
             raise _Contradiction("the pages' NaN counts do not add up to the chunk's")
         return given
@@ -441,7 +441,7 @@ class _Reader:
             if low is None or high is None or low != low or high != high:
                 continue  # not a value of the type, or NaN
             if low > high:  # type: ignore[operator]  # one order per type
-                raise _Contradiction("the bounds of a page are the wrong way round")
+                raise _Contradiction("the minimum of a page is greater than its maximum")
             lower, upper = lower_bound(column, low)[0], upper_bound(column, high)[0]
             if lower is not None and not (legacy and low < legacy[0]):  # type: ignore[operator]  # integers
                 lows[page] = lower
@@ -468,4 +468,4 @@ class _Reader:
         most = None if stats.max is None else from_bound(dtype, stats.max)
         for page in both:
             if (least is not None and highs[page] < least) or (most is not None and lows[page] > most):  # type: ignore[operator]  # one order per type
-                raise _Contradiction("a page's bounds lie outside of the chunk's")
+                raise _Contradiction("the bounds of a page are outside the bounds of the chunk")

@@ -174,11 +174,11 @@ def collation_problem(properties: Mapping[str, str]) -> str | None:
     try:
         found = collations_in(msgspec.json.decode(text))
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return "Spark's schema in the footer names collations, and cannot be read"
+        return "Spark's schema in the footer has collations, and cannot be parsed"
     if not found:
         return None
     listed = ", ".join(f"{path!r} ({collation})" for path, collation in list(found.items())[:10])
-    return f"text is compared by its bytes here, and the file has collations: {listed}"
+    return f"Lamella compares text by its bytes, but the file has collations: {listed}"
 
 
 _MAX_DEPTH: Final = 64
@@ -301,7 +301,7 @@ class _Builder:
 
     def _bounded(self, count: int) -> int:
         if count > len(self._elements):
-            raise CorruptParquet("a group counts more children than the schema has elements")
+            raise CorruptParquet("a group has more children than the schema has elements")
         return count
 
     def _node(self, above: tuple[bytes, ...], max_def: int, max_rep: int, depth: int) -> _Node:

@@ -69,27 +69,27 @@ def discredited(column: PlannedColumn, chunk: Chunk, num_rows: int, origin: Orig
     if column.opaque:
         return column.no_order or "opaque"
     if column.repeated:
-        return "below a list or map"
+        return "inside a list or map"
     raw = chunk.statistics or {}
     values = chunk.num_values
     if values != num_rows:
         return "the number of values differs from the number of rows"
     nulls = raw.get(3)
     if nulls is not None and (not 0 <= nulls <= values or (nulls and not column.max_def)):
-        return "the null count cannot be true"
+        return "the null count is impossible"
     levels = chunk.definition_levels
     if len(levels) == column.max_def + 1 and sum(levels) == values and nulls not in (None, values - levels[-1]):
         return "the null count contradicts the definition levels"
     nulls = null_count(column, chunk, origin)
     if nulls == values and not raw.keys().isdisjoint((1, 2, 5, 6)):
-        return "bounds stand where every value is null"
+        return "there are bounds although every value is null"
     nans = nan_count(chunk, origin) if column.is_float and nulls != values else None
     if nans is not None:
         rest = values - (nulls or 0)
         if not 0 <= nans <= rest:
-            return "the NaN count cannot be true"
+            return "the NaN count is impossible"
         if nans and nans == rest and _has_number(column, raw):
-            return "bounds stand where every value is NaN"
+            return "there are bounds although every value is NaN"
     return None
 
 
@@ -130,17 +130,17 @@ def _bounds(column: PlannedColumn, raw: Fields, order: int, origin: Origin) -> _
     low = decode(raw_low) if raw_low is not None else None
     high = decode(raw_high) if raw_high is not None else None
     if (low is None and raw_low is not None) or (high is None and raw_high is not None):
-        return None, None, False, "a bound is no value of the type"
+        return None, None, False, "a bound is not a value of the type"
     if low != low or high != high:  # NaN
         return None, None, False, "a bound is NaN"
     if low is not None and high is not None and low > high:  # type: ignore[operator]  # one order per type
-        return None, None, False, "the bounds are the wrong way round"
+        return None, None, False, "the minimum is greater than the maximum"
     limits = column.gregorian_from
     if limits is not None and origin.legacy_calendar:  # bounds before the change of the calendar mean other days
         if low is not None and low < limits[0]:  # type: ignore[operator]  # integers
-            low, reason = None, "days or instants of the old calendar"
+            low, reason = None, "dates or times of the Julian calendar"
         if high is not None and high < limits[1]:  # type: ignore[operator]  # integers
-            high, reason = None, "days or instants of the old calendar"
+            high, reason = None, "dates or times of the Julian calendar"
     return low, high, current, reason
 
 
@@ -152,11 +152,11 @@ def _distrust(column: PlannedColumn, order: int, writer: Writer, current: bool, 
     if denied is not None:
         return denied
     if current:
-        return None if order in column.orders else "the column's order is not known"
+        return None if order in column.orders else "the column's order is unknown"
     if column.signed:
         return None  # signed comparison is the right order for this type
     if not equal or column.is_float:
-        return "old-style bounds, whose order is not known"
+        return "old-style bounds, whose order is unknown"
     return None if writer.known or not column.is_binary else "old-style bounds of an unknown writer"
 
 

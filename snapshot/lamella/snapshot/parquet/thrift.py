@@ -63,7 +63,7 @@ def decode(data: bytes, spec: Spec, at: int = 0, field: int = 0) -> Fields:
     try:
         return struct(data, at, spec, field)[0]
     except IndexError:
-        raise ThriftError("the data end inside a value") from None
+        raise ThriftError("the data ends inside a value") from None
 
 
 def find(data: bytes, wanted: int, wire: int) -> int:
@@ -84,7 +84,7 @@ def find(data: bytes, wanted: int, wire: int) -> int:
                 return p
             p = skip(data, p, h & 15)
     except IndexError:
-        raise ThriftError("the data end inside a value") from None
+        raise ThriftError("the data ends inside a value") from None
     raise ThriftError(f"there is no field {wanted}")
 
 
@@ -114,7 +114,7 @@ def binary(b: bytes, p: int) -> tuple[bytes, int]:
     n, p = varint(b, p)
     end = p + n
     if end > len(b):
-        raise ThriftError("a string ends behind the data")
+        raise ThriftError("a string extends past the end of the data")
     return b[p:end], end
 
 
@@ -161,7 +161,7 @@ def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
                 n, p = varint(b, p - 1)
             end = p + n
             if end > len(b):
-                raise ThriftError("a string ends behind the data")
+                raise ThriftError("a string extends past the end of the data")
             out[field] = b[p:end]
             p = end
         elif type(kind) is Memo:
@@ -197,27 +197,27 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
         return out, p
     if kind is INT:
         if not 4 <= wire <= 6:
-            raise ThriftError("a list holds something else than numbers")
+            raise ThriftError("a list has elements that are not numbers")
         for _ in range(n):
             v, p = varint(b, p)
             out.append((v >> 1) ^ -(v & 1))
     elif kind is BINARY:
         if wire != 8:
-            raise ThriftError("a list holds something else than strings")
+            raise ThriftError("a list has elements that are not strings")
         for _ in range(n):
             text, p = binary(b, p)
             out.append(text)
     elif kind is BOOL:
         if wire not in (1, 2):
-            raise ThriftError("a list holds something else than booleans")
+            raise ThriftError("a list has elements that are not booleans")
         end = _within(b, p + n)
         if not set(b[p:end]) <= {0, 1, 2}:  # false is 2 in the standard, and 0 with some writers
-            raise ThriftError("a list holds something else than booleans")
+            raise ThriftError("a list has elements that are not booleans")
         out = [byte == 1 for byte in b[p:end]]
         p = end
     else:
         if wire != 12:
-            raise ThriftError("a list holds something else than structures")
+            raise ThriftError("a list has elements that are not structures")
         _check_space(b, p, n)
         for _ in range(n):
             fields, p = struct(b, p, kind)
@@ -229,7 +229,7 @@ def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]
     """Returns a list of structures, each by its own spec."""
     n, wire, p = list_header(b, p)
     if n != len(specs) or (n and wire != 12):
-        raise ThriftError(f"a list holds {n} elements of wire type {wire}, not {len(specs)} structures")
+        raise ThriftError(f"a list has {n} elements of wire type {wire}, not {len(specs)} structures")
     _check_space(b, p, n)
     out: list[Fields] = []
     for spec in specs:
@@ -260,7 +260,7 @@ def skip(b: bytes, p: int, wire: int, depth: int = 0) -> int:
     if wire == 8:
         n, p = varint(b, p)
         if p + n > len(b):
-            raise ThriftError("a string ends behind the data")
+            raise ThriftError("a string extends past the end of the data")
         return p + n
     if wire == 12:
         return _skip_struct(b, p, depth)
@@ -356,5 +356,5 @@ def anything(b: bytes, p: int, wire: int, depth: int) -> tuple[Any, int]:
 
 def _within(b: bytes, p: int) -> int:
     if p > len(b):
-        raise ThriftError("a value ends behind the data")
+        raise ThriftError("a value extends past the end of the data")
     return p

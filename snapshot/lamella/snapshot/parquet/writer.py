@@ -30,7 +30,7 @@ DENIED: Final = (
         application="parquet-mr",
         before=(1, 8, 0),
         field="binary bounds",
-        reason="PARQUET-251: buffers were used again, so bounds of another row group may stand there",
+        reason="PARQUET-251: buffers were reused, so bounds may be those of another row group",
     ),
     Denial(
         application="parquet-mr",
@@ -63,7 +63,7 @@ DENIED: Final = (
     Denial(
         application="hyparquet",  # never names its version
         field="binary bounds",
-        reason="a maximum was cut without being rounded up (hyparam/hyparquet-writer#31)",
+        reason="a maximum was truncated without rounding up (hyparam/hyparquet-writer#31)",
     ),
     Denial(
         application="parquet-go",  # of Apache Arrow; no known version fixes both

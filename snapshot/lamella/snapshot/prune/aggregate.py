@@ -112,7 +112,7 @@ def _asked(text: str, schema: Schema, case_sensitive: bool) -> Asked:
 def _leaf(text: str, schema: Schema, case_sensitive: bool) -> Leaf:
     leaf = schema.leaf(_path(text), case_sensitive=case_sensitive)
     if leaf.repeated:
-        raise InvalidRequest(f"column {leaf.name!r} holds several values in a row", column=leaf.name)
+        raise InvalidRequest(f"column {leaf.name!r} can have several values in a row", column=leaf.name)
     return leaf
 
 
@@ -122,7 +122,7 @@ def _path(text: str) -> str:
     while more:
         match = _PART.match(text, at)
         if match is None:
-            raise InvalidRequest(f"{text!r} does not name a column; only plain columns are aggregated", column=text)
+            raise InvalidRequest(f"{text!r} is not a column; only plain columns can be aggregated", column=text)
         parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
         at, more = match.end(), match[3] == "."
     return ".".join(parts)
@@ -522,7 +522,7 @@ class _State:
         if found is None:
             if len(self.groups) >= MAX_GROUPS:
                 raise LimitExceeded(
-                    f"there are more than {MAX_GROUPS:,} groups; narrow the filter", limit="groups", most=MAX_GROUPS
+                    f"there are more than {MAX_GROUPS:,} groups; use a narrower filter", limit="groups", most=MAX_GROUPS
                 )
             width = len(self._plan.asked)
             found = self.groups[key] = Group(not self._plan.group_by, [0] * width, [None] * width)

@@ -102,11 +102,11 @@ def _lacking(leaf: BoundLeaf, lookup: Lookup) -> dict[str, Mask]:
     for column in columns_of(leaf):
         zones = lookup(column)
         some = zones.has(MAY_NUMBER)
-        found[f"the least value of {column.name} is not known"] = some & zones.lacks(LOW_KNOWN)
-        found[f"the greatest value of {column.name} is not known"] = some & zones.lacks(HIGH_KNOWN)
+        found[f"the minimum of {column.name} is not known"] = some & zones.lacks(LOW_KNOWN)
+        found[f"the maximum of {column.name} is not known"] = some & zones.lacks(HIGH_KNOWN)
         found[f"the number of nulls in {column.name} is not known"] = zones.lacks(NULLS_KNOWN)
         if column.dtype.is_float:
-            found[f"{column.name} may hold NaN"] = zones.has(MAY_NAN) & some
+            found[f"{column.name} may have NaN"] = zones.has(MAY_NAN) & some
     return found
 
 
@@ -121,7 +121,7 @@ def not_used_of(filter: Evaluator, layers: Layers, opened: Sequence[Lookup]) -> 
         if isinstance(leaf, Anything):
             found.setdefault(leaf.text, leaf.reason)
         elif isinstance(leaf, Prefix) and not leaf.prefix:
-            found.setdefault(leaf.text, "a pattern without fixed beginning decides only blocks of one value")
+            found.setdefault(leaf.text, "a pattern without a fixed prefix only decides blocks with a single value")
         elif opened and not isinstance(leaf, NullTest | NanTest | NonNull):
             columns = columns_in([leaf])
             if not any(column in bounded for column in columns) and not _has_bounds(columns, opened):
@@ -132,7 +132,7 @@ def not_used_of(filter: Evaluator, layers: Layers, opened: Sequence[Lookup]) -> 
 def _why_unbounded(column: Leaf, layers: Layers) -> str:
     stats = layers.head.summary.col_stats.get(column.id)
     why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
-    return f"no block considered has bounds of {column.name}: {why}"
+    return f"no considered block has bounds for {column.name}: {why}"
 
 
 def _has_bounds(columns: Sequence[Leaf], opened: Sequence[Lookup]) -> bool:

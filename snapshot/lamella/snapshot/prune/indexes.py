@@ -258,7 +258,7 @@ class _Question:
             parts=len(self._opened),
             bytes=self._read_bytes,
             ms=ms,
-            stopped="it hardly ruled out any block" if self.stopped else None,
+            stopped="it ruled out almost no blocks" if self.stopped else None,
             failure=self.failure,
         )
 

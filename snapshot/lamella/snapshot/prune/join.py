@@ -74,9 +74,9 @@ def read_join(keys: JoinKeys, schema: Schema, *, time_zone: str, case_sensitive:
     """
     leaf = schema.find(keys.column, case_sensitive=case_sensitive)
     if leaf is None or leaf.repeated:
-        raise InvalidRequest(f"column {keys.column!r} is nested: its rows have no key", column=keys.column)
+        raise InvalidRequest(f"column {keys.column!r} is nested, so its rows have no single key", column=keys.column)
     if keys.values is None and keys.ranges is None and keys.bloom is None:
-        raise InvalidRequest("join keys are given as values, ranges or bloom", column=keys.column)
+        raise InvalidRequest("join keys must be given as values, ranges or bloom", column=keys.column)
     reader = _Reader(keys.column, leaf, schema, time_zone, case_sensitive)
     values = None if keys.values is None else reader.values(keys.values)
     ranges = None if keys.ranges is None else reader.ranges(keys.ranges)
@@ -108,7 +108,7 @@ class _Reader:
             raise LimitExceeded(f"a join may have {MAX_RANGES} ranges", limit="join_ranges", most=MAX_RANGES)
         ends = self._literals([end for pair in given for end in pair])
         if len(ends) != 2 * len(given):
-            raise InvalidRequest("a range of join keys has two ends, neither of them null", column=self._column)
+            raise InvalidRequest("a range of join keys must have two ends that are not null", column=self._column)
         found: list[tuple[Any, Any]] = []
         nan = False
         for low, high in zip(ends[::2], ends[1::2], strict=True):
@@ -127,7 +127,7 @@ class _Reader:
     def bloom(self, text: str) -> SplitBlockBloom | None:
         bloom = SplitBlockBloom.from_base64(text)
         if key_bytes(self._leaf.dtype) is None:
-            self._unusable("bloom", f"no bloom filter is defined for {self._leaf.dtype}")
+            self._unusable("bloom", f"bloom filters are not defined for {self._leaf.dtype}")
             return None
         return bloom
 
@@ -153,7 +153,7 @@ class _Reader:
             case Anything():
                 return bound.reason
             case _:
-                return "an end of a range has no counterpart in the column's type"
+                return "an end of a range cannot be converted to the column's type"
 
     def _bind(self, predicate: Compare | In) -> BoundPredicate:
         return bind(predicate, self._schema, time_zone=self._time_zone, case_sensitive=self._case_sensitive)

@@ -120,19 +120,19 @@ def _is_plain(request: PruneRequest) -> bool:
 
 def _check(request: PruneRequest) -> None:
     if request.limit is not None and not 0 <= request.limit <= _MAX_LIMIT:
-        raise InvalidRequest(f"limit is a number of rows, not {request.limit}", limit=request.limit)
+        raise InvalidRequest(f"limit must be a number of rows, not {request.limit}", limit=request.limit)
     if request.max_ms is not None and not request.max_ms >= 0:
-        raise InvalidRequest(f"max_ms is a time in milliseconds, not {request.max_ms}", max_ms=request.max_ms)
+        raise InvalidRequest(f"max_ms must be a time in milliseconds, not {request.max_ms}", max_ms=request.max_ms)
     if request.page_size is not None and not 1 <= request.page_size <= MAX_PAGE_SIZE:
         raise InvalidRequest(
-            f"page_size is a number from 1 to {MAX_PAGE_SIZE}, not {request.page_size}", page_size=request.page_size
+            f"page_size must be from 1 to {MAX_PAGE_SIZE}, not {request.page_size}", page_size=request.page_size
         )
     if request.page_token is not None and request.page_size is None:
-        raise InvalidRequest("page_token needs a page_size")
+        raise InvalidRequest("page_token requires a page_size")
     if request.page_size is not None and request.max_ms is not None:
-        raise InvalidRequest("page_size and max_ms exclude each other: a page is small already")
+        raise InvalidRequest("page_size and max_ms cannot be used together: a page is small already")
     if request.level == "segment" and (request.page_size is not None or request.max_ms is not None):
-        raise InvalidRequest("page_size and max_ms are for blocks, not for segments")
+        raise InvalidRequest("page_size and max_ms require level block")
     if request.shape == "ranges" and (
         request.level == "page"
         or request.columns is not None
@@ -140,9 +140,9 @@ def _check(request: PruneRequest) -> None:
         or request.residuals
         or request.page_size is not None
     ):
-        raise InvalidRequest("ranges say nothing of single blocks and come at once: ask for the shape columns")
+        raise InvalidRequest("ranges have no data for single blocks and no pages: use the shape columns")
     if request.sign_urls and (request.shape == "ranges" or request.level == "segment"):
-        raise InvalidRequest("signed URLs are for blocks one by one: ask for the shape columns, and not for segments")
+        raise InvalidRequest("signed URLs are for single blocks: use the shape columns and the level block")
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
             raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=name, most=MAX_PARTS)
@@ -185,5 +185,5 @@ class Allowance:
     def check(self, count: int) -> None:
         """Raises LimitExceeded where so many more would be too many together."""
         if self._most is not None and self._taken + count > self._most:
-            text = f"the answer would have more than {self._most} blocks; ask for less, or for pages"
+            text = f"the answer would have more than {self._most} blocks; use a narrower filter, or pages"
             raise LimitExceeded(text, limit="answer_blocks", most=self._most)

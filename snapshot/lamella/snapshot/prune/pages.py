@@ -374,7 +374,7 @@ def checked_pages(pages: BlockPages, row_count: int, usage: Usage) -> BlockPages
     """Pages that are of the block that the sidecar counts the rows of."""
     if not pages.group_rows or sum(pages.group_rows) == row_count:
         return pages
-    reason = "the row groups have another number of rows than the block"
+    reason = "the row groups and the block have different numbers of rows"
     usage.reasons[reason] += 1
     return BlockPages(content_id=pages.content_id, reason=reason)
 

@@ -61,7 +61,7 @@ class PageTokens:
         """
         token = self._opened(request.page_token or "")
         if token.request != _digest(request):
-            raise InvalidPageToken("the page token belongs to another request; send the same one with it")
+            raise InvalidPageToken("the page token belongs to another request; repeat the same request with it")
         asked = None if request.snapshot_id is None else canonical_id(request.snapshot_id)
         if asked not in (None, token.snapshot_id):
             raise InvalidPageToken("the page token belongs to another snapshot", snapshot_id=token.snapshot_id)
@@ -82,9 +82,9 @@ class PageTokens:
         try:
             token = _TOKEN.decode(self._signed.read(text))
         except msgspec.MsgspecError as error:
-            raise InvalidPageToken("the page token is of another version of this service") from error
+            raise InvalidPageToken("the page token is from another version of this service") from error
         if token.version != _VERSION:
-            raise InvalidPageToken("the page token is of another version of this service")
+            raise InvalidPageToken("the page token is from another version of this service")
         return token
 
 

@@ -50,9 +50,9 @@ def default_value(dtype: DataType, text: str) -> int | float | bytes:
     try:
         value = _read(dtype, text)
     except (ValueError, InvalidOperation, OverflowError) as error:
-        raise InvalidSchema(f"{text!r} is no value of type {dtype}", type=str(dtype)) from error
+        raise InvalidSchema(f"{text!r} is not a value of type {dtype}", type=str(dtype)) from error
     if value is None:
-        raise InvalidSchema(f"a column of type {dtype} can have no default", type=str(dtype))
+        raise InvalidSchema(f"a column of type {dtype} cannot have a default", type=str(dtype))
     if isinstance(value, int):
         low, high = dtype.int_range
         if not low <= value <= high:
@@ -101,12 +101,12 @@ def _moment(dtype: DataType, text: str) -> int:
     if dtype.name == "time":
         at = dt.time.fromisoformat(text)
         if at.tzinfo is not None:
-            raise ValueError("a time of day has no zone")
+            raise ValueError("a time of day has no time zone")
         micros = ((at.hour * 60 + at.minute) * 60 + at.second) * 10**6 + at.microsecond
     else:
         moment = dt.datetime.fromisoformat(text)
         if (moment.tzinfo is not None) != (dtype.name == "timestamp"):
-            raise ValueError("a timestamp has a zone, a timestamp_ntz has none")
+            raise ValueError("a timestamp has a time zone, a timestamp_ntz has none")
         micros = (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - _EPOCH) // _MICROSECOND
     scaled = micros * PER_SECOND[dtype.unit]
     return scaled // 10**6 if scaled % 10**6 == 0 else _refuse()
@@ -131,7 +131,7 @@ def _written(dtype: DataType, value: int | float | bytes) -> str:
 
 
 def _refuse() -> int:
-    raise ValueError("no value of the type")
+    raise ValueError("not a value of the type")
 
 
 #: Columns of a schema, including nested ones.
@@ -259,7 +259,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         seen: set[int] = set()
         for column in _walk(self.columns):
             if column.id <= 0 or column.id in seen:
-                raise InvalidSchema(f"column {column.name!r} has no id of its own", column=column.name)
+                raise InvalidSchema(f"column {column.name!r} has no unique id", column=column.name)
             seen.add(column.id)
             if not column.name:
                 raise InvalidSchema("a column needs a name")
@@ -293,7 +293,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         """
         found = self.find(path, case_sensitive=case_sensitive)
         if found is None:
-            raise UnknownColumn(f"column {path!r} is nested; name one of its fields", column=path)
+            raise UnknownColumn(f"column {path!r} is nested; use one of its fields", column=path)
         return found
 
     def find(self, path: str, *, case_sensitive: bool = False) -> Leaf | None:
@@ -500,7 +500,7 @@ def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bo
             raise InvalidRequest(f"rows cannot be ordered by column {leaf.name!r} ({leaf.dtype})", column=leaf.name)
     if len({leaf.id for leaf in leaves}) != len(leaves):
         names = [leaf.name for leaf in leaves]
-        raise InvalidRequest("a column stands twice in cluster_key", cluster_key=names)
+        raise InvalidRequest("cluster_key has a column more than once", cluster_key=names)
     return leaves
 
 

@@ -113,7 +113,7 @@ def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence
         LimitExceeded: too many columns.
     """
     if not changes:
-        raise InvalidRequest("there is no change")
+        raise InvalidRequest("there are no changes")
     known = [schema, *history]
     last_column_id = max(each.last_column_id for each in known)
     columns = schema.columns
@@ -227,7 +227,7 @@ def _added(change: AddColumn) -> Column:
     if change.default is not None and change.parent is not None:
         raise InvalidSchema(f"column {change.name!r}: only columns of the top level can have a default")
     if any(_has_id(field) for field in change.fields):
-        raise InvalidSchema(f"column {change.name!r}: ids are given by the table", column=change.name)
+        raise InvalidSchema(f"column {change.name!r}: the table assigns the ids", column=change.name)
     return Column(
         name=change.name,
         type=change.type,
@@ -251,7 +251,7 @@ def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblin
     def inside(siblings: _Siblings, at: int) -> _Siblings:
         parent = siblings[at]
         if parent.dtype.name != "struct":
-            raise InvalidSchema(f"column {parent.name!r} is no struct: it has no fields", column=parent.name)
+            raise InvalidSchema(f"column {parent.name!r} is not a struct, so it has no fields", column=parent.name)
         return _replace(siblings, at, msgspec.structs.replace(parent, fields=place(parent.fields)))
 
     return _edit(columns, change.parent, inside)
@@ -259,7 +259,7 @@ def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblin
 
 def _drop(siblings: _Siblings, at: int) -> _Siblings:
     if len(siblings) == 1:
-        raise InvalidSchema(f"column {siblings[at].name!r} is the last one and cannot be dropped")
+        raise InvalidSchema(f"column {siblings[at].name!r} is the last column and cannot be dropped")
     return siblings[:at] + siblings[at + 1 :]
 
 
@@ -278,7 +278,9 @@ def _widened(column: Column, text: str) -> Column:
 def _moved(siblings: _Siblings, at: int, first: bool, after: str | None) -> _Siblings:
     column = siblings[at]
     if not (first or after):
-        raise InvalidRequest(f"say where column {column.name!r} goes: first, or after another", column=column.name)
+        raise InvalidRequest(
+            f"give the position of column {column.name!r}: first, or after another column", column=column.name
+        )
     return _placed(siblings[:at] + siblings[at + 1 :], column, first, after)
 
 
@@ -316,7 +318,9 @@ def _edit_at(columns: _Siblings, place: tuple[int, ...], change: Callable[[_Sibl
     fields = _edit_at(parent.fields, place[1:], change)
     names = [[field.name for field in each] for each in (fields, parent.fields)]
     if parent.dtype.name != "struct" and (names[0] != names[1] or (parent.dtype.name == "map" and place[1] == 0)):
-        raise InvalidSchema(f"column {parent.name!r}: that part of a {parent.dtype} stays as it is", column=parent.name)
+        raise InvalidSchema(
+            f"column {parent.name!r}: this part of a {parent.dtype} cannot be changed", column=parent.name
+        )
     return _replace(columns, at, msgspec.structs.replace(parent, fields=fields))
 
 
@@ -344,13 +348,13 @@ def _index(siblings: _Siblings, name: str) -> int:
     for at, column in enumerate(siblings):
         if column.name.lower() == wanted:
             return at
-    raise UnknownColumn(f"there is no column {name!r} to stand behind", column=name)
+    raise UnknownColumn(f"there is no column {name!r} to place it after", column=name)
 
 
 def _refuse_existing(siblings: _Siblings, name: str) -> None:
     wanted = name.lower()
     if any(column.name.lower() == wanted for column in siblings):
-        raise InvalidSchema(f"there is a column {name!r} already", column=name)
+        raise InvalidSchema(f"there is already a column {name!r}", column=name)
 
 
 def _replace(siblings: _Siblings, at: int, column: Column) -> _Siblings:

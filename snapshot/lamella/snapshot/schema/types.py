@@ -74,7 +74,7 @@ def _of_struct(struct: Any, above: str) -> Iterator[tuple[str, str]]:
         metadata = field.get("metadata") or {}
         named = metadata.get(KEY) or {} if isinstance(metadata, dict) else None
         if not isinstance(named, dict):
-            raise ValueError(f"the collations of field {field['name']!r} are no object")
+            raise ValueError(f"the collations of field {field['name']!r} are not an object")
         for path, collation in named.items():
             if str(collation).rpartition(".")[2] != _BINARY:
                 yield above + str(path), str(collation)
@@ -97,7 +97,7 @@ def _of_type(kind: Any, path: str) -> Iterator[tuple[str, str]]:
     elif name == "udt":
         yield from _of_type(kind.get("sqlType"), path)
     else:
-        raise ValueError(f"column {path!r} has no type that is known")
+        raise ValueError(f"column {path!r} has no known type")
 
 
 Order = Literal["int", "uint", "float", "decimal", "bytes"]
@@ -239,7 +239,7 @@ def parse_type(text: str) -> DataType:
         raise InvalidSchema(f"unknown type {text!r}", type=text)
     base, first, second = match.group(1), match.group(2), match.group(3)
     if max(len(first), len(second or "")) > _MAX_PARAMETER_DIGITS:
-        raise InvalidSchema("a type has parameters that do not fit", type=text)
+        raise InvalidSchema("a type has invalid parameters", type=text)
     if base == "decimal" and first.isdigit():
         precision, scale = int(first), int(second or 0)
         if 1 <= precision <= 76 and 0 <= scale <= precision:
@@ -251,7 +251,7 @@ def parse_type(text: str) -> DataType:
         return DataType("fixed", length=int(first))
     elif base in ("varchar", "char") and second is None and first.isdigit():
         return DataType("string")
-    raise InvalidSchema(f"type {text!r} has parameters that do not fit", type=text)
+    raise InvalidSchema(f"type {text!r} has invalid parameters", type=text)
 
 
 def widens(source: DataType, target: DataType) -> bool:

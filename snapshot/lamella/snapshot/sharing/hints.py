@@ -160,11 +160,11 @@ def compared(operator: Operator, leaf: Leaf, meant: Meant, *, negated: bool) -> 
     true."""
     term = Ref(leaf.name)
     if operator != "eq" and not meant.has_order:
-        return unused(leaf.name, "recipients differ in the order of these values")
+        return unused(leaf.name, "recipients differ in how they order these values")
     if not negated:
         return _test(term, operator, meant)
     if operator == "eq" and not meant.is_exact:
-        return unused(leaf.name, "recipients differ in which values are another one")
+        return unused(leaf.name, "recipients differ in which values are equal")
     return _or_unknown(term, leaf, _test(term, _OPPOSITE[operator], meant))
 
 
@@ -219,7 +219,7 @@ def read_json_hint(given: str, schema: Schema) -> Predicate:
     try:
         tree = msgspec.json.decode(given.encode("utf-8", "surrogatepass"))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return unused("jsonPredicateHints", "it is no JSON")
+        return unused("jsonPredicateHints", "it is not JSON")
     return _Reader(schema).predicate(tree, 1, negated=False)
 
 
@@ -244,12 +244,12 @@ class _Reader:
                 return self._null_test(parts[0], negated=negated)
             if kind in _OPERATORS and len(parts) == 2:
                 return self._compare(_OPERATORS[kind], parts, negated=negated)
-        return unused("an operation", "it is none of the protocol's")
+        return unused("an operation", "it is not part of the protocol")
 
     def _null_test(self, node: Any, *, negated: bool) -> Predicate:
         found = self._column(node)
         if found is None:
-            return unused("isNull", "it names no column of the table as its own type")
+            return unused("isNull", "it does not refer to a column of the table with the column's type")
         return is_null(found, negated=negated)
 
     def _compare(self, operator: Operator, parts: list[Any], *, negated: bool) -> Predicate:
@@ -258,7 +258,7 @@ class _Reader:
             left, right, operator = right, left, _MIRRORED[operator]
         leaf = self._column(left)
         if leaf is None:
-            return unused("a comparison", "it names no column of the table as its own type")
+            return unused("a comparison", "it does not refer to a column of the table with the column's type")
         meant = _value(right, left["valueType"], leaf.dtype)
         if meant is None:
             return unused(leaf.name, "it is not compared with a value of its type")
@@ -399,4 +399,4 @@ def _number(value: object) -> float | None:
 
 
 def _unused() -> Predicate:
-    return unused("a part of the hint", "only columns beside values and tests for null are used")
+    return unused("a part of the hint", "only comparisons of columns with values and null tests are used")

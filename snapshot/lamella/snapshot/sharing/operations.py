@@ -40,17 +40,17 @@ MAX_ITEMS: Final = 500
 _PAGING: Final = (
     Parameter(
         name="maxResults",
-        description=f"Items in one answer, {MAX_ITEMS} at most and when not given.",
+        description=f"Maximum number of items in the answer; default and maximum: {MAX_ITEMS}.",
         schema={"type": "integer", "minimum": 1, "maximum": 1_000_000},
     ),
-    Parameter(name="pageToken", description="`nextPageToken` of the answer before."),
+    Parameter(name="pageToken", description="`nextPageToken` of the previous answer."),
 )
 
 _ABLE: Final = Parameter(
     name=CAPABILITIES,
     place="header",
-    description="What the recipient reads, as `responseformat=delta,parquet;readerfeatures=timestampntz;"
-    "includeEndStreamAction=true`; `responseformat=parquet` when not given.",
+    description="What the recipient can read, such as `responseformat=delta,parquet;readerfeatures=timestampntz;"
+    "includeEndStreamAction=true`; default: `responseformat=parquet`.",
 )
 
 _NO_TABLE: Final = (NotFound, NamespaceNotFound, TableNotFound)
@@ -63,7 +63,7 @@ LIST_SHARES: Final = Operation(
     permission=AUTHENTICATED,
     summary="List the shares",
     tag="Delta Sharing",
-    description="There is one, `lamella`, of all that one may read.",
+    description="There is one share, `lamella`, with everything that the caller may read.",
     answer_type=ShareList,
 )
 
@@ -72,7 +72,7 @@ GET_SHARE: Final = Operation(
     method="GET",
     path=_SHARE,
     permission=AUTHENTICATED,
-    summary="Look at a share",
+    summary="Get a share",
     tag="Delta Sharing",
     answer_type=ShareAnswer,
     errors=(NotFound,),
@@ -85,7 +85,7 @@ LIST_SHARED_SCHEMAS: Final = Operation(
     permission=AUTHENTICATED,
     summary="List the schemas of a share",
     tag="Delta Sharing",
-    description="They are namespaces.",
+    description="Schemas are namespaces.",
     answer_type=SharedSchemaList,
     own_parameters=_PAGING,
     errors=(NotFound, InvalidRequest, InvalidPageToken),
@@ -120,9 +120,9 @@ GET_SHARED_TABLE: Final = Operation(
     method="GET",
     path=_SHARED_TABLE,
     permission=on_table("read"),
-    summary="Look at a shared table",
+    summary="Get a shared table",
     tag="Delta Sharing",
-    description=f"The header `{VERSION}` has its version; older recipients ask so with HEAD.",
+    description=f"The header `{VERSION}` has its version; older recipients use HEAD for this.",
     answer_type=SharedTable,
     errors=_NO_TABLE,
 )
@@ -132,15 +132,15 @@ SHARED_TABLE_VERSION: Final = Operation(
     method="GET",
     path=_SHARED_TABLE + "/version",
     permission=on_table("read"),
-    summary="Which version a shared table has",
+    summary="Get the version of a shared table",
     tag="Delta Sharing",
-    description=f"In the header `{VERSION}`.",
+    description=f"Returned in the header `{VERSION}`.",
     answer_type=Nothing,
     media_type=NDJSON,
     own_parameters=(
         Parameter(
             name="startingTimestamp",
-            description="The first version of then or later: ISO 8601, UTC without a zone.",
+            description="Return the first version at or after this time: ISO 8601; UTC if it has no time zone.",
         ),
     ),
     errors=(*_NO_TABLE, InvalidRequest, SnapshotNotFound),
@@ -151,14 +151,16 @@ SHARED_TABLE_METADATA: Final = Operation(
     method="GET",
     path=_SHARED_TABLE + "/metadata",
     permission=on_table("read"),
-    summary="What a shared table looks like",
+    summary="Get the metadata of a shared table",
     tag="Delta Sharing",
-    description="Lines of JSON: what reading it takes, and its columns.",
+    description="Lines of JSON: the protocol that a reader needs, and the columns.",
     answer_type=Nothing,
     media_type=NDJSON,
     own_parameters=(
-        Parameter(name="version", description="At this version.", schema={"type": "integer", "minimum": 0}),
-        Parameter(name="timestamp", description="As it was then: ISO 8601, UTC without a zone."),
+        Parameter(name="version", description="Read this version.", schema={"type": "integer", "minimum": 0}),
+        Parameter(
+            name="timestamp", description="Read the table as of this time: ISO 8601; UTC if it has no time zone."
+        ),
         _ABLE,
     ),
     errors=(NotFound, *OF_A_SNAPSHOT, NotExpressible),
@@ -169,11 +171,10 @@ QUERY_SHARED_TABLE: Final = Operation(
     method="POST",
     path=_SHARED_TABLE + "/query",
     permission=on_table("read"),
-    summary="Which files of a shared table hold what is asked for",
+    summary="Query the files of a shared table",
     tag="Delta Sharing",
-    description="Lines of JSON: as the metadata, then each file with a URL that reads it without "
-    "credentials for a time. A file that holds a row which a recipient may find to match the hints is "
-    "always among them.",
+    description="Lines of JSON: the same as for the metadata, then each file with a temporary URL that reads it "
+    "without credentials. Every file with a row that may match the hints is included.",
     request_type=ShareQuery,
     answer_type=Nothing,
     media_type=NDJSON,
@@ -197,7 +198,7 @@ SHARED_TABLE_CHANGES: Final = Operation(
     method="GET",
     path=_SHARED_TABLE + "/changes",
     permission=on_table("read"),
-    summary="Changes of a shared table (refused)",
+    summary="Get changes of a shared table (refused)",
     tag="Delta Sharing",
     description="Changes between versions are not shared.",
     answer_type=Nothing,

@@ -82,10 +82,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
             return "delta"
         if has_ntz:
             raise NotExpressible(
-                "the table has a column of local times (timestamp_ntz), which takes a recipient that reads "
+                "the table has a column of local times (timestamp_ntz), which requires a recipient that reads "
                 "responseformat=delta with readerfeatures=timestampntz"
+                ""
             )
-        raise NotExpressible("answers have responseformat=parquet or responseformat=delta")
+        raise NotExpressible("responseformat must be parquet or delta")
 
     def header(self, form: Form) -> str:
         """Returns the capabilities header of an answer."""
@@ -109,10 +110,10 @@ def shared_schema(schema: Schema, earlier: Iterable[Schema]) -> str:
     """
     mapped = spark_schema(schema)
     for name, kind in mapped.unreadable.items():
-        raise _refused(name, f"has the type {kind}, which the protocol has none for")
+        raise _refused(name, f"has the type {kind}, which the protocol does not have")
     for column in schema.columns:
         if column.default is not None:
-            raise _refused(column.name, "has a default, and recipients read a file that lacks it as nulls")
+            raise _refused(column.name, "has a default, but recipients read nulls from a file without the column")
     for written in earlier:
         for column in schema.columns:
             _check(column, written)
@@ -124,11 +125,11 @@ def _check(column: Column, written: Schema) -> None:
     if own is None:
         other = next((each for each in written.columns if each.name.lower() == column.name.lower()), None)
         if other is not None:
-            raise _refused(column.name, f"has a name that stands for another column in older files{_REMEDY}")
+            raise _refused(column.name, f"has a name that older files use for another column{_REMEDY}")
     elif own.name != column.name:
-        raise _refused(column.name, f"is called {own.name!r} in older files{_REMEDY}")
+        raise _refused(column.name, f"has the name {own.name!r} in older files{_REMEDY}")
     elif not _reads_as(own, column):
-        raise _refused(column.name, f"has another type in older files, which recipients read as it is{_REMEDY}")
+        raise _refused(column.name, f"has another type in older files, and recipients do not convert it{_REMEDY}")
 
 
 def _reads_as(own: Column, column: Column) -> bool:

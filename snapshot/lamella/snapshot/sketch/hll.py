@@ -56,7 +56,7 @@ class Sketcher:
         """Raises ValueError for a type without a family."""
         family = family_of(dtype)
         if family is None:
-            raise ValueError(f"values of type {dtype} are not counted")
+            raise ValueError(f"distinct values of type {dtype} are not counted")
         self._dtype = dtype
         self._family = family
         library = _library()

@@ -75,7 +75,7 @@ def read_blocks(store: Store, location: str) -> dict[str, Columns]:
 
 def _lengths(data: bytes) -> tuple[int, int, int, int]:
     if len(data) < _HEADER.size:
-        raise ManifestError("a sketch object is cut off")
+        raise ManifestError("a sketch object is truncated")
     magic, first, first_plain, second, second_plain = _HEADER.unpack_from(data)
     if magic != _MAGIC or max(first_plain, second_plain) > _MAX_PLAIN_BYTES:
         raise ManifestError("not a sketch object")

@@ -112,7 +112,7 @@ class _Copy:
     def _take_sidecar(self, path: str) -> None:
         if _SIDECAR.fullmatch(path) is None:
             raise LocationRefused(
-                f"the log of {self._root} names a part of itself that is not in its own folder", location=self._root
+                f"the log of {self._root} refers to a file outside its own folder", location=self._root
             )
         name = f"{_SIDECARS}/{path}"
         if not (self._log / name).exists():
@@ -205,11 +205,11 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
     try:
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as error:
-        raise StoreError("Delta tables need the extra lamella[delta]") from error
+        raise StoreError("Delta tables require the extra lamella[delta]") from error
     root = normal(source.location or "").rstrip("/")
     places.require_all_below(root)
     if parse(root).scheme == "memory":
-        raise InvalidRequest("a Delta table is read from files or S3", location=root)
+        raise InvalidRequest("a Delta table must be on the file system or S3", location=root)
     try:
         with _opened(store, root, options, places) as (table, had_deletions):
             _check(table, root)
@@ -267,7 +267,8 @@ def _check(table: Any, root: str) -> None:
     mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
         raise InvalidRequest(
-            f"{root} maps its columns to other names in its files (delta.columnMapping.mode is {mode!r})", location=root
+            f"{root} maps its columns to different names in its files (delta.columnMapping.mode is {mode!r})",
+            location=root,
         )
 
 
@@ -285,7 +286,7 @@ def _one_of(path: str, found: Mapping[str, SourceFile], root: str) -> str:
     for location in _spellings(path, root):
         if location in found:
             return location
-    raise StoreError(f"the log of {root} deletes rows of {path}, which is none of its files", location=root)
+    raise StoreError(f"the log of {root} deletes rows of {path}, which is not one of its files", location=root)
 
 
 def _spellings(path: str, root: str) -> Iterator[str]:
@@ -324,7 +325,7 @@ def _columns(schema: Any) -> tuple[Column, ...]:
     if collated:
         listed = ", ".join(f"{path!r} ({collation})" for path, collation in list(collated.items())[:10])
         raise InvalidSchema(
-            f"text is compared by its bytes here, and the table has collations: {listed}", columns=list(collated)
+            f"Lamella compares text by its bytes, but the table has collations: {listed}", columns=list(collated)
         )
     return tuple(_column(field) for field in schema["fields"])
 

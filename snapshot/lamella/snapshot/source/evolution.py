@@ -107,8 +107,9 @@ def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceSta
         for column in _walk(version.columns):
             if column.id in fields and fields[column.id] not in present:
                 raise InvalidSchema(
-                    f"column {column.name!r} was dropped and came back with its old values, which a table cannot "
-                    "follow: make the table again",
+                    f"column {column.name!r} was dropped and added again with its old values, which a table cannot "
+                    "follow: create the table again"
+                    "",
                     column=column.name,
                 )
         changes = schema_changes(current.columns, _mapped(version.columns, fields))
@@ -149,7 +150,7 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
         if then.dtype.is_nested or column.dtype.is_nested:
             if then.dtype.name != column.dtype.name:
                 raise InvalidSchema(
-                    f"column {'.'.join(here)!r} was {then.type} and is {column.type}", column=column.name
+                    f"column {'.'.join(here)!r} was {then.type} and is now {column.type}", column=column.name
                 )
             changes += _level(then.fields, column.fields, here)
         elif then.dtype != column.dtype:
@@ -171,7 +172,7 @@ def _temporary_name(name: str, old: Sequence[Column], new: Sequence[Column]) -> 
 
 def _cannot_become(path: tuple[str, ...], then: Column, now: Column) -> InvalidSchema:
     name = ".".join(path)
-    return InvalidSchema(f"column {name!r} was {then.type} and is {now.type}: make the table again", column=name)
+    return InvalidSchema(f"column {name!r} was {then.type} and is now {now.type}: create the table again", column=name)
 
 
 def _renamed(names: Sequence[tuple[str, str]], above: tuple[str, ...]) -> list[SchemaChange]:

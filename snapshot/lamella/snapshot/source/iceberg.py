@@ -46,7 +46,7 @@ def read_iceberg(
         from pyiceberg.io import load_file_io
         from pyiceberg.serializers import FromInputFile
     except ImportError as error:
-        raise StoreError("Iceberg tables need the extra lamella[iceberg]") from error
+        raise StoreError("Iceberg tables require the extra lamella[iceberg]") from error
     place = f"{source.catalog}:{source.table}" if source.location is None else source.location
     try:
         if source.location is None:
@@ -72,7 +72,7 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
 
     name, identifier = str(source.catalog), str(source.table)
     if name not in catalogs:
-        raise InvalidRequest(f"the service knows no Iceberg catalog {name!r}", catalog=name)
+        raise InvalidRequest(f"the service has no Iceberg catalog {name!r}", catalog=name)
     return str(load_catalog(name, **catalogs[name]).load_table(identifier).metadata_location)
 
 
@@ -86,12 +86,13 @@ def _metadata(store: Store, location: str, places: AllowedLocations) -> str:
         hint = store.read(f"{folder}/metadata/{_HINT}").decode("ascii", "replace").strip()
     except ObjectNotFound as error:
         raise InvalidRequest(
-            f"{folder} has no metadata/{_HINT}: only its catalog knows which metadata file is the current one; name "
-            "that file, or the catalog and the table",
+            f"{folder} has no metadata/{_HINT}: only the catalog knows the current metadata file; give that file, or "
+            "the catalog and the table"
+            "",
             location=folder,
         ) from error
     if not hint.isdigit():
-        raise InvalidRequest(f"{folder}/metadata/{_HINT} says {hint[:50]!r}, which is no version", location=folder)
+        raise InvalidRequest(f"{folder}/metadata/{_HINT} says {hint[:50]!r}, which is not a version", location=folder)
     version = int(hint)
     names = {found.location.rpartition("/")[2] for found in store.list(f"{folder}/metadata")}
     if _file(version) not in names:

@@ -55,8 +55,9 @@ def require_folders(block: Block, schema: Schema, folders: Constants) -> None:
         if leaf is None or is_bytes or not _proven(block, leaf, text):
             folder = f"{name}={HIVE_NULL if text is None else text}"
             raise ValueOutsideFile(
-                f"the folder {folder!r} gives a value to column {name!r}, which {_lack(block, leaf)}; to take the file "
-                "without the folder's value, set path_columns to 'ignore' (--ignore-path-columns)",
+                f"the folder {folder!r} gives a value to column {name!r}, which {_lack(block, leaf)}; to register the "
+                "file without the folder's value"
+                ", set path_columns to 'ignore' (--ignore-path-columns)",
                 column=name,
                 folder=folder,
             )
@@ -94,7 +95,11 @@ def _column(schema: Schema, name: str) -> Leaf | None:
 def _lack(block: Block, leaf: Leaf | None) -> str:
     if leaf is None:
         return "the table does not have"
-    return "is not in the file" if leaf.id not in block.col_metas else "by the file's statistics may have others"
+    return (
+        "is not in the file"
+        if leaf.id not in block.col_metas
+        else "may have other values according to the file's statistics"
+    )
 
 
 def _proven(block: Block, leaf: Leaf, text: str | None) -> bool:

@@ -51,12 +51,12 @@ def read_directory(store: Store, source: ExternalSource, places: AllowedLocation
     else:
         root = glob_root(at.path)
         if at.scheme == "s3" and "/" not in root:
-            raise InvalidRequest(f"a bucket's name cannot be a glob: {source.location!r}", location=source.location)
+            raise InvalidRequest(f"a bucket name cannot be a glob: {source.location!r}", location=source.location)
         glob = Glob(at.path)
         listed = list(store.list(str(Location(at.scheme, root))))
         chosen = [found for found in listed if glob.selects(parse(found.location).path)]
     everything = [found.location for found in listed]
-    refuse_other_formats(everything, everything, "; a directory source takes plain files only")
+    refuse_other_formats(everything, everything, "; a directory source can only have plain files")
     ignored = source.path_columns == "ignore"
     return SourceState(
         files=tuple(
@@ -104,7 +104,7 @@ class Reader:
             state = read_iceberg(self._store, source, self._options, self._catalogs, places)
         known = properties.get(IDENTITY)
         if known is not None and known != state.identity:
-            raise InvalidRequest(f"the source is {state.identity}, and the table was made of {known}: another one")
+            raise InvalidRequest(f"the source is {state.identity}, but the table was created from {known}")
         return state
 
 
@@ -173,7 +173,7 @@ def _by_number(
             numbers = _numbers(footer, state.numbers)
             schema = _written_with(footer, numbers, names)
             if not file.in_file <= set(numbers):
-                raise InvalidRequest("the values of a partition's column stand only in the metadata, not in the file")
+                raise InvalidRequest("the values of a partition column are only in the metadata, not in the file")
             block = block_of(footer, schema)
             return verified(store, footer, schema, block) if verify else block
         except LamellaError as error:
@@ -207,7 +207,7 @@ def _written_with(
     for paths, schema in versions:
         if all(paths.get(number) == leaf.path for leaf, number in zip(leaves, numbers, strict=True)):
             return schema
-    raise InvalidRequest("the table never had a schema with the columns that the file has, by number and name")
+    raise InvalidRequest("the table never had a schema with the ids and names of the file's columns")
 
 
 def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterable[tuple[int, tuple[str, ...]]]:

@@ -57,7 +57,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
 def outside(places: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
     """Returns the errors for files of a source outside of the allowed locations."""
-    reason = "the table may use no file there"
+    reason = "the table may not use files in this location"
     return tuple(
         RefusedFile(path=location, code=LocationRefused.code, reason=reason)
         for location in locations
@@ -133,9 +133,9 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
     """
     by_name = source.catalog is not None or source.table is not None
     if by_name and (source.kind != "iceberg" or source.catalog is None or source.table is None):
-        raise InvalidRequest("catalog and table are given together, for an Iceberg table")
+        raise InvalidRequest("catalog and table must be given together, for an Iceberg table")
     if by_name == (source.location is not None):
-        raise InvalidRequest("a source has a location, or (Iceberg) a catalog and a table")
+        raise InvalidRequest("a source must have a location, or (Iceberg) a catalog and a table")
     if source.path_columns != "refuse" and source.kind != "directory":
         raise InvalidRequest("path_columns is for directories")
     given = msgspec.to_builtins(source)
@@ -147,13 +147,15 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
 def refuse_added(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that follows a source: files added in another way would be removed again."""
     if KIND in properties:
-        raise InvalidRequest("the table follows a source: change the files there, and refresh the table")
+        raise InvalidRequest("the table follows a source: change the files in the source, and refresh the table")
 
 
 def refuse_columns(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that has the columns of its source."""
     if properties.get(KIND, "directory") != "directory":
-        raise InvalidRequest("the table has the columns of its source: change them there, and refresh the table")
+        raise InvalidRequest(
+            "the table has the columns of its source: change them in the source, and refresh the table"
+        )
 
 
 def refuse_properties(properties: Mapping[str, str]) -> None:

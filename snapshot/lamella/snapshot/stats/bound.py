@@ -136,7 +136,7 @@ def from_bound(dtype: DataType, bound: Bound) -> Value:
     if raw is None and member == "string":
         member, raw = "bytes", bound.bytes
     if raw is None:
-        raise ManifestError(f"a bound of type {dtype} has another tag: {bound!r}")
+        raise ManifestError(f"a bound of type {dtype} has a wrong tag: {bound!r}")
     if member == "float64":
         number = _SPECIAL.get(raw) if isinstance(raw, str) else float(raw)
         if number is None or math.isnan(number):

@@ -212,7 +212,7 @@ def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnSta
     if source == target:
         return stats
     if not can_widen(source, target):
-        return unknown(target, f"statistics of type {source} say nothing of {target}")
+        return unknown(target, f"statistics of type {source} cannot be used for {target}")
     low, high = (_converted(bound, source, target) for bound in (stats.min, stats.max))
     lost = (low is None) != (stats.min is None) or (high is None) != (stats.max is None)
     return msgspec.structs.replace(

@@ -82,7 +82,7 @@ def problem(dtype: DataType, ranges: Sequence[Bound], low: Value | None, high: V
     if any(one > other for one, other in pairs[::2]) or any(one >= other for one, other in pairs[1::2]):  # type: ignore[operator]  # one order per type
         return "the ranges are not ascending"
     if low is None or high is None or edges[0] != low or edges[-1] != high:
-        return "the ranges do not go from min to max"
+        return "the ranges do not span min to max"
     return None
 
 

@@ -104,7 +104,7 @@ class FsspecStore:
             glob = Glob(at.path)
             below = glob_root(at.path)
             if at.scheme == "s3" and "/" not in below:
-                raise InvalidRequest(f"a bucket's name cannot be a glob: {url!r}", location=url)
+                raise InvalidRequest(f"a bucket name cannot be a glob: {url!r}", location=url)
             listed = [s.location for s in files.list(below)]
             found = [each for each in listed if glob.selects(parse(each).path)]
         if not found:
@@ -113,7 +113,7 @@ class FsspecStore:
             refuse_other_formats(
                 listed,
                 found,
-                "; other_formats = 'ignore' (--ignore-other-formats) takes every Parquet file that is there",
+                "; other_formats = 'ignore' (--ignore-other-formats) registers every Parquet file",
             )
         return sorted(found)
 
@@ -149,7 +149,9 @@ class FsspecStore:
         for at in {at.scheme: at for at in reversed(places)}.values():
             files = self._of(at)
             if not isinstance(files, _SigningFiles):
-                raise NotSignable(f"no URL can be signed for {at}: only for what is on S3", location=str(at))
+                raise NotSignable(
+                    f"cannot sign a URL for {at}: only objects on S3 can have signed URLs", location=str(at)
+                )
             signing = files  # only one scheme has such URLs
         if signing is None:
             return SignedUrls(urls=(), expires_ms=0)
@@ -171,5 +173,5 @@ def _open(scheme: str, options: Mapping[str, dict[str, Any]]) -> _Files:
     try:
         from lamella.snapshot.storage.s3 import S3Objects
     except ImportError as error:
-        raise StoreError("S3 needs the extra lamella[s3]") from error
+        raise StoreError("S3 requires the extra lamella[s3]") from error
     return S3Objects(options.get("s3", {}))

@@ -154,7 +154,7 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ListedObject]:
         try:
             entry.name.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise StoreError(f"a file name below {folder} is not UTF-8: {entry.name!r}", location=folder) from error
+            raise StoreError(f"a file name in {folder} is not UTF-8: {entry.name!r}", location=folder) from error
         try:
             if entry.is_dir():
                 yield from _walk(entry.path, seen)
@@ -175,7 +175,7 @@ def _make_folders(folder: str) -> None:
             os.mkdir(made)
         except FileExistsError:
             if not os.path.isdir(made):
-                raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder is needed", made) from None
+                raise NotADirectoryError(errno.ENOTDIR, "a file exists where a folder is required", made) from None
         _sync_folder(os.path.dirname(made))
 
 

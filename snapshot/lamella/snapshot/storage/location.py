@@ -38,7 +38,7 @@ def parse(text: str) -> Location:
         InvalidRequest: relative path, unknown scheme, a host in a file URL, no bucket, a NUL byte.
     """
     if "\0" in text:
-        raise InvalidRequest(f"a location cannot hold a NUL byte: {text!r}", location=text)
+        raise InvalidRequest(f"a location cannot contain a NUL byte: {text!r}", location=text)
     scheme, separator, rest = text.partition(":")
     if not separator or "/" in scheme:
         scheme, rest = "file", text
@@ -121,7 +121,7 @@ def refuse_other_formats(listed: Iterable[str], chosen: Iterable[str], otherwise
         if name in _KINDS:
             follow = f"lamella external create NAMESPACE.TABLE {_KINDS[name]} follows the table"
         raise OtherTableFormat(
-            f"{found_at} is part of {name}: not all files below {root} count. {follow}{otherwise}", location=root
+            f"{found_at} is part of {name}: not all files in {root} are current. {follow}{otherwise}", location=root
         )
 
 

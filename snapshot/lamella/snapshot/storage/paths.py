@@ -208,18 +208,20 @@ def check_prefix(prefix: str, warehouse: str) -> None:
     """Raise InvalidRequest for a text that is not a valid prefix of allowed locations."""
     at = parse(prefix)
     if has_magic(at.path):
-        raise InvalidRequest(f"{prefix!r} is a glob; an allowed place is a folder with all below", place=prefix)
+        raise InvalidRequest(
+            f"{prefix!r} is a glob; an allowed location must be a folder, and includes everything in it", place=prefix
+        )
     if any(_climbs(reading) for reading in _readings(at.path) or ("..",)):
         raise InvalidRequest(f"{prefix!r} has a part '.' or '..', or is encoded too often", place=prefix)
     if _is_inside(_loosely(_folder(warehouse)), at):
         raise InvalidRequest(
-            f"{prefix!r} is in the warehouse {warehouse}, where tables have their own folders; use another place",
+            f"{prefix!r} is in the warehouse {warehouse}, where tables have their own folders; use another location",
             place=prefix,
         )
 
 
 def _refused(location: str) -> LocationRefused:
-    return LocationRefused(f"{location} is not among the places that this table may use", location=location)
+    return LocationRefused(f"{location} is not in a location that this table may use", location=location)
 
 
 def _folder(text: str) -> Location:

@@ -96,7 +96,7 @@ class S3Objects:
                 elif _code(error) in _CONFLICT and attempt < _PUT_TRIES:
                     continue  # two conditional writes collided (409) and neither may have succeeded: retry
                 raise _store_error(path, error) from error
-        raise StoreError(f"s3://{path}: conditional writes kept colliding", location=f"s3://{path}")
+        raise StoreError(f"s3://{path}: conditional writes conflicted repeatedly", location=f"s3://{path}")
 
     def replace(self, path: str, data: bytes) -> None:
         """Create or replace an object."""
@@ -216,7 +216,7 @@ class S3Objects:
                 finally:
                     answer["Body"].close()
             if not tries:
-                raise StoreError(f"s3://{path}: the answer broke off", location=f"s3://{path}")
+                raise StoreError(f"s3://{path}: the response was incomplete", location=f"s3://{path}")
 
     def _read_back(self, path: str, error: BaseException) -> dict[str, Any] | None:
         """Returns what is at ``path`` after a failed put; None: nothing. A failed read-back proves nothing."""
@@ -332,7 +332,7 @@ class S3Urls:
             bucket, _, key = path.partition("/")
             if not key or any(part in (".", "..") for part in key.split("/")):
                 raise NotSignable(
-                    f"no URL can be signed for s3://{path}: HTTP clients change it", location=f"s3://{path}"
+                    f"cannot sign a URL for s3://{path}: HTTP clients change such a path", location=f"s3://{path}"
                 )
             keys.setdefault(bucket, {})[key] = None
         signed = {bucket: self._signed(bucket, list(of_bucket), expires_s) for bucket, of_bucket in keys.items()}
@@ -358,7 +358,7 @@ class S3Urls:
         except NoCredentialsError as error:
             raise _no_credentials(bucket) from error
         except _FAILURES as error:
-            raise StoreError(f"s3://{bucket}: no URL can be signed: {error}", location=f"s3://{bucket}") from error
+            raise StoreError(f"s3://{bucket}: cannot sign a URL: {error}", location=f"s3://{bucket}") from error
         return dict(zip(keys, urls, strict=True)), ends_ms
 
     def _by_botocore(self, bucket: str, keys: Sequence[str], expires_s: int) -> tuple[list[str], Any]:
@@ -428,4 +428,4 @@ def _now_ms() -> int:
 
 
 def _no_credentials(bucket: str) -> NotSignable:
-    return NotSignable(f"s3://{bucket}: the service has no credentials to sign URLs with", location=f"s3://{bucket}")
+    return NotSignable(f"s3://{bucket}: the service has no credentials for signing URLs", location=f"s3://{bucket}")

@@ -179,7 +179,7 @@ def check_create_only(store: Store, folder: str) -> None:
     finally:
         store.delete(location)
     raise StoreError(
-        f"{folder}: this store lets a second writer replace an object; commits would be lost on it", location=folder
+        f"{folder}: this store lets a second writer overwrite an object; commits could be lost", location=folder
     )
 
 

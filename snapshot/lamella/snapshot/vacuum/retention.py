@@ -39,7 +39,7 @@ def duration_ms(text: str) -> int:
     """Parses a duration such as ``7d`` to milliseconds; raises InvalidRequest."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise InvalidRequest(f"{text!r} is not a length of time such as 7d, 12h, 30m or 45s")
+        raise InvalidRequest(f"{text!r} is not a duration such as 7d, 12h, 30m or 45s")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
@@ -59,7 +59,9 @@ def read_retention(properties: Mapping[str, str], default: Retention) -> Retenti
     """
     for name in properties:
         if name.startswith(_PREFIXES) and name not in _KNOWN:
-            raise InvalidRequest(f"{name!r} is not a property of retention; known: {list(_KNOWN)}", property=name)
+            raise InvalidRequest(
+                f"{name!r} is not a retention property; known properties: {list(_KNOWN)}", property=name
+            )
     max_age_ms, min_snapshots, enabled = default.max_age_ms, default.min_snapshots, default.enabled
     if MAX_AGE in properties:
         try:
@@ -142,7 +144,7 @@ def decide(
         elif leased:
             reason = f"leased by {', '.join(sorted(leased))}"
         elif not retention.enabled:
-            reason = "clean-up is switched off for this table"
+            reason = "vacuum is disabled for this table"
         elif place < retention.min_snapshots:
             reason = f"among the newest {retention.min_snapshots}"
         elif now_ms - version.superseded_ms < retention.max_age_ms:

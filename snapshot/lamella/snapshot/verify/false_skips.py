@@ -203,22 +203,22 @@ def _wrong(
     block = next((each for each in answer.blocks or () if each.location == location), None)
     if block is None:
         if matches.any():
-            yield wrong("false_skip", f"the block is skipped, and {matches.sum()} rows match")
+            yield wrong("false_skip", f"the block is skipped, but {matches.sum()} rows match")
         return
     if block.verdict == "ALL" and not matches.all():
-        yield wrong("false_all", f"every row is said to match, and {(~matches).sum()} do not")
+        yield wrong("false_all", f"every row is reported to match, but {(~matches).sum()} do not")
     covered, all_match = _ranges(block, rows.count)
     if (matches & ~covered).any():
         yield wrong("false_skip", f"{(matches & ~covered).sum()} matching rows are outside the row ranges")
     if (all_match & ~matches).any():
-        yield wrong("false_all", "a row range is said to match as a whole, and does not")
+        yield wrong("false_all", "a whole row range is reported to match, but does not")
     if answer.residuals is not None and block.residual is not None:
         left = read_filter(answer.residuals[block.residual].tree)
         found = RowFilter(left, schema, case_sensitive=True).matches(rows.columns, rows.count)
         if (matches & ~found).any():
-            yield wrong("false_skip", "what is left of the filter is not true for a row that matches")
+            yield wrong("false_skip", "the residual filter is not true for a matching row")
         if (found & ~matches).any():
-            yield wrong("false_all", "what is left of the filter is true for a row that does not match")
+            yield wrong("false_all", "the residual filter is true for a row that does not match")
 
 
 def _ranges(block: PrunedBlock, count: int) -> tuple[Mask, Mask]:

@@ -113,9 +113,9 @@ def _footer_problems(footer: Footer, block: Block, schema: Schema) -> Iterator[P
         yield wrong("footer_rows", f"the footer's row groups are {list(now.row_group_row_counts)}")
     for column_id, metas in block.col_metas.items():
         if now.col_metas.get(column_id) != metas:
-            yield wrong("footer_places", "the column's chunks are not where the footer has them", column_id)
+            yield wrong("footer_places", "the column's chunks are not at the positions in the footer", column_id)
     if block.page_index_location is not None and block.page_index_location != now.page_index_location:
-        yield wrong("footer_places", f"the page index is at {now.page_index_location} by the footer")
+        yield wrong("footer_places", f"the page index is at {now.page_index_location} according to the footer")
     leaves = schema.by_id()
     for column_id, stats in block.col_stats.items():
         leaf, fresh = leaves.get(column_id), now.col_stats.get(column_id)
@@ -128,12 +128,14 @@ def _column_problems(block: Block, leaf: Leaf, stats: ColumnStats, fresh: Column
         return Problem(code, message, leaf.id, block.location)
 
     if stats.null_count is not None and fresh.null_count is not None and stats.null_count != fresh.null_count:
-        yield wrong("footer_nulls", f"the null count is {stats.null_count}, and {fresh.null_count} by the footer")
+        yield wrong(
+            "footer_nulls", f"the null count is {stats.null_count}, but {fresh.null_count} according to the footer"
+        )
     if (stats.source == "schema") != (fresh.source == "schema"):
         if stats.source == "schema":
-            yield wrong("footer_bounds", "the statistics say that the file lacks the column, and it has it")
+            yield wrong("footer_bounds", "according to the statistics the file does not have the column, but it does")
         elif stats.source == "footer":
-            yield wrong("footer_bounds", "the file lacks the column")
+            yield wrong("footer_bounds", "the file does not have the column")
         return
     if stats.source == "scan":
         return  # statistics from values are more precise than a footer; a deep verification checks them
@@ -149,14 +151,16 @@ def _column_problems(block: Block, leaf: Leaf, stats: ColumnStats, fresh: Column
             if not _is_empty(fresh, block.row_count):
                 unbelieved.append(side)
         elif mine > other if side == "min" else mine < other:
-            yield wrong("footer_bounds", f"{side} is {mine!r}, and {other!r} by the footer")
+            yield wrong("footer_bounds", f"{side} is {mine!r}, and {other!r} according to the footer")
     if stats.null_count is not None and fresh.null_count is None:
         unbelieved.append("null_count")
     if unbelieved:
         reason = f": {fresh.reason}" if fresh.reason else ""
-        yield wrong("footer_untrusted", f"{', '.join(unbelieved)} would not be taken from the footer today{reason}")
+        yield wrong(
+            "footer_untrusted", f"{', '.join(unbelieved)} would not be used from the footer by this release{reason}"
+        )
     elif _excludes_nan(stats, fresh):
-        yield wrong("footer_nan", f"nan is {stats.nan!r}, and {fresh.nan!r} by the footer")
+        yield wrong("footer_nan", f"nan is {stats.nan!r}, and {fresh.nan!r} according to the footer")
 
 
 def _bounds(leaf: Leaf, stats: ColumnStats) -> tuple[Any, Any]:
@@ -293,12 +297,12 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
 
     span = measured.span
     if stats.null_count is not None and stats.null_count != span.null_count:
-        yield wrong("values_nulls", f"the null count is {stats.null_count}, and there are {span.null_count} nulls")
+        yield wrong("values_nulls", f"the null count is {stats.null_count}, but there are {span.null_count} nulls")
     present = span.count - span.null_count
     if stats.nan == "none" and span.nan_count:
-        yield wrong("values_nan", f"NaN is excluded, and there are {span.nan_count}")
+        yield wrong("values_nan", f"NaN is excluded, but there are {span.nan_count}")
     if stats.nan == "all" and span.nan_count != present:
-        yield wrong("values_nan", f"every value is said to be NaN, and {present - span.nan_count} are not")
+        yield wrong("values_nan", f"every value is marked as NaN, but {present - span.nan_count} are not")
     try:
         low, high = value_of(column.dtype, stats.min), value_of(column.dtype, stats.max)
     except (ManifestError, ValueError):
@@ -308,16 +312,18 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
         if bound is None:
             continue
         if value is not None and (value < bound if side == "min" else value > bound):
-            yield wrong("values_bounds", f"{side} is {bound!r}, and a value is {value!r}")
+            yield wrong("values_bounds", f"{side} is {bound!r}, but a value is {value!r}")
         elif exact and bound != value:
-            yield wrong("values_exact", f"{side} is said to be a value; it is {bound!r}, and the nearest {value!r}")
+            yield wrong(
+                "values_exact", f"{side} is marked as exact; it is {bound!r}, but the nearest value is {value!r}"
+            )
     if measured.outside is not None:
-        yield wrong("values_ranges", f"{measured.outside!r} lies in a gap between the ranges")
+        yield wrong("values_ranges", f"{measured.outside!r} is in a gap between the ranges")
     stated, counted = stats.distinct_of_values, measured.distinct
     if stated is None or counted is None:
         return
     if abs(stated - counted) > _DISTINCT_FEW + counted // _DISTINCT_SHARE:
-        yield wrong("values_distinct", f"{stated} distinct values are counted, and there are {counted}")
+        yield wrong("values_distinct", f"{stated} distinct values are recorded, but there are {counted}")
 
 
 #: Maximum number of rows of a block, its first ones, and of its columns that are examined.

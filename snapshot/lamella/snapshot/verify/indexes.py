@@ -60,7 +60,7 @@ class IndexAudit:
             try:
                 found = self._wrong(index, term, block, filters, rng)
             except (ExpressionFails, Unreadable) as error:
-                message = f"index {index.name!r} knows the block, whose values cannot be read: {error}"
+                message = f"index {index.name!r} covers the block, whose values cannot be read: {error}"
                 problems.append(Problem("values_unreadable", message, None, block.location))
             except (HashMismatch, ManifestError, NotFound):
                 continue  # reported of the directory, of the part or of the file
@@ -127,7 +127,7 @@ def _false_claims(
                 truth = _truth(predicate, test, vector)
                 said = truth is not None and _denied(possible_outcomes, truth)
                 if said:
-                    yield f"{test.text} is {said} for a row, and the index says that it is not"
+                    yield f"{test.text} is {said} for a row, but the index rules it out"
                     break
 
 
@@ -192,7 +192,7 @@ def check_definition(snapshot: Snapshot, index: TableIndex, at: str, note: Note)
     if index.kind not in kinds():
         note(found("index_not_usable", f"index {index.name!r}: the kind {index.kind!r} is not installed here", at=at))
     elif term_in(index, snapshot) is None:
-        message = f"index {index.name!r}: a column of {index.expression} is gone or has another type"
+        message = f"index {index.name!r}: a column of {index.expression} was dropped or has a different type"
         note(found("index_not_usable", message, at=at))
 
 
@@ -205,9 +205,9 @@ def check_directory(store: Store, index: TableIndex, ref: DirectoryRef, note: No
     recorded = (ref.part_count, ref.block_count, ref.parts_bytes)
     own = (len(directory.parts), len(directory), sum(part.size_bytes for part in directory.parts))
     if recorded != own:
-        note(found("index_counts", f"parts, blocks and bytes are {own}, and {recorded} is recorded", at=at))
+        note(found("index_counts", f"parts, blocks and bytes are {own}, but {recorded} is recorded", at=at))
     if not _is_sorted(directory):
-        note(found("index_entries", "its keys are not in order, so blocks are not found", at=at))
+        note(found("index_entries", "its keys are not in order, so blocks cannot be found", at=at))
     last_row = np.full(len(directory.parts), -1, dtype=np.int64)
     np.maximum.at(last_row, directory.part, directory.row)
     with ContextThreadPool(max_workers=workers, thread_name_prefix="verify") as pool:
@@ -243,11 +243,11 @@ def _part(store: Store, index: TableIndex, ref: PartRef, last_row: int) -> list[
     except LamellaError as error:  # an invalid location
         return wrong("index_part_damaged", error.message)
     if header.kind != index.kind or header.options != index.options:
-        return wrong("index_part_differs", "it was built by another definition")
+        return wrong("index_part_differs", "it was built with a different definition")
     if header.block_count != ref.block_count:
-        return wrong("index_part_differs", f"it knows {header.block_count} blocks, not {ref.block_count}")
+        return wrong("index_part_differs", f"it covers {header.block_count} blocks, not {ref.block_count}")
     if last_row >= header.block_count:
-        return wrong("index_entries", f"an entry leads to row {last_row} of {header.block_count}")
+        return wrong("index_entries", f"an entry refers to row {last_row} of {header.block_count}")
     return []
 
 

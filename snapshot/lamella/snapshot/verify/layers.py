@@ -56,14 +56,14 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
     for name in _SUMMED if of_blocks else (*_SUMMED, "perfect_block_count"):
         total = sum(getattr(part, name) for part in below)
         if getattr(parent, name) != total:
-            yield Problem("layer_counts", f"{name} is {getattr(parent, name)} and adds up to {total} below")
+            yield Problem("layer_counts", f"{name} is {getattr(parent, name)} but the sum below is {total}")
 
 
 def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
     """Returns what is wrong with a column's statistics by themselves, None if nothing is."""
     nulls = stats.null_count
     if nulls is not None and not 0 <= nulls <= row_count:
-        return f"the null count is {nulls} in {row_count} rows"
+        return f"the null count is {nulls} for {row_count} rows"
     if stats.nan != "none" and not leaf.dtype.is_float:
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     if any(count is not None and count < 0 for count in (stats.distinct_of_values, stats.in_memory_size)):
@@ -73,7 +73,7 @@ def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
     if leaf.dtype.order is None or leaf.repeated:
         return "a column of this kind has no bounds"
     if row_count and (stats.nan == "all" or nulls == row_count):
-        return "there are bounds, but no value that they could bound"
+        return "there are bounds, but the column has no values"
     try:
         low, high = value_of(leaf.dtype, stats.min), value_of(leaf.dtype, stats.max)
         wrong = range_problem(leaf.dtype, stats.ranges, low, high)
@@ -125,26 +125,28 @@ class _Column:
             known = None if stats is None else stats.null_count
             nulls = None if nulls is None or known is None else nulls + known
             if above.null_count is not None and known is None:
-                yield self._problem("layer_nulls", "the null count is known above and not known below", child)
+                yield self._problem("layer_nulls", "the null count is known above but unknown below", child)
             if stats is not None and is_all_null(stats, child.row_count):
                 continue
             yield from self._nan(child, stats if stats is not None else unknown(self._dtype, "no statistics"))
             if stats is None or stats.nan != "all":
                 yield from self._bounds(child, stats)
         if above.null_count is not None and nulls is not None and above.null_count != nulls:
-            yield self._problem("layer_nulls", f"the null count is {above.null_count} and adds up to {nulls} below")
+            yield self._problem("layer_nulls", f"the null count is {above.null_count} but the sum below is {nulls}")
         for side, exact, value, attained in (
             ("min", above.min_exact, self._low, self._low_attained),
             ("max", above.max_exact, self._high, self._high_attained),
         ):
             if exact and value is not None and not attained:
-                yield self._problem("layer_exact", f"{side} is said to be a value, and no entry below has it as one")
+                yield self._problem(
+                    "layer_exact", f"{side} is marked as exact, but no entry below has it as an exact bound"
+                )
 
     def _nan(self, child: Child, below: ColumnStats) -> Iterator[Problem]:
         if below.nan != "none" and self._above.nan == "none":
-            yield self._problem("layer_nan", f"nan is {below.nan!r} below and excluded above", child)
+            yield self._problem("layer_nan", f"nan is {below.nan!r} below but excluded above", child)
         if below.nan != "all" and self._above.nan == "all":
-            yield self._problem("layer_nan", "every value is NaN above, and not below", child)
+            yield self._problem("layer_nan", "every value is NaN above, but not below", child)
 
     def _bounds(self, child: Child, stats: ColumnStats | None) -> Iterator[Problem]:
         low = None if stats is None else value_of(self._dtype, stats.min)
@@ -156,7 +158,7 @@ class _Column:
             if above is None:
                 continue
             if below is None:
-                yield self._problem("layer_unknown", f"{side} is known above and not known below", child)
+                yield self._problem("layer_unknown", f"{side} is known above but unknown below", child)
             elif below < above if side == "min" else below > above:
                 yield self._problem("layer_bounds", f"{side} is {below!r} below and {above!r} above", child)
 
@@ -238,7 +240,7 @@ def _union(store: Store, location: str, note: Note, segment_id: str) -> Columns 
         note(found("unreachable", error.message, at=location, segment_id=segment_id))
         return None
     if exists_below is None:
-        message = "distinct values are counted, and their sketches are missing or cannot be read"
+        message = "distinct values are recorded, but their sketches are missing or cannot be read"
         note(found("sketch_unreadable", message, at=location, segment_id=segment_id))
     return exists_below
 
@@ -258,7 +260,9 @@ def _compare(
             own = None if union is None else union.get(column_id)
             for sketch in (own, whole):
                 if sketch is not None and not _near(estimate(sketch), count):
-                    message = f"column #{column_id} has {count} distinct values, by its sketches {estimate(sketch)}"
+                    message = (
+                        f"column #{column_id} has {count} distinct values, but its sketches estimate {estimate(sketch)}"
+                    )
                     note(found("sketch_differs", message, at=location, segment_id=segment_id))
                     break
         except ManifestError as error:

@@ -108,11 +108,13 @@ class Deep(msgspec.Struct, frozen=True, kw_only=True):
         if self.sample is not None and self.blocks is not None:
             raise InvalidRequest("give sample or blocks, not both")
         if self.sample is not None and not 0 < self.sample <= 1:
-            raise InvalidRequest(f"sample is a share above 0 and up to 1, not {self.sample}", parameter="sample")
+            raise InvalidRequest(
+                f"sample must be a fraction above 0 and at most 1, not {self.sample}", parameter="sample"
+            )
         if self.blocks is not None and self.blocks < 0:
             raise InvalidRequest(f"blocks is {self.blocks}", parameter="blocks")
         if not 0 <= self.filters <= 10_000:
-            raise InvalidRequest(f"filters is a number from 0 to 10000, not {self.filters}", parameter="filters")
+            raise InvalidRequest(f"filters must be from 0 to 10000, not {self.filters}", parameter="filters")
 
 
 def how_many(deep: Deep, total: int) -> int:

@@ -118,7 +118,7 @@ def check_sidecar(
     for problem in problems:
         note(found("sidecar_differs", problem, at=ref.location, segment_id=segment_id))
     if not problems:
-        note(found("sidecar_older", "this release would write other bytes", at=ref.location, segment_id=segment_id))
+        note(found("sidecar_older", "this release would write different bytes", at=ref.location, segment_id=segment_id))
     return data
 
 
@@ -153,7 +153,7 @@ def put_again(store: Store, location: str, data: bytes) -> None:
     with suppress(AlreadyExists):  # another writer was faster; its result is checked
         store.put(location, data)
     if content_hash(store.read(location)) != content_hash(data):
-        raise LamellaError(f"{location} was written, and reads as something else", location=location)
+        raise LamellaError(f"{location} was written, but has different content when read back", location=location)
 
 
 def _built(build: Callable[[], bytes]) -> tuple[bytes | None, str]:
@@ -170,7 +170,7 @@ def _repaired(store: Store, ref: ObjectRef, finding: Finding, built: bytes | Non
     if not CHECKS[finding.code].repairable:
         return finding
     if built is None or content_hash(built) != ref.sha256:
-        reason = reason or "what this release builds has another SHA-256 than the one recorded; nothing was written"
+        reason = reason or "the sidecar built by this release does not have the recorded SHA-256; nothing was written"
         return msgspec.structs.replace(finding, not_repaired=reason)
     try:
         put_again(store, ref.location, built)
@@ -184,7 +184,7 @@ def differences(recorded: bytes, built: bytes) -> Iterator[str]:
     try:
         ours, theirs = _opened(built), _opened(recorded)
     except (pa.ArrowException, OSError, ValueError) as error:
-        yield f"it is no sidecar: {error}"
+        yield f"it is not a sidecar: {error}"
         return
     if ours.num_rows != theirs.num_rows:
         yield f"it has {theirs.num_rows} rows, not {ours.num_rows}"
@@ -192,7 +192,7 @@ def differences(recorded: bytes, built: bytes) -> Iterator[str]:
     yield from _metadata(ours.schema.metadata or {}, theirs.schema.metadata or {})
     for name in theirs.schema.names:
         if name not in ours.schema.names:
-            yield f"the array {name!r} is not one that the manifest gives"
+            yield f"the array {name!r} is not in the manifest"
     for name in ours.schema.names:
         if name not in theirs.schema.names:
             if not name.endswith(_OPTIONAL):
@@ -223,13 +223,13 @@ def _metadata(ours: dict[bytes, bytes], theirs: dict[bytes, bytes]) -> Iterator[
                     continue
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass
-        yield f"{key.decode('utf-8', 'replace')} is not that of the manifest"
+        yield f"{key.decode('utf-8', 'replace')} differs from the manifest"
 
 
 def _column(name: str, ours: Any, theirs: Any) -> str | None:
     here, there = ours.schema.field(name), theirs.schema.field(name)
     if here.type != there.type or (here.metadata or {}) != (there.metadata or {}):
-        return f"the array {name!r} is of another type"
+        return f"the array {name!r} has a different type"
     one, other = ours.column(name), theirs.column(name)
     if one.equals(other):
         return None
@@ -243,10 +243,10 @@ def _column(name: str, ours: Any, theirs: Any) -> str | None:
         )
         if not pc.any(wrong).as_py():
             return None
-        return f"the array {name!r} differs, first in row {wrong.to_pylist().index(True)}"
+        return f"the array {name!r} differs, first at row {wrong.to_pylist().index(True)}"
     pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
     row = next(index for index, (mine, exists_below) in enumerate(pairs) if mine != exists_below)
-    return f"the array {name!r} differs, first in row {row}: {other[row].as_py()!r}, not {one[row].as_py()!r}"
+    return f"the array {name!r} differs, first at row {row}: {other[row].as_py()!r}, not {one[row].as_py()!r}"
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -326,10 +326,10 @@ def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Ite
                 yield "unreachable", "the store failed while the pages of a block were read", block.location
         elif mine[2] is not None:
             reported.add(row)
-            yield "page_sidecar_incomplete", f"it has nothing of the block: {mine[2]}", block.location
+            yield "page_sidecar_incomplete", f"it has no data for the block: {mine[2]}", block.location
         elif mine != now:
             reported.add(row)
-            yield "page_sidecar_differs", "row groups or the content id are not the file's", block.location
+            yield "page_sidecar_differs", "row groups or the content id differ from the file's", block.location
     for column_id, text in held.column_types.items():
         dtype = parse_type(text)
         pairs = zip(held.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
@@ -339,11 +339,11 @@ def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Ite
             if one is None and other is not None:
                 reported.add(row)
                 location = segment.blocks[row].location
-                yield "page_sidecar_incomplete", f"it has no pages of column #{column_id}", location
+                yield "page_sidecar_incomplete", f"it has no pages for column #{column_id}", location
             elif one is not None and (other is None or encode_cell(one) != encode_cell(other)):
                 reported.add(row)
                 location = segment.blocks[row].location
-                yield "page_sidecar_differs", f"the pages of column #{column_id} are not the file's", location
+                yield "page_sidecar_differs", f"the pages of column #{column_id} differ from the file's", location
 
 
 def _pages_repaired(

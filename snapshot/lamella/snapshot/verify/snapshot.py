@@ -109,22 +109,24 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
     recorded = (ref.segment_id, ref.schema_id, ref.format_version)
     own = (segment.segment_id, segment.schema_id, segment.format_version)
     if recorded != own:
-        yield Problem("manifest_identity", f"id, schema and format version are {own}, and {recorded} above")
+        yield Problem("manifest_identity", f"id, schema and format version are {own}, but {recorded} above")
     if segment.summary != ref.summary:
-        yield Problem("summary_differs", "the segment's summary is not the one that the layer above records")
+        yield Problem("summary_differs", "the segment's summary differs from the one recorded in the layer above")
     schemas = known_schemas(snapshot)
     used = sorted({block.written_with for block in segment.blocks})
     strange = [schema_id for schema_id in dict.fromkeys([*used, segment.schema_id]) if schema_id not in schemas]
     if strange:
         yield Problem("schema_unknown", f"the table never had a schema with id {strange[0]}")
     elif tuple(used) != (ref.block_schema_ids or (ref.schema_id,)) and used:
-        yield Problem("schema_ids_differ", f"blocks have schemas {used}, and {list(ref.block_schema_ids)} is recorded")
+        yield Problem("schema_ids_differ", f"blocks have schemas {used}, but {list(ref.block_schema_ids)} is recorded")
     for block in segment.blocks:
         yield from _block_problems(schemas, block)
         yield from _clustered_problems(snapshot.max_cluster_key_id, block)
     perfect = sum(commits.is_perfect(block) for block in segment.blocks)
     if segment.summary.perfect_block_count != perfect:
-        yield Problem("perfect_blocks", f"{segment.summary.perfect_block_count} are counted, and {perfect} are by now")
+        yield Problem(
+            "perfect_blocks", f"{segment.summary.perfect_block_count} are recorded, but this release counts {perfect}"
+        )
     parts = [_summary_of(block) for block in segment.blocks]
     yield from count_problems(segment.summary, parts, of_blocks=True)
     if strange:
@@ -154,10 +156,10 @@ def _block_problems(schemas: Mapping[int, Schema], block: Block) -> Iterator[Pro
             yield Problem("block_counts", f"{name} is {getattr(block, name)}", None, block.location)
     groups = block.row_group_row_counts
     if groups and sum(groups) != block.row_count:
-        message = f"its row groups have {sum(groups)} rows, and it is said to have {block.row_count}"
+        message = f"its row groups have {sum(groups)} rows, but its recorded row count is {block.row_count}"
         yield Problem("block_counts", message, None, block.location)
     if groups and any(len(metas) != len(groups) for metas in block.col_metas.values()):
-        message = f"a column does not have one chunk in each of {len(groups)} row groups"
+        message = f"a column does not have one chunk for each of {len(groups)} row groups"
         yield Problem("block_counts", message, None, block.location)
     schema = schemas.get(block.written_with)
     if schema is None:
@@ -183,7 +185,7 @@ def _clustered_problems(last_key_id: int, block: Block) -> Iterator[Problem]:
 
 def _strange(leaf: Leaf | None, stats: ColumnStats, block: Block) -> str | None:
     if leaf is None:
-        return "there is no such column in the schema that the block was written with"
+        return "the schema that the block was written with has no such column"
     return stats_problem(leaf, stats, block.row_count)
 
 
@@ -330,17 +332,19 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
         yield Problem("manifest_identity", f"it is group {group.group_id} of schema {group.schema_id}")
     numbers = list(ref.dropped)
     if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.segments) for number in numbers):
-        yield Problem("group_segments", f"{numbers} are said to be dropped of {len(group.segments)} segments")
+        yield Problem(
+            "group_segments", f"{numbers} are recorded as dropped, but the group has {len(group.segments)} segments"
+        )
     kept = [segment for _, segment in _kept(ref, group)]
     if len(kept) != ref.segment_count:
-        yield Problem("group_segments", f"{ref.segment_count} segments are recorded, and there are {len(kept)}")
+        yield Problem("group_segments", f"{ref.segment_count} segments are recorded, but there are {len(kept)}")
     used = tuple(sorted({each for one in kept for each in (one.block_schema_ids or (one.schema_id,))}))
     if used != ref.block_schema_ids:
-        yield Problem("schema_ids_differ", f"segments have schemas {used}, and {ref.block_schema_ids} is recorded")
+        yield Problem("schema_ids_differ", f"segments have schemas {used}, but {ref.block_schema_ids} is recorded")
     for segment in kept:
         ends = [each for each in (segment.first_location, segment.last_location) if each is not None]
         if any(not ref.first_location <= each <= ref.last_location for each in ends):
-            message = f"its locations are {ends}, outside those recorded of the group"
+            message = f"its locations are {ends}, outside those recorded for the group"
             yield Problem("locations_differ", message, None, segment.segment_id)
     yield from count_problems(ref.summary, [segment.summary for segment in kept])
     schemas = known_schemas(snapshot)
@@ -378,7 +382,7 @@ class Indexes:
             and last is not None
             and not first <= min(locations) <= max(locations) <= last
         ):
-            message = f"a location is not among those from {first!r} to {last!r}, which are recorded"
+            message = f"a location is not among those from {first!r} to {last!r}, which is the recorded range"
             note(found("locations_differ", message, at=ref.manifest.location, segment_id=ref.segment_id))
         if listed.group is None:
             return
@@ -413,12 +417,12 @@ def check_snapshot(
     """Check a snapshot whose manifest could be read; its segments' own manifests are not opened."""
     at = pointer.manifest.location
     if (snapshot.snapshot_id, snapshot.timestamp_ms) != (pointer.snapshot_id, pointer.timestamp_ms):
-        message = f"the manifest is of {snapshot.snapshot_id} at {snapshot.timestamp_ms} ms"
+        message = f"the manifest is for {snapshot.snapshot_id} at {snapshot.timestamp_ms} ms"
         note(found("pointer_differs", message, at=at))
     if snapshot.sidecar != pointer.sidecar:
-        note(found("pointer_differs", "the manifest names another sidecar than the catalog", at=at))
+        note(found("pointer_differs", "the manifest and the catalog refer to different sidecars", at=at))
     if snapshot.table_id != table_id:
-        note(found("manifest_identity", f"it is of table {snapshot.table_id}, not {table_id}", at=at))
+        note(found("manifest_identity", f"it belongs to table {snapshot.table_id}, not {table_id}", at=at))
     for problem in _snapshot_problems(snapshot):
         column = None
         if problem.column_id is not None:
@@ -468,7 +472,7 @@ def _child(snapshot: Snapshot, ref: SegmentRef | GroupRef) -> Child:
 def _schema_ids(snapshot: Snapshot, refs: Sequence[SegmentRef | GroupRef]) -> Iterator[Problem]:
     used = tuple(sorted({each for ref in refs for each in (ref.block_schema_ids or (ref.schema_id,))}))
     if used and used != tuple(snapshot.schema_ids_in_use):
-        message = f"segments have blocks of schemas {list(used)}, and {list(snapshot.schema_ids_in_use)} is recorded"
+        message = f"segments have blocks of schemas {list(used)}, but {list(snapshot.schema_ids_in_use)} is recorded"
         yield Problem("schema_ids_differ", message)
 
 
@@ -502,11 +506,11 @@ def check_history(store: Store, records: Sequence[Recorded], note: Note, *, olde
 def _check_pair(newer: Recorded, before: Recorded, note: Note) -> None:
     at = newer.pointer.manifest.location
     if newer.seq == before.seq + 1 and newer.prev_snapshot_id != before.pointer.snapshot_id:
-        message = f"it follows {newer.prev_snapshot_id}, and the one before it is {before.pointer.snapshot_id}"
+        message = f"it follows {newer.prev_snapshot_id}, but the snapshot before it is {before.pointer.snapshot_id}"
         note(found("history_chain", message, at=at))
     if newer.pointer.timestamp_ms <= before.pointer.timestamp_ms:
         times = f"{newer.pointer.timestamp_ms} ms after {before.pointer.timestamp_ms} ms"
-        note(found("history_time", f"its time is {times} of the one before it", at=at))
+        note(found("history_time", f"its time is {times} of the snapshot before it", at=at))
 
 
 def _check_record(store: Store, record: Recorded, before: Recorded | None, note: Note) -> None:
@@ -516,7 +520,7 @@ def _check_record(store: Store, record: Recorded, before: Recorded | None, note:
         return
     follows = snapshot.prev_manifest
     if before is not None and before.seq + 1 == record.seq and follows not in (None, before.pointer.manifest):
-        note(found("history_chain", "it names another manifest than that of the snapshot before it", at=ref.location))
+        note(found("history_chain", "it refers to a different manifest than the snapshot before it", at=ref.location))
     summary = snapshot.summary
     stated = (
         record.pointer.snapshot_id,
@@ -539,4 +543,4 @@ def _check_record(store: Store, record: Recorded, before: Recorded | None, note:
         summary.compressed_byte_size,
     )
     if stated != own:
-        note(found("history_row", f"the catalog has {stated}, the manifest {own}", at=ref.location))
+        note(found("history_row", f"the catalog has {stated}, but the manifest {own}", at=ref.location))

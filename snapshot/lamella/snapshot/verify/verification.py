@@ -202,7 +202,7 @@ class Verification:
         check_history(self._store, records, self._note, older=older)
         if step == 0 and records and records[0].pointer != self._pointer:
             at = self._pointer.manifest.location
-            self._note(found("pointer_differs", "the table's pointer is not that of its newest snapshot", at=at))
+            self._note(found("pointer_differs", "the table's pointer does not refer to its newest snapshot", at=at))
         self._count(snapshots=len(records))
 
     def _whole(self, _number: int) -> None:

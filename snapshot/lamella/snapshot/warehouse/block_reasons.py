@@ -153,7 +153,7 @@ def ruled_out_text(layer: LayerName, conjuncts: Sequence[ConjunctWhy]) -> str:
                 bounds = _lie([each])
                 so = f"{bounds}, so " if bounds else ""
                 return f"{who}{so}{conjunct.predicate} is true for no row"
-    return f"{who}the parts of the filter rule out every row together"
+    return f"{who}the parts of the filter together rule out every row"
 
 
 def index_text(indexes: Sequence[str], conjuncts: Sequence[ConjunctWhy]) -> str:
@@ -369,7 +369,7 @@ class _Case:
         stopped = {use.name: use.stopped for use in found.answer.report.indexes if use.stopped is not None}
         for name in self._ruling_out() if stopped else ():
             if name in stopped:
-                return f"index {name!r} would rule it out, but was not asked about it, since {stopped[name]}"
+                return f"index {name!r} would rule it out, but was not evaluated for it, since {stopped[name]}"
         return None
 
 
@@ -406,7 +406,7 @@ def _said(use: IndexUse) -> IndexWhy:
     if use.failure is not None:
         said, reason = "unreadable", use.failure
     elif use.not_indexed:
-        said, reason = "not_indexed", "it does not know the block; refresh it"
+        said, reason = "not_indexed", "it does not cover the block; refresh it"
     elif use.ruled_out:
         said, reason = "ruled_out", "no row can match"
     else:

@@ -206,7 +206,7 @@ class BlockViews:
             InvalidRequest: a negative number; SegmentNotFound, StoreError, ManifestError: as :meth:`block`.
         """
         if first < 0 or count < 0:
-            raise InvalidRequest(f"{min(first, count)} is no number of a block", first=first, count=count)
+            raise InvalidRequest(f"{min(first, count)} is not a block number", first=first, count=count)
         key = self._layers(pointer).head.cluster_key
         some = self._segment(pointer, segment_id).blocks[first : first + count]
         return tuple(

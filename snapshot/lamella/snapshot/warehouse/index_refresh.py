@@ -175,7 +175,7 @@ class IndexRefresh:
         table = self._manifests.head(pointer)
         term = term_in(index, table)
         if term is None:
-            raise InvalidRequest(f"{index.expression} is not what it was when the index was made", name=index.name)
+            raise InvalidRequest(f"{index.expression} has changed since the index was created", name=index.name)
         if mode == "quick" and not reads_filters(index, term):
             return _NOTHING
         layout = TableLayout(table_root(self._root, table.table_id))

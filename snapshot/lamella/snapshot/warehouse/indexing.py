@@ -69,8 +69,8 @@ class Indexing:
         def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
             for index in indexes:
                 if index.name.lower() == name.lower():
-                    hint = "" if index.dropped_ms is None else ": it was dropped; restore it or remove it for good"
-                    raise AlreadyExists(f"the table has an index {index.name!r} already{hint}", name=index.name)
+                    hint = "" if index.dropped_ms is None else ": it was dropped; restore it or remove it permanently"
+                    raise AlreadyExists(f"the table already has an index {index.name!r}{hint}", name=index.name)
             return (*indexes, made)
 
         return self._follow(base, changed, now_ms)

@@ -322,7 +322,7 @@ class Layouts:
             StoreError: storage failed.
         """
         if request.kind != "linear" and not request.key:
-            raise InvalidRequest("a kind is of a key: name its columns")
+            raise InvalidRequest("kind requires key: give its columns")
         layers = self._layers(pointer)
         key = key_of(layers.head, request.key, request.kind)
         aims = self._aims(request)
@@ -358,17 +358,17 @@ class Layouts:
         if request.max_segments is not None:
             if not 2 <= request.max_segments <= MAX_SEGMENTS:
                 raise InvalidRequest(
-                    f"max_segments is a number from 2 to {MAX_SEGMENTS}, not {request.max_segments}",
+                    f"max_segments must be from 2 to {MAX_SEGMENTS}, not {request.max_segments}",
                     parameter="max_segments",
                 )
             aims = msgspec.structs.replace(aims, max_segments=request.max_segments)
         if request.target_depth is not None:
             if request.target_depth < 1:
-                raise InvalidRequest(f"target_depth is at least 1, not {request.target_depth}")
+                raise InvalidRequest(f"target_depth must be at least 1, not {request.target_depth}")
             aims = msgspec.structs.replace(aims, target_depth=request.target_depth)
         if request.min_gain is not None:
             if not request.min_gain >= 0:
-                raise InvalidRequest(f"min_gain is at least 0, not {request.min_gain}")
+                raise InvalidRequest(f"min_gain must be at least 0, not {request.min_gain}")
             aims = msgspec.structs.replace(aims, min_gain=request.min_gain)
         return aims
 
@@ -385,7 +385,7 @@ def key_of(head: Snapshot, columns: Sequence[str] = (), kind: ClusterKind = "lin
         is_own = own is not None and (tuple(leaf.name for leaf in leaves), kind) == (own.columns, own.kind)
         return Key(leaves, kind, own.key_id if own is not None and is_own else None)
     if own is None:
-        raise InvalidRequest("the table has no cluster key: name the columns of one")
+        raise InvalidRequest("the table has no cluster key: give the columns of a key")
     return Key(cluster_leaves(head.schema, own.columns), own.kind, own.key_id)
 
 

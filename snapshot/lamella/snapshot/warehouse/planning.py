@@ -97,7 +97,7 @@ class Planning:
                 answer, tasks=tuple(tasks), reason=packing.reason, remaining_blocks=packing.remaining_blocks
             )
         if where is None:
-            raise InvalidRequest("the table has no cluster key, so there is no order to bring it into")
+            raise InvalidRequest("the table has no cluster key, so it cannot be reclustered")
         aims = Aims(target=target)
         aims = msgspec.structs.replace(
             aims,
@@ -177,6 +177,6 @@ def _check(request: PlanRequest) -> None:
     for name in ("max_bytes", "max_blocks", "target_rows", "target_bytes", "target_depth"):
         value = getattr(request, name)
         if value is not None and value < 1:
-            raise InvalidRequest(f"{name} is at least 1, not {value}", parameter=name)
+            raise InvalidRequest(f"{name} must be at least 1, not {value}", parameter=name)
     if request.min_gain is not None and not request.min_gain >= 0:
-        raise InvalidRequest(f"min_gain is at least 0, not {request.min_gain}", parameter="min_gain")
+        raise InvalidRequest(f"min_gain must be at least 0, not {request.min_gain}", parameter="min_gain")

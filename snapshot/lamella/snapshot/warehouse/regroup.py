@@ -119,7 +119,7 @@ class Rearranging:
         done = tuple(swap for swap in written if all(ref.segment_id in found for ref in swap.old))
         if not done:
             raise CommitConflict(
-                "all segments to be regrouped were written anew by others",
+                "all segments to be regrouped were replaced by other commits",
                 blocks=[],
                 snapshot_id=base.snapshot_id,
                 snapshot_is="current",

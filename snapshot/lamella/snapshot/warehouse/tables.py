@@ -165,7 +165,7 @@ class Rollbacks:
         gone = [(block.location, reason) for block, reason in zip(blocks, found, strict=True) if reason is not None]
         if gone:
             raise BlocksGone(
-                f"{len(gone)} blocks of that snapshot are not there as they were, first {gone[0][0]!r}: {gone[0][1]}",
+                f"{len(gone)} blocks of that snapshot are missing or were replaced, first {gone[0][0]!r}: {gone[0][1]}",
                 blocks=[location for location, _ in gone[:NAMED_BLOCKS]],
                 reasons=[reason for _, reason in gone[:NAMED_BLOCKS]],
             )

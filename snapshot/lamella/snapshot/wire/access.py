@@ -20,7 +20,7 @@ def read_place(text: str) -> tuple[str | None, str | None]:
     namespace, _, table = text.rpartition(".")
     if not namespace or not table or _ALL in namespace or (_ALL in table and table != _ALL):
         raise InvalidRequest(
-            f"{text!r} is no place: write * for everything, NAMESPACE.* for a namespace with all of its tables, or "
+            f"{text!r} is not a scope: write * for everything, NAMESPACE.* for a namespace with all of its tables, or "
             "NAMESPACE.TABLE",
             place=text,
         )

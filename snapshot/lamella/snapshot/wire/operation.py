@@ -1,5 +1,5 @@
-"""What an operation of the HTTP API is, as a value: from it follow the service's route, the OpenAPI document, the
-check of the permission, and the client's call.
+"""Operations of the HTTP API as values. The service's routes, the OpenAPI document, permission checks and the client's
+calls are made from them.
 
 :mod:`lamella.snapshot.wire.operations` is the table of them. A protocol that can be left out of a service (Iceberg,
 Delta Sharing, advice) has its own part of the table in its folder.
@@ -36,7 +36,7 @@ Scope = Literal["public", "authenticated", "request", "server", "namespace", "ta
 Resend = Literal["freely", "with_key", "reported", "never"]
 
 JSON: Final = "application/json"
-#: JSON, a value in each line.
+#: JSON, one value per line.
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MSGPACK: Final = "application/vnd.msgpack"
@@ -46,13 +46,13 @@ NAMESPACE: Final = "/v1/namespaces/{namespace}"
 TABLES: Final = "/v1/namespaces/{namespace}/tables"
 TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 
-#: What the parts in braces of a path are.
+#: Descriptions of path parameters.
 PATH_PARAMETERS: Final = {
     "namespace": "Name of a namespace.",
     "table": "Name of a table.",
     "snapshot_id": "Id of a snapshot.",
     "segment_id": "Id of a segment.",
-    "tag": "A tag's name.",
+    "tag": "Name of a tag.",
     "lease_id": "Id of a lease.",
     "index": "Name of a skip index.",
     "job_id": "Id of a job.",
@@ -63,9 +63,9 @@ PATH_PARAMETERS: Final = {
 }
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
-#: Errors of whatever is about a table.
+#: Errors of operations on a table.
 OF_A_TABLE: Final = (NamespaceNotFound, TableNotFound)
-#: Errors of a question to a snapshot of a table.
+#: Errors of operations that read a snapshot.
 OF_A_SNAPSHOT: Final = (
     InvalidRequest,
     *OF_A_TABLE,
@@ -75,16 +75,16 @@ OF_A_SNAPSHOT: Final = (
     StoreError,
     Unavailable,
 )
-#: Errors of a filter, beside those.
+#: Additional errors of operations with a filter.
 OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """Who may ask for an operation: a role, and what the role is needed on. No operation is without one.
+    """The permission that an operation requires: a role and its scope. Every operation has one.
 
-    ``scope``: ``server``, or the ``namespace`` or ``table`` in the path: the role is needed there. ``public``:
-    everyone, also without a key. ``authenticated``: everyone with a key, who is shown what it may see. ``request``: the
-    operation's handler decides by what the request says, and the service sees to it that it does.
+    ``scope``: the role is required on the ``server``, or on the ``namespace`` or ``table`` in the path. ``public``: no
+    key is required. ``authenticated``: any key; the answer has only what the key may see. ``request``: the operation's
+    handler decides from the request, and the service enforces that it does.
     """
 
     scope: Scope
@@ -92,12 +92,16 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """A sentence for the API's description; empty where the operation's own description has to say it."""
+        """A sentence for the API's description; empty if the description of the operation states the permission."""
         if self.scope == "public":
-            return "Needs no key."
+            return "Requires no key."
         if self.role is None:
-            return "Needs any key; shows what its grants let it see." if self.scope == "authenticated" else ""
-        return f"Needs `{self.role}` on the {self.scope}."
+            return (
+                "Requires any key; the answer has what its grants allow it to see."
+                if self.scope == "authenticated"
+                else ""
+            )
+        return f"Requires `{self.role}` on the {self.scope}."
 
 
 PUBLIC: Final = Permission("public")
@@ -106,28 +110,28 @@ BY_REQUEST: Final = Permission("request")
 
 
 def on_table(role: Role) -> Permission:
-    """A role on the table that the path names."""
+    """A role on the table in the path."""
     return Permission("table", role)
 
 
 def on_namespace(role: Role) -> Permission:
-    """A role on the namespace that the path names."""
+    """A role on the namespace in the path."""
     return Permission("namespace", role)
 
 
 def on_server(role: Role) -> Permission:
-    """A role on everything."""
+    """A role on the whole service."""
     return Permission("server", role)
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """The answer of an operation that has none."""
+    """The answer type of an operation without a response body."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """A query or header parameter. ``schema``: its JSON Schema.
 
-    ``maximum_setting``: the setting of the service that says the largest value, where each service may have another.
+    ``maximum_setting``: the setting of the service that gives the maximum, if it is configurable.
     """
 
     name: str
@@ -140,8 +144,9 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 IDEMPOTENCY_KEY: Final = Parameter(
     name="Idempotency-Key",
     place="header",
-    description="Any text of up to 255 printable characters (a version 7 UUID is a good one). The same key with the "
-    "same request answers what it answered before, with the header Idempotency-Replayed, and does nothing again.",
+    description="Any text of up to 255 printable characters, such as a version 7 UUID. A request that is repeated "
+    "with the same key is not executed again: the service returns the first answer, with the header "
+    "Idempotency-Replayed.",
     schema={"type": "string", "minLength": 1, "maxLength": 255},
 )
 
@@ -149,14 +154,14 @@ IDEMPOTENCY_KEY: Final = Parameter(
 IF_NONE_MATCH: Final = Parameter(
     name="If-None-Match",
     place="header",
-    description="The `ETag` of an answer that the client has. While it holds, the answer is 304 without a body.",
+    description="The `ETag` of an earlier answer. If it is still current, the response is 304 without a body.",
 )
 
 
 class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     """One method of one path. ``request_type`` and ``answer_type`` are msgspec types; None and Nothing: no body."""
 
-    #: Its id in the OpenAPI document, and in the audit trail.
+    #: The id of the operation in the OpenAPI document and the audit trail.
     name: str
     method: Method
     path: str
@@ -169,43 +174,43 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     answer_type: type[Answer]
     status: int = 200
     media_type: str = JSON
-    #: Other forms of the answer, by ``Accept``.
+    #: Other media types of the answer, selected by ``Accept``.
     other_media_types: tuple[str, ...] = ()
     #: Without the header Idempotency-Key, which follows from ``resend``.
     own_parameters: tuple[Parameter, ...] = ()
     errors: tuple[type[LamellaError], ...] = ()
-    #: What a client may do that does not know whether its request was carried out. ``freely``: send it again,
-    #: since a second one does no harm. ``with_key``: send it again with the same Idempotency-Key. ``reported``: send it
-    #: again, but tell the user of it when that fails too. ``never``: a second answer would not be the first one.
+    #: What a client may do when it does not know whether its request was carried out. ``freely``: repeat it.
+    #: ``with_key``: repeat it with the same Idempotency-Key. ``reported``: repeat it, and report an unknown outcome to
+    #: the user if that fails too. ``never``: do not repeat it, since the second answer would differ from the first.
     resend: Resend = "freely"
-    #: True for a POST that only asks, as a GET does: it is given up once nobody waits for it.
+    #: True for a POST that changes nothing, like a GET: it is cancelled when the client disconnects.
     is_question: bool = False
-    #: False for a request that the audit trail leaves out although it is no question.
+    #: False for a request that changes something but is not recorded in the audit trail.
     is_recorded: bool = True
-    #: Its body may be as large as the service takes; others have a mebibyte.
+    #: True if its body may be as large as the service accepts; other bodies are limited to one mebibyte.
     is_large: bool = False
 
     @property
     def is_read(self) -> bool:
-        """True when it changes nothing."""
+        """Returns whether the operation changes nothing."""
         return self.is_question or self.method == "GET"
 
     @property
     def is_audited(self) -> bool:
-        """True when the audit trail has every request."""
+        """Returns whether every request is recorded in the audit trail."""
         return self.is_recorded and not self.is_read
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Its parameters beside those in the path."""
+        """Returns the query and header parameters."""
         return (IDEMPOTENCY_KEY, *self.own_parameters) if self.resend == "with_key" else self.own_parameters
 
     @property
     def path_parameters(self) -> tuple[str, ...]:
-        """The names of the parts in braces of its path."""
+        """Returns the names of the path parameters."""
         return tuple(_PATH_PARAMETER.findall(self.path))
 
 
 def operations_of(module: ModuleType) -> tuple[Operation[Any], ...]:
-    """The operations that a module describes, in its order."""
+    """Returns the operations that a module defines, in the order of definition."""
     return tuple(each for each in vars(module).values() if isinstance(each, Operation))

@@ -166,7 +166,7 @@ def value_distribution_of(
         counted = np.clip(np.where(known, distinct, share * rows), np.minimum(most, 1.0), most)
         whole = float(max(total or 0.0, counted.max(initial=0.0)))
         lacking = int((~known).sum())
-        rests_on = "counts of different values"
+        rests_on = "counts of distinct values"
         if lacking:
             rests_on += f", of {lacking:,} of {len(rows):,} taken from others"
     else:
@@ -174,7 +174,7 @@ def value_distribution_of(
         whole = float(counted.sum())
         if line.is_whole:
             whole = min(whole, float(line.measure.sum()))
-        rests_on = "row counts: different values were not counted, there are no more than rows"
+        rests_on = "row counts: distinct values were not counted, and cannot exceed the number of rows"
     profile = Profile(
         layer=layer,
         dtype=dtype,

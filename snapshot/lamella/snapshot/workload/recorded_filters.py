@@ -54,7 +54,7 @@ def check_recording(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for an invalid value of the property."""
     value = properties.get(PROPERTY)
     if value is not None and value not in get_args(Mode):
-        raise InvalidRequest(f"{PROPERTY} is one of {', '.join(get_args(Mode))}, not {value!r}", property=PROPERTY)
+        raise InvalidRequest(f"{PROPERTY} must be one of {', '.join(get_args(Mode))}, not {value!r}", property=PROPERTY)
 
 
 def mode_of(properties: Mapping[str, str], default: Mode) -> Mode:
@@ -93,7 +93,7 @@ _UNITS: Final = frozenset(
     ("year", "quarter", "month", "mon", "mm", "yyyy", "yy", "week", "day", "dd", "hour", "minute")
 )
 _HASH_CHARS: Final = 16
-_LEFT_OUT: Final = "its constants are not kept"
+_LEFT_OUT: Final = "its constants are not recorded"
 
 
 def masked(predicate: Predicate, secret: bytes | None = None) -> Predicate:

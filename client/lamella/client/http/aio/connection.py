@@ -1,6 +1,6 @@
-"""Carries calls out over a transport: what :class:`lamella.client.AsyncLamella` is made on.
+"""Carries out calls over a transport: the base of :class:`lamella.client.AsyncLamella`.
 
-What a process needs that makes one call only, such as a worker that asks for signed URLs.
+A process that makes only one kind of call can use it directly, such as a worker that requests signed URLs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lamella.snapshot.ids import Ids
 
 
 class AsyncConnection:
-    """A service that can be called; the arguments are those of :class:`lamella.client.AsyncLamella`."""
+    """A connection to a service; the arguments are those of :class:`lamella.client.AsyncLamella`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class AsyncConnection:
         return str(self._exchange.address)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -66,7 +66,7 @@ class AsyncConnection:
         return f"{type(self).__name__}({self.url!r})"
 
     async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call of :mod:`lamella.client.http.call`, with retries."""
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer."""
         steps = self._exchange.steps(call, idempotency_key)
         outcome: Outcome | None = None
         try:

@@ -45,7 +45,7 @@ class AsyncTableIndexes:
     _name: TableName
 
     async def indexes(self, *, dropped: bool = False, snapshot_id: str | None = None) -> tuple[IndexInfo, ...]:
-        """The table's skip indexes by name, each with what it knows; ``dropped``: also those that were dropped.
+        """The table's skip indexes by name, each with its coverage; ``dropped``: also dropped indexes.
 
         ``snapshot_id``: those of an older snapshot (an id or a tag). Raises TableNotFound, SnapshotNotFound.
         """
@@ -65,25 +65,25 @@ class AsyncTableIndexes:
         time_zone: str = "UTC",
         idempotency_key: str | None = None,
     ) -> IndexInfo:
-        """Make an index of a kind (see :meth:`lamella.client.AsyncLamella.index_kinds`) over a column or an expression.
+        """Create an index of a kind (see :meth:`lamella.client.AsyncLamella.index_kinds`) on a column or an expression.
 
-        It knows no block until it is refreshed. Raises AlreadyExists (also for the name of a dropped one),
-        InvalidRequest (the kind, its options, what cannot be indexed), InvalidFilter, UnknownColumn.
+        It covers no block until it is refreshed. Raises AlreadyExists (also for the name of a dropped index),
+        InvalidRequest (the kind, its options, or an expression that cannot be indexed), InvalidFilter, UnknownColumn.
         """
         return await self._lake.run(
             create_index_call(self._name, name, kind, expression, options or {}, time_zone), idempotency_key
         )
 
     async def drop_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Do not use an index any more; it can be restored. Raises IndexNotFound."""
+        """Drop an index; it is no longer used, and can be restored. Raises IndexNotFound."""
         return await self._lake.run(drop_index_call(self._name, name), idempotency_key)
 
     async def restore_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Use a dropped index again, with all that it knew. Raises IndexNotFound."""
+        """Restore a dropped index with all its parts. Raises IndexNotFound."""
         return await self._lake.run(restore_index_call(self._name, name), idempotency_key)
 
     async def vacuum_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Remove a dropped index for good. Raises IndexNotFound, also when it is in use."""
+        """Remove a dropped index permanently. Raises IndexNotFound, also when the index is in use."""
         return await self._lake.run(vacuum_index_call(self._name, name), idempotency_key)
 
     async def refresh_index(
@@ -95,12 +95,14 @@ class AsyncTableIndexes:
         max_ms: float | None = None,
         on_part: OnRefresh | None = None,
     ) -> RefreshAnswer:
-        """Index the blocks that an index does not know ("incremental"), all anew ("full"), or only those whose files
-        have filters that it can use ("quick").
+        """Refresh an index.
 
-        It is done in parts of at most ``max_blocks`` and about ``max_ms``, each committed when it is done, and
-        ``on_part`` is called with each: a refresh that ends in between is gone on with by the next one. The answer's
-        ``left_out`` names blocks that could not be indexed, and why.
+        ``mode``: index the blocks that it does not cover ("incremental"), all blocks again ("full"), or only blocks
+        whose files have filters that it can use ("quick").
+
+        A refresh runs in parts of at most ``max_blocks`` and about ``max_ms``. Each part is committed when it is done
+        and passed to ``on_part``; if a refresh is interrupted, the next one continues it. ``left_out`` in the answer
+        lists the blocks that could not be indexed, and why.
 
         Raises IndexNotFound, InvalidRequest, SnapshotExpired (it took longer than the table keeps snapshots),
         StoreError.
@@ -117,9 +119,9 @@ class AsyncTableIndexes:
     async def add_index_parts(
         self, name: str, index_id: str, parts: Sequence[PartSent], *, idempotency_key: str | None = None
     ) -> PartsAnswer:
-        """Take up parts that were built elsewhere; see :func:`lamella.client.spark.build_index`.
+        """Add parts that were built elsewhere; see :func:`lamella.client.spark.build_index`.
 
-        Raises IndexNotFound, InvalidRequest (a part that is not one of this index), ObjectNotFound.
+        Raises IndexNotFound, InvalidRequest (a part belongs to another index), ObjectNotFound.
         """
         request = PartsRequest(parts=tuple(parts), index_id=index_id)
         return await self._lake.run(add_index_parts_call(self._name, name, request), idempotency_key)
@@ -127,7 +129,7 @@ class AsyncTableIndexes:
     async def optimise_index(
         self, name: str, *, max_ms: float | None = None, on_part: OnOptimise | None = None
     ) -> OptimiseAnswer:
-        """Regroup an index's parts so that each has the blocks of one segment, and none that left the table.
+        """Regroup an index's parts so that each covers the blocks of one segment, and no removed blocks.
 
         Raises IndexNotFound, InvalidRequest, StoreError.
         """

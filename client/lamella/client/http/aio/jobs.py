@@ -73,9 +73,9 @@ class AsyncJobs:
         unique: bool = False,
         idempotency_key: str | None = None,
     ) -> JobInfo:
-        """Have a job done for ``namespace.table``; it waits for a worker.
+        """Submit a job for ``namespace.table``; it is queued until a worker claims it.
 
-        What the arguments mean is said at :class:`~lamella.snapshot.wire.SubmitJob`.
+        The arguments are described at :class:`~lamella.snapshot.wire.SubmitJob`.
 
         Raises InvalidRequest (the kind or its arguments), TableNotFound, NamespaceNotFound.
         """
@@ -90,7 +90,7 @@ class AsyncJobs:
         kinds: Sequence[str] | None = None,
         page_size: int | None = None,
     ) -> AsyncIterator[JobInfo]:
-        """Jobs, the newest first, without what they answered; pages of ``page_size`` are asked for as it goes on."""
+        """Jobs, newest first, without their results; pages of ``page_size`` are fetched during iteration."""
         token: str | None = None
         while True:
             page = await self._lake.run(jobs_call(table, states, kinds, page_size, token))
@@ -101,15 +101,15 @@ class AsyncJobs:
                 return
 
     async def get(self, job_id: str) -> JobInfo:
-        """A job as it stands; raises JobNotFound."""
+        """The current state of a job; raises JobNotFound."""
         return await self._lake.run(job_call(job_id))
 
     async def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
-        """Lines of a job's log behind the one with the number ``after``; raises JobNotFound."""
+        """The lines of a job's log after line number ``after``; raises JobNotFound."""
         return await self._lake.run(job_log_call(job_id, after, limit))
 
     async def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> AsyncIterator[JobLine]:
-        """The lines of a job's log, as they come, until it is over; raises JobNotFound."""
+        """The lines of a job's log as they are written, until the job ends; raises JobNotFound."""
         while True:
             part = await self.log(job_id, after=after)
             for line in part.lines:
@@ -121,19 +121,19 @@ class AsyncJobs:
                 await self._sleep(poll_s)
 
     async def cancel(self, job_id: str) -> JobInfo:
-        """Cancel a job; one that runs is ended by its worker soon. Raises JobNotFound, JobFinished."""
+        """Cancel a job; a running job is stopped by its worker soon after. Raises JobNotFound, JobFinished."""
         return await self._lake.run(cancel_job_call(job_id))
 
     async def retry(self, job_id: str) -> JobInfo:
-        """Queue a job again that failed or was cancelled; raises JobNotFound, JobRunning, JobFinished."""
+        """Queue a failed or cancelled job again; raises JobNotFound, JobRunning, JobFinished."""
         return await self._lake.run(retry_job_call(job_id))
 
     async def wait(
         self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 1.0, on_job: OnJob | None = None
     ) -> JobInfo:
-        """The job once it is over, or as it stands after ``timeout_s``; whether it succeeded is its ``state``.
+        """Wait until a job ends, or for ``timeout_s`` seconds, and return it; ``state`` tells whether it succeeded.
 
-        ``on_job`` is called each time that it was looked at. Raises JobNotFound.
+        ``on_job`` is called each time the job was fetched. Raises JobNotFound.
         """
         give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -147,7 +147,7 @@ class AsyncJobs:
     async def claim(
         self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None
     ) -> ClaimAnswer:
-        """For workers: take the next job, if there is one. ``lease_token``: a fresh UUID for each job."""
+        """For workers: claim the next job, if there is one. ``lease_token``: a new UUID for each job."""
         names = None if kinds is None else text_tuple("kinds", kinds)
         return await self._lake.run(
             claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
@@ -162,12 +162,12 @@ class AsyncJobs:
         return await self._lake.run(finish_job_call(job_id, told))
 
     async def due(self) -> DueAnswer:
-        """For workers: enqueue what schedules and policies ask for now."""
+        """For workers: enqueue the jobs that are due by schedules and policies."""
         return await self._lake.run(due_jobs_call())
 
 
 class AsyncTableSchedules:
-    """What asks for a table's jobs by itself; a part of :class:`lamella.client.http.AsyncTable`."""
+    """The schedules and the policy of a table; a part of :class:`lamella.client.http.AsyncTable`."""
 
     _lake: AsyncCallRunner
     _name: TableName
@@ -181,21 +181,21 @@ class AsyncTableSchedules:
         return await self._lake.run(schedule_call(self._name, name))
 
     async def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
-        """Make or replace a schedule; raises InvalidRequest, TableNotFound."""
+        """Create or replace a schedule; raises InvalidRequest, TableNotFound."""
         return await self._lake.run(put_schedule_call(self._name, name, schedule))
 
     async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a schedule; jobs that it asked for stay. Raises ScheduleNotFound, TableNotFound."""
+        """Drop a schedule; jobs that it submitted stay. Raises ScheduleNotFound, TableNotFound."""
         await self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
 
     async def policy(self) -> PolicyInfo:
-        """The policy, and what its last check found; raises PolicyNotFound, TableNotFound."""
+        """The policy and the result of its last check; raises PolicyNotFound, TableNotFound."""
         return await self._lake.run(policy_call(self._name))
 
     async def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Make or replace the policy, as a whole; raises InvalidRequest, TableNotFound."""
+        """Create or replace the whole policy; raises InvalidRequest, TableNotFound."""
         return await self._lake.run(put_policy_call(self._name, policy))
 
     async def drop_policy(self, *, idempotency_key: str | None = None) -> None:
-        """Drop the policy; jobs that it asked for stay. Raises PolicyNotFound, TableNotFound."""
+        """Drop the policy; jobs that it submitted stay. Raises PolicyNotFound, TableNotFound."""
         await self._lake.run(drop_policy_call(self._name), idempotency_key)

@@ -36,7 +36,7 @@ from lamella.snapshot.wire import (
 
 
 class AsyncTableMaintenance:
-    """Clean-up and leases of a table; a part of :class:`lamella.client.http.AsyncTable`."""
+    """Vacuum and leases of a table; a part of :class:`lamella.client.http.AsyncTable`."""
 
     _lake: AsyncCallRunner
     _name: TableName
@@ -49,11 +49,11 @@ class AsyncTableMaintenance:
         include_external_blocks: bool = False,
         on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """Expire snapshots that retention does not keep, and delete what no snapshot needs; see ``docs/vacuum.md``.
+        """Expire snapshots past their retention, and delete files that no snapshot needs; see ``docs/vacuum.md``.
 
-        Without ``execute`` it only says what would be done. ``older_than`` (``"7d"``): instead of the table's
-        retention. ``include_external_blocks``: registered files outside of the table's folder too. ``on_part`` is
-        called as the work comes forward.
+        Without ``execute`` it only returns what would be done. ``older_than`` (``"7d"``) replaces the table's
+        retention. ``include_external_blocks``: also delete registered files outside the table's folder. ``on_part`` is
+        called after each part.
 
         Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
         """
@@ -70,9 +70,9 @@ class AsyncTableMaintenance:
         return merged_vacuum(parts)
 
     async def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
-        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire meanwhile.
+        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire during this time.
 
-        :func:`lamella.client.http.maintenance` renews one for as long as a block of code runs. Raises TableNotFound,
+        :class:`lamella.client.http.SnapshotLease` renews a lease while a block of code runs. Raises TableNotFound,
         SnapshotNotFound, SnapshotExpired.
         """
         return await self._lake.run(
@@ -80,20 +80,20 @@ class AsyncTableMaintenance:
         )
 
     async def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """Hold on for ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease ran out."""
+        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired."""
         return await self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     async def release_lease(self, lease_id: str) -> None:
-        """End a lease; one that is not there is no error."""
+        """End a lease; no error when it does not exist."""
         await self._lake.run(release_lease_call(self._name, lease_id))
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
-        """The leases that have not run out, oldest first."""
+        """The leases that have not expired, oldest first."""
         return (await self._lake.run(leases_call(self._name))).leases
 
 
 class AsyncLakeMaintenance:
-    """The clean-up of dropped tables; a part of :class:`lamella.client.AsyncLamella`."""
+    """The vacuum of dropped tables; a part of :class:`lamella.client.AsyncLamella`."""
 
     async def purge_dropped(
         self: AsyncCallRunner,
@@ -102,9 +102,9 @@ class AsyncLakeMaintenance:
         include_external_blocks: bool = False,
         on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """Delete the files of tables that were dropped longer ago than their grace, and forget those tables.
+        """Delete dropped tables whose grace period is over, with their files.
 
-        The arguments are those of :meth:`AsyncTableMaintenance.vacuum`; ``tables`` of the answer names the tables.
+        The arguments are those of :meth:`AsyncTableMaintenance.vacuum`; ``tables`` in the answer names the tables.
         """
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
@@ -122,13 +122,14 @@ class AsyncTableVerification:
     _name: TableName
 
     async def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
-        """Hold everything that the table says of itself against what it is derived from; all findings in one answer.
+        """Compare all metadata of the table with the data that it is derived from; returns all findings in one answer.
 
-        ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
-        the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
-        sidecars and page sidecars again; manifests and blocks are never touched. See ``docs/verify.md``.
+        ``files`` (default): also check the blocks' files and footers. ``deep``: also check the values of ``blocks``
+        blocks, or of the fraction ``sample``, drawn with ``seed``, with ``filters`` random filters for each.
+        ``repair``: write damaged sidecars and page sidecars again; manifests and blocks are never changed. See
+        ``docs/verify.md``.
 
-        ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+        ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
         """
         parts = []
         async for part in self.verify_parts(**asked):
@@ -138,8 +139,8 @@ class AsyncTableVerification:
         return merged_verification(parts)
 
     async def verify_parts(self, **asked: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
-        """As :meth:`verify`, part by part during iteration; each is about ``max_ms`` of work. All are of one
-        snapshot, whatever is committed meanwhile."""
+        """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
+        same snapshot, even if others commit in between."""
         request: VerifyRequest | None = verify_request(asked)
         while request is not None:
             part = await self._lake.run(verify_call(self._name, request))

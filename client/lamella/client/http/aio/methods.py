@@ -1,4 +1,4 @@
-"""All methods of a service and of a table, from the features that have them."""
+"""All methods of a service and of a table, combined from the features."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class AsyncTableMethods(
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self._name.namespace
 
     @property
     def name(self) -> str:
-        """The table's own name."""
+        """The name of the table in its namespace."""
         return self._name.table
 
     def __str__(self) -> str:

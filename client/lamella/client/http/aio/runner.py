@@ -1,4 +1,4 @@
-"""What the methods of the client need of it."""
+"""The part of the client that its methods use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lamella.client.http.call import Answer, Call
 
 
 class AsyncCallRunner(Protocol):
-    """:class:`lamella.client.AsyncLamella`, as far as its parts need it."""
+    """The members of :class:`lamella.client.AsyncLamella` that its parts use."""
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""Methods for namespaces and tables, and for what a table holds."""
+"""Methods for namespaces, tables and the contents of a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AsyncLakeTables:
     """Namespaces and tables; a part of :class:`lamella.client.AsyncLamella`."""
 
     async def config(self: AsyncCallRunner) -> wire.ServiceConfig:
-        """The service's version and limits, and how long an idempotency key can be used."""
+        """The service's version and limits, and the lifetime of idempotency keys."""
         return await self.run(config_call())
 
     async def namespaces(self: AsyncCallRunner) -> tuple[wire.NamespaceInfo, ...]:
@@ -53,7 +53,7 @@ class AsyncLakeTables:
         *,
         idempotency_key: str | None = None,
     ) -> wire.NamespaceInfo:
-        """Make a namespace; raises AlreadyExists."""
+        """Create a namespace; raises AlreadyExists."""
         return await self.run(create_namespace_call(name, properties or {}), idempotency_key)
 
     async def change_namespace(
@@ -66,12 +66,12 @@ class AsyncLakeTables:
     ) -> wire.NamespaceInfo:
         """Set and remove properties of a namespace; others stay. Raises NamespaceNotFound.
 
-        Quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``) are for who is admin of everything.
+        Only an admin of the whole service can set quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``).
         """
         return await self.run(change_namespace_call(name, set or {}, remove), idempotency_key)
 
     async def namespace_quota(self: AsyncCallRunner, name: str) -> wire.NamespaceQuota:
-        """How much there is in a namespace, and may be; raises NamespaceNotFound."""
+        """The usage and quotas of a namespace; raises NamespaceNotFound."""
         return await self.run(namespace_quota_call(name))
 
     async def drop_namespace(self: AsyncCallRunner, name: str, *, idempotency_key: str | None = None) -> None:
@@ -93,7 +93,7 @@ class AsyncLakeTables:
         cluster_kind: ClusterKind = "linear",
         idempotency_key: str | None = None,
     ) -> wire.TableInfo:
-        """Make the table ``namespace.name``, from columns or from the URL of a Parquet file.
+        """Create the table ``namespace.name``, from columns or from the URL of a Parquet file.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
         """
@@ -110,17 +110,17 @@ class AsyncLakeTables:
         base_snapshot_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Drop a table; it can be undropped for a time.
+        """Drop a table; it can be restored for some time.
 
-        ``purge``: it cannot; the next vacuum removes what the service wrote for it. ``base_snapshot_id``: only if that
-        is its current snapshot.
+        ``purge``: it cannot be restored; the next vacuum removes the files that the service wrote for it.
+        ``base_snapshot_id``: only if this is its current snapshot.
 
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
         """
         await self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
     async def dropped_tables(self: AsyncCallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
-        """The tables of a namespace that can be undropped, newest drop first; raises NamespaceNotFound."""
+        """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound."""
         return (await self.run(dropped_tables_call(namespace))).tables
 
     async def undrop_table(
@@ -131,10 +131,10 @@ class AsyncLakeTables:
         as_name: str | None = None,
         idempotency_key: str | None = None,
     ) -> wire.TableInfo:
-        """Bring a dropped table back, with its history and tags.
+        """Restore a dropped table with its history and tags.
 
-        ``name``: ``namespace.table`` as it was, the last one dropped of that name; ``as_name``: a new table name.
-        With ``table_id`` it is that table, whatever it was called, and ``name`` is what it gets.
+        ``name``: its former name, ``namespace.table``; the table of that name that was dropped last is restored.
+        ``as_name``: a new table name. With ``table_id``, the table with this id is restored under ``name``.
 
         Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
         """
@@ -148,11 +148,11 @@ class AsyncTableContents:
     _name: TableName
 
     async def info(self) -> wire.TableInfo:
-        """The table as it stands; raises TableNotFound."""
+        """The current state of the table; raises TableNotFound."""
         return await self._lake.run(table_call(self._name))
 
     async def schema(self) -> wire.SchemaInfo:
-        """The table's columns, now and before; raises TableNotFound."""
+        """The table's current and earlier columns; raises TableNotFound."""
         return await self._lake.run(schema_call(self._name))
 
     async def evolve(
@@ -162,10 +162,10 @@ class AsyncTableContents:
         base_schema_id: int | None = None,
         idempotency_key: str | None = None,
     ) -> wire.SchemaInfo:
-        """Change the table's columns, in one new snapshot: all changes in order, or none. No file is written again.
+        """Change the table's columns in one new snapshot: all changes in order, or none. No data file is rewritten.
 
         ``changes``: :class:`~lamella.snapshot.schema.evolution.AddColumn` and the like. ``base_schema_id``: only if
-        that schema is in force.
+        this is the current schema.
 
         Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
         """
@@ -182,24 +182,25 @@ class AsyncTableContents:
         take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.RegisterAnswer:
-        """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
+        """Append existing Parquet files, given as file, directory or glob URLs that the service can read.
 
-        Files that cannot be taken are in the answer's ``refused``. When none could be taken, or with ``strict`` when
-        one could not, raises BlocksRefused, or DuplicateBlock when all of those are in the table already; ``refused``
-        in its details lists them. Raises StoreError when the store itself was in the way.
+        Files that cannot be registered are in ``refused`` of the answer. Raises BlocksRefused when no file could be
+        registered, or with ``strict`` when any could not, and DuplicateBlock when all of these are in the table
+        already; ``refused`` in the error's details lists them. Raises StoreError when the store failed.
 
-        ``verify``: the service reads every value and takes the statistics from them: for files whose writer is not to
-        be trusted, and for what footers leave out (exact bounds, NaN, INT96).
+        ``verify``: the service reads every value and computes the statistics from the values. Use it for files from
+        writers that are not trusted, and for statistics that footers do not have (exact bounds, NaN, INT96).
 
-        ``path_columns``: a file below a folder such as ``year=2020`` is refused unless it holds this value in a column
-        of that name; "ignore" takes it without the folder's value.
+        ``path_columns``: a file in a folder such as ``year=2020`` is refused unless it has this value in a column
+        of that name; "ignore" registers it without the folder's value.
 
-        ``other_formats``: a folder or glob is refused where its files are part of a Delta, Iceberg, Hudi or DuckLake
-        table; "ignore" takes every Parquet file, also those whose rows were deleted or rewritten. Files that are named
-        one by one are taken as they are.
+        ``other_formats``: a folder or glob is refused when its files belong to a Delta, Iceberg, Hudi or DuckLake
+        table; "ignore" registers every Parquet file, also those whose rows were deleted or rewritten. Files that are
+        given by their own URLs are not checked.
 
-        ``take_replaced``: also take files that were in the table and whose rows a rewrite, a delete or another commit
-        has replaced or removed since. Rows that a compaction moved elsewhere are then in the table twice.
+        ``take_replaced``: also register files that were in the table before and whose rows were replaced or removed by
+        a rewrite, a delete or another commit. Rows that a compaction has moved to other files are then in the table
+        twice.
         """
         call = register_call(
             self._name,
@@ -226,16 +227,16 @@ class AsyncTableContents:
         take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
-        """Add blocks with their statistics, remove blocks by location, in one new snapshot.
+        """Add blocks with their statistics, and remove blocks by location, in one new snapshot.
 
-        ``index_parts``: what skip indexes know of the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
-        ``no_new_matches``: only if no block came since ``base_snapshot_id`` that may hold rows of a filter.
-        ``added_from``: lists with further blocks, in the table's scratch folder;
-        :func:`lamella.client.rewrite.block_lists.commit_blocks` makes them where they are needed.
-        ``take_replaced``: as for :meth:`register`; without it a file that was in the table and left it is refused.
+        ``index_parts``: index parts for the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
+        ``no_new_matches``: only if no block that may match a filter was added since ``base_snapshot_id``.
+        ``added_from``: lists of more blocks, in the table's scratch folder;
+        :func:`lamella.client.rewrite.block_lists.commit_blocks` writes them when they are needed.
+        ``take_replaced``: as for :meth:`register`; without it, files that were removed from the table are refused.
 
-        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: blocks came), SchemaConflict,
-        ObjectNotFound.
+        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: matching blocks were added),
+        SchemaConflict, ObjectNotFound.
         """
         call = commit_call(
             self._name,

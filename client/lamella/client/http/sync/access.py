@@ -30,11 +30,11 @@ class Keys:
         self._lake = lake
 
     def list(self) -> tuple[KeyInfo, ...]:
-        """Those that one made, by name; all of them for an admin of everything."""
+        """The keys that the caller created, by name; all keys for an admin of the whole service."""
         return self._lake.run(keys_call()).keys
 
     def get(self, name: str) -> KeyInfo:
-        """One of them, without its text; raises KeyNotFound."""
+        """One key, without its text; raises KeyNotFound."""
         return self._lake.run(key_call(name))
 
     def create(
@@ -45,41 +45,41 @@ class Keys:
         expires_s: int | None = None,
         requests_per_s: float | None = None,
     ) -> NewKey:
-        """Make a key; ``key`` of the answer is its text, which is shown only once.
+        """Create a key; ``key`` in the answer is its text, which is shown only once.
 
-        ``expires_s``: how long it holds; None: until it is revoked. ``requests_per_s``: how often it may be used, in
-        place of the service's own limit.
+        ``expires_s``: seconds until the key expires; None: it is valid until it is revoked. ``requests_per_s``: a rate
+        limit for this key, in place of the service's default.
 
-        It is not sent again once it may have been carried out, whatever the client's policy says: the answer with the
-        text would be lost all the same.
+        The request is not retried once it may have been carried out, whatever the client's policy: the text of the key
+        is only in the first answer.
 
         Raises:
             AlreadyExists: a key has that name.
-            PermissionDenied, NamespaceNotFound, TableNotFound: one is not admin of what the key may do.
-            OutcomeUnknown: the key may exist, but its text is lost. Revoke it, and make it again.
+            PermissionDenied, NamespaceNotFound, TableNotFound: the caller is not admin of what the key may access.
+            OutcomeUnknown: the key may exist, but its text is lost. Revoke it, and create it again.
         """
         request = CreateKey(name=name, grants=tuple(grants), expires_s=expires_s, requests_per_s=requests_per_s)
         return self._lake.run(create_key_call(request))
 
     def rotate(self, name: str, *, overlap_s: int = _DAY_S, expires_s: int | None = None) -> NewKey:
-        """Give a key a new text. The old one holds for ``overlap_s`` seconds more, unless it ends before.
+        """Give a key a new text. The old text stays valid for ``overlap_s`` seconds, unless it expires before.
 
-        ``expires_s``: how long the new text holds; None: as long again as the key did.
+        ``expires_s``: seconds until the new text expires; None: the same lifetime as before.
 
         Raises:
             KeyNotFound, PermissionDenied, NamespaceNotFound, TableNotFound.
-            OutcomeUnknown: it may have been rotated, but the new text is lost, so the key ends with the overlap;
-                rotating it again would end the old text at once. Make another key for its users.
+            OutcomeUnknown: the key may have been rotated, but the new text is lost, so the key stops working after the
+                overlap; rotating it again would end the old text at once. Create another key for its users.
         """
         return self._lake.run(rotate_key_call(name, RotateKey(overlap_s=overlap_s, expires_s=expires_s)))
 
     def revoke(self, name: str) -> None:
-        """End a key, with all that was granted to it. Raises KeyNotFound, also when a lost first try revoked it."""
+        """Revoke a key and all its grants. Raises KeyNotFound, also when an attempt without a response revoked it."""
         self._lake.run(revoke_key_call(name))
 
 
 class Grants:
-    """Who may do what; ``lake.grants``. ``namespace`` and ``table`` None: everything; ``table`` None: the namespace.
+    """Grants; ``lake.grants``. ``namespace`` and ``table`` None: everything; ``table`` None: the namespace.
 
     Principals are ``key:NAME``, ``user:SUBJECT`` and ``group:NAME``.
     """
@@ -88,20 +88,20 @@ class Grants:
         self._lake = lake
 
     def list(self, principal: str | None = None) -> tuple[GrantInfo, ...]:
-        """One's own, and those on what one is admin of; ``principal``: only those to that one."""
+        """The caller's grants, and all grants on what the caller is admin of; ``principal``: only grants to it."""
         return self._lake.run(grants_call(principal)).grants
 
     def give(self, principal: str, role: Role, namespace: str | None = None, table: str | None = None) -> GrantInfo:
-        """Give a role, in place of another one on the same; again it changes nothing.
+        """Grant a role; it replaces another role on the same scope. Repeating the call changes nothing.
 
-        Raises PermissionDenied, NamespaceNotFound and TableNotFound where one is not admin of the place, and
-        KeyNotFound for a key that is not there.
+        Raises PermissionDenied, NamespaceNotFound or TableNotFound when the caller is not admin of the scope, and
+        KeyNotFound when the principal is a key that does not exist.
         """
         request = GrantRequest(principal=principal, role=role, namespace=namespace, table=table)
         return self._lake.run(give_grant_call(request))
 
     def take(self, principal: str, namespace: str | None = None, table: str | None = None) -> None:
-        """Take a role away, whichever it is; one that is not there is taken away already. Raises as :meth:`give`."""
+        """Revoke whatever role is granted; no error when there is none. Raises the errors of :meth:`give`."""
         self._lake.run(take_grant_call(principal, namespace, table))
 
 
@@ -115,9 +115,9 @@ class LakeAccess:
 
     @property
     def grants(self: CallRunner) -> Grants:
-        """Who may do what."""
+        """The grants of the service."""
         return Grants(self)
 
     def whoami(self: CallRunner) -> WhoAmI:
-        """Who the service takes this client to be, and what that one may do."""
+        """The identity of this client, as the service sees it, and its grants."""
         return self.run(whoami_call())

@@ -23,17 +23,17 @@ from lamella.snapshot.wire import BlocksAnswer, PlanAnswer
 
 
 class TableAddresses:
-    """Addresses of blocks by segment and number; a part of :class:`lamella.client.http.Table`."""
+    """Block addresses by segment and number; a part of :class:`lamella.client.http.Table`."""
 
     _lake: CallRunner
     _name: TableName
     _addresses: AddressCache
 
     def resolve(self, pruned: PruneResult) -> PruneResult:
-        """The blocks of an answer of ``shape`` "ranges", as ``shape`` "columns" would have given them.
+        """Convert an answer of ``shape`` "ranges" to ``shape`` "columns".
 
-        The addresses of a segment are asked for once and kept by the client. Raises InvalidRequest (another shape),
-        SnapshotExpired (the answer's snapshot is gone).
+        The client fetches the addresses of a segment once and caches them. Raises InvalidRequest (the answer has
+        another shape), SnapshotExpired (the answer's snapshot is gone).
         """
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
@@ -46,13 +46,13 @@ class TableAddresses:
 
 
 class TableBlocks:
-    """What jobs ask of a table; a part of :class:`lamella.client.http.Table`."""
+    """Methods of a table for rewrite jobs; a part of :class:`lamella.client.http.Table`."""
 
     _lake: CallRunner
     _name: TableName
 
     def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
-        """What a job would rewrite now, and what is gained; see :class:`lamella.snapshot.wire.PlanRequest`.
+        """The blocks that a job would rewrite now, and the gain; see :class:`lamella.snapshot.wire.PlanRequest`.
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
         InvalidFilter.
@@ -62,9 +62,9 @@ class TableBlocks:
     def blocks(
         self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
     ) -> BlocksAnswer:
-        """What blocks are, by their locations; with ``snapshot_id`` None each request sees the current snapshot.
+        """Look up blocks by location; with ``snapshot_id`` None each request sees the current snapshot.
 
-        ``sign_urls``: with URLs, as of :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
+        ``sign_urls``: add signed URLs, as in :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
         NotSignable, LocationRefused, LimitExceeded.
         """
         found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)

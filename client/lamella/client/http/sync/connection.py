@@ -1,7 +1,7 @@
 # Written by scripts/write_sync_client.py from client/lamella/client/http/aio/connection.py: change that file.
-"""Carries calls out over a transport: what :class:`lamella.client.Lamella` is made on.
+"""Carries out calls over a transport: the base of :class:`lamella.client.Lamella`.
 
-What a process needs that makes one call only, such as a worker that asks for signed URLs.
+A process that makes only one kind of call can use it directly, such as a worker that requests signed URLs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lamella.snapshot.ids import Ids
 
 
 class Connection:
-    """A service that can be called; the arguments are those of :class:`lamella.client.Lamella`."""
+    """A connection to a service; the arguments are those of :class:`lamella.client.Lamella`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Connection:
         return str(self._exchange.address)
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class Connection:
         return f"{type(self).__name__}({self.url!r})"
 
     def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call of :mod:`lamella.client.http.call`, with retries."""
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer."""
         steps = self._exchange.steps(call, idempotency_key)
         outcome: Outcome | None = None
         try:

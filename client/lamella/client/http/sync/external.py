@@ -38,8 +38,8 @@ class TableRefresh:
         """Bring an external table up to date with its source, in one snapshot; see ``docs/external.md``.
 
         The arguments are those of :class:`lamella.snapshot.wire.RefreshTable`. ``on_progress`` is called about once a
-        second, in the event loop, or in a thread of its own where there is none. Give the client a ``timeout_s`` that
-        is longer than the refresh takes.
+        second, in the event loop, or in a separate thread when there is none. The client's ``timeout_s`` must be longer
+        than the refresh takes.
 
         Raises TableNotFound, InvalidRequest (no source, or one that cannot be followed), InvalidSchema,
         BlocksRefused, ObjectNotFound, StoreError, CommitConflict.
@@ -49,19 +49,19 @@ class TableRefresh:
             return self._lake.run(call, idempotency_key)
 
         def report() -> None:
-            with suppress(LamellaError):  # the refresh itself says what is wrong
+            with suppress(LamellaError):  # the refresh itself reports what is wrong
                 on_progress(self.refresh_progress())
 
         with in_background(report, _ASK_EVERY_S):
             return self._lake.run(call, idempotency_key)
 
     def refresh_progress(self) -> RefreshProgress:
-        """How far the refresh is that the answering process has under way; raises TableNotFound."""
+        """The progress of a refresh that runs in the process that answers; raises TableNotFound."""
         return self._lake.run(refresh_progress_call(self._name))
 
 
 class LakeExternal:
-    """Makes external tables; a part of :class:`lamella.client.Lamella`."""
+    """Creates external tables; a part of :class:`lamella.client.Lamella`."""
 
     def create_external(
         self: CallRunner,
@@ -74,11 +74,11 @@ class LakeExternal:
         properties: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> TableInfo:
-        """Make the table ``namespace.name`` that follows a directory, a Delta or an Iceberg table, still without rows.
+        """Create the table ``namespace.name`` that follows a directory, a Delta or an Iceberg table, without rows yet.
 
-        ``source``: such as ``{"kind": "delta", "location": "s3://bucket/table"}``. Its files come with the first
-        :meth:`TableRefresh.refresh`. The columns are the source's; those of a directory its first file's, unless
-        ``schema`` or ``schema_from`` give them.
+        ``source``: such as ``{"kind": "delta", "location": "s3://bucket/table"}``. The first
+        :meth:`TableRefresh.refresh` adds its files. The columns are those of the source; for a directory, those of
+        its first file, unless ``schema`` or ``schema_from`` is given.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
         """

@@ -37,9 +37,9 @@ class TableHistory:
         timestamp: Time | None = None,
         time_zone: str = "UTC",
     ) -> Iterator[wire.SnapshotInfo]:
-        """The history, newest first, fetched page by page during iteration.
+        """The snapshots, newest first, fetched page by page during iteration.
 
-        It begins with the current snapshot, or with that of ``snapshot_id`` (an id or a tag) or ``timestamp``.
+        Starts at the current snapshot, or at that of ``snapshot_id`` (an id or a tag) or ``timestamp``.
         """
         token: str | None = None
         while True:
@@ -51,7 +51,7 @@ class TableHistory:
                 return
 
     def tags(self) -> tuple[wire.TagInfo, ...]:
-        """The tags that are alive, by name."""
+        """The tags that have not expired, by name."""
         return self._lake.run(tags_call(self._name)).tags
 
     def tag(
@@ -66,11 +66,11 @@ class TableHistory:
         move: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.TagInfo:
-        """Name a snapshot: the current one, that of an id or another tag, or the one in force at a time.
+        """Tag a snapshot: the current one, that of an id or another tag, or the one that was current at a time.
 
-        Wherever a snapshot's id can stand, the tag can. Its snapshot does not expire while the tag is alive: until
-        ``expires_at`` (Unix milliseconds or an aware datetime), for ``max_age``, or until it is dropped. ``move``: the
-        tag is there and gets another snapshot; it keeps its time unless a new one is given.
+        A tag can be used wherever a snapshot id can. Its snapshot does not expire while the tag exists: until
+        ``expires_at`` (Unix milliseconds or an aware datetime), for ``max_age``, or until it is dropped. ``move``: move
+        an existing tag to another snapshot; it keeps its expiry unless a new one is given.
 
         Raises AlreadyExists, TagNotFound (nothing to move), SnapshotNotFound, InvalidRequest (the name).
         """
@@ -78,7 +78,7 @@ class TableHistory:
         return self._lake.run(call, idempotency_key)
 
     def drop_tag(self, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a tag; its snapshot stays as long as the table's retention lets it. Raises TagNotFound."""
+        """Drop a tag; the table's retention decides how long its snapshot stays. Raises TagNotFound."""
         self._lake.run(drop_tag_call(self._name, name), idempotency_key)
 
     def rollback(
@@ -90,10 +90,10 @@ class TableHistory:
         base_snapshot_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> wire.RollbackAnswer:
-        """Make a new snapshot with the blocks and columns of an older one (an id, a tag, or the one of a time).
+        """Create a new snapshot with the blocks and columns of an older one (by id, tag or time).
 
-        Nothing leaves the history, so a rollback can be rolled back. ``base_snapshot_id``: only if that is the current
-        snapshot; without it, what others commit meanwhile is taken back too.
+        The history is kept, so a rollback can be rolled back. ``base_snapshot_id``: only if this is the current
+        snapshot; without it, concurrent commits are undone too.
 
         Raises SnapshotNotFound, CommitConflict, BlocksGone (``blocks`` names them), InvalidRequest.
         """
@@ -108,15 +108,16 @@ class TableHistory:
         columns: Sequence[str] | None = None,
         **asked: Unpack[ChangesOptions],
     ) -> Iterator[wire.SnapshotChanges]:
-        """What came and went after ``since`` (an id or a tag), up to ``until``: a snapshot at a time, oldest first.
+        """The blocks added and removed after ``since`` (an id or a tag), up to ``until``: per snapshot, oldest first.
 
-        ``net``: in one, without what came and went in between. ``append_only``: NotAppendOnly where blocks were
-        removed; the snapshots before that come first. ``filter``: only blocks that may hold matching rows, by the
-        names and types of the last snapshot. ``since_timestamp``, ``until_timestamp``: the ends by time.
-        ``page_size``: blocks fetched at a time. To go on later, give the last ``snapshot_id`` as ``since``.
+        ``net``: one item for all snapshots, without blocks that were added and removed in between. ``append_only``:
+        raise NotAppendOnly at the first snapshot that removed blocks, after the snapshots before it. ``filter``: only
+        blocks that may hold matching rows, by the names and types of the last snapshot. ``since_timestamp``,
+        ``until_timestamp``: the range by time. ``page_size``: blocks fetched at a time. To continue later, pass the
+        last ``snapshot_id`` as ``since``.
 
-        Raises SnapshotExpired when a snapshot that is needed is no longer in the history (one in between: ``net`` can
-        do without), and as :meth:`lamella.client.http.Table.prune`.
+        Raises SnapshotExpired when a required snapshot is no longer in the history (``net`` does not need those in
+        between), and the errors of :meth:`lamella.client.http.Table.prune`.
         """
         whole, token = ChangesPages(), None
         while True:

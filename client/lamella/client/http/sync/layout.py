@@ -26,7 +26,7 @@ class TableLayout:
     _name: TableName
 
     def cluster_key(self) -> ClusterKeyInfo:
-        """The cluster key in force; raises TableNotFound."""
+        """The current cluster key; raises TableNotFound."""
         return self._lake.run(cluster_key_call(self._name))
 
     def cluster_by(
@@ -37,11 +37,11 @@ class TableLayout:
         base_snapshot_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> ClusterKeyInfo:
-        """Lay rows out by these columns from now on (none: by nothing). Blocks stay until a job rewrites them.
+        """Set the cluster key; without columns the table has none. Blocks stay as they are until a job rewrites them.
 
-        ``base_snapshot_id``: only if the key in force is still that of this snapshot.
+        ``base_snapshot_id``: only if the current key is still that of this snapshot.
 
-        Raises UnknownColumn, InvalidRequest, CommitConflict (another key by now), SnapshotNotFound, TableNotFound.
+        Raises UnknownColumn, InvalidRequest, CommitConflict (the key was changed), SnapshotNotFound, TableNotFound.
         """
         return self._lake.run(cluster_by_call(self._name, columns, kind, base_snapshot_id), idempotency_key)
 
@@ -56,10 +56,10 @@ class TableLayout:
         case_sensitive: bool = False,
         recorded: int | None = None,
     ) -> ClusteringAnswer:
-        """How the table is laid out for its cluster key, or (``key``, ``kind``) for one that it could have.
+        """How well the table is clustered by its cluster key, or by another key (``key``, ``kind``).
 
-        ``where``: SQL; only blocks that may hold a row for which it is true. ``recorded``: so many of the recorded
-        filters are asked again.
+        ``where``: SQL; only blocks that may hold a row for which it is true. ``recorded``: the number of recorded
+        filters to evaluate again.
 
         Raises UnknownColumn, InvalidRequest (no key), InvalidFilter, FilterTypeMismatch, SnapshotNotFound,
         TableNotFound.
@@ -80,10 +80,10 @@ class TableLayout:
         dry_run: bool = False,
         on_part: OnRegroup | None = None,
     ) -> RegroupAnswer:
-        """Put blocks into other segments, so that look-ups by the cluster key (or ``key``) skip more of these.
+        """Move blocks between segments, so that filters on the cluster key (or ``key``) skip more segments.
 
-        No block is read or written. Part after part, of at most ``max_segments`` segments each, until there is no more
-        to do; what is done is kept, whenever this ends. ``dry_run``: only what the first part would do.
+        No block is read or written. Runs in parts of at most ``max_segments`` segments until nothing is left to do;
+        finished parts are kept if it is interrupted. ``dry_run``: only return what the first part would do.
 
         Raises UnknownColumn, InvalidRequest, TableNotFound, StoreError.
         """

@@ -37,7 +37,7 @@ from lamella.snapshot.wire import (
 
 
 class TableMaintenance:
-    """Clean-up and leases of a table; a part of :class:`lamella.client.http.Table`."""
+    """Vacuum and leases of a table; a part of :class:`lamella.client.http.Table`."""
 
     _lake: CallRunner
     _name: TableName
@@ -50,11 +50,11 @@ class TableMaintenance:
         include_external_blocks: bool = False,
         on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """Expire snapshots that retention does not keep, and delete what no snapshot needs; see ``docs/vacuum.md``.
+        """Expire snapshots past their retention, and delete files that no snapshot needs; see ``docs/vacuum.md``.
 
-        Without ``execute`` it only says what would be done. ``older_than`` (``"7d"``): instead of the table's
-        retention. ``include_external_blocks``: registered files outside of the table's folder too. ``on_part`` is
-        called as the work comes forward.
+        Without ``execute`` it only returns what would be done. ``older_than`` (``"7d"``) replaces the table's
+        retention. ``include_external_blocks``: also delete registered files outside the table's folder. ``on_part`` is
+        called after each part.
 
         Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
         """
@@ -71,28 +71,28 @@ class TableMaintenance:
         return merged_vacuum(parts)
 
     def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
-        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire meanwhile.
+        """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire during this time.
 
-        :func:`lamella.client.http.maintenance` renews one for as long as a block of code runs. Raises TableNotFound,
+        :class:`lamella.client.http.SnapshotLease` renews a lease while a block of code runs. Raises TableNotFound,
         SnapshotNotFound, SnapshotExpired.
         """
         return self._lake.run(lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id)))
 
     def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """Hold on for ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease ran out."""
+        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired."""
         return self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     def release_lease(self, lease_id: str) -> None:
-        """End a lease; one that is not there is no error."""
+        """End a lease; no error when it does not exist."""
         self._lake.run(release_lease_call(self._name, lease_id))
 
     def leases(self) -> tuple[LeaseInfo, ...]:
-        """The leases that have not run out, oldest first."""
+        """The leases that have not expired, oldest first."""
         return self._lake.run(leases_call(self._name)).leases
 
 
 class LakeMaintenance:
-    """The clean-up of dropped tables; a part of :class:`lamella.client.Lamella`."""
+    """The vacuum of dropped tables; a part of :class:`lamella.client.Lamella`."""
 
     def purge_dropped(
         self: CallRunner,
@@ -101,9 +101,9 @@ class LakeMaintenance:
         include_external_blocks: bool = False,
         on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """Delete the files of tables that were dropped longer ago than their grace, and forget those tables.
+        """Delete dropped tables whose grace period is over, with their files.
 
-        The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` of the answer names the tables.
+        The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` in the answer names the tables.
         """
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
@@ -121,13 +121,14 @@ class TableVerification:
     _name: TableName
 
     def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
-        """Hold everything that the table says of itself against what it is derived from; all findings in one answer.
+        """Compare all metadata of the table with the data that it is derived from; returns all findings in one answer.
 
-        ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
-        the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
-        sidecars and page sidecars again; manifests and blocks are never touched. See ``docs/verify.md``.
+        ``files`` (default): also check the blocks' files and footers. ``deep``: also check the values of ``blocks``
+        blocks, or of the fraction ``sample``, drawn with ``seed``, with ``filters`` random filters for each.
+        ``repair``: write damaged sidecars and page sidecars again; manifests and blocks are never changed. See
+        ``docs/verify.md``.
 
-        ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+        ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
         """
         parts = []
         for part in self.verify_parts(**asked):
@@ -137,8 +138,8 @@ class TableVerification:
         return merged_verification(parts)
 
     def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
-        """As :meth:`verify`, part by part during iteration; each is about ``max_ms`` of work. All are of one
-        snapshot, whatever is committed meanwhile."""
+        """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
+        same snapshot, even if others commit in between."""
         request: VerifyRequest | None = verify_request(asked)
         while request is not None:
             part = self._lake.run(verify_call(self._name, request))

@@ -1,5 +1,5 @@
 # Written by scripts/write_sync_client.py from client/lamella/client/http/aio/methods.py: change that file.
-"""All methods of a service and of a table, from the features that have them."""
+"""All methods of a service and of a table, combined from the features."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class TableMethods(
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self._name.namespace
 
     @property
     def name(self) -> str:
-        """The table's own name."""
+        """The name of the table in its namespace."""
         return self._name.table
 
     def __str__(self) -> str:

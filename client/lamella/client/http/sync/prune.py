@@ -55,19 +55,20 @@ class TablePrune:
         page_size: int | None = None,
         sign_urls: bool = False,
     ) -> PruneResult:
-        """The blocks that may hold a row for which ``filter`` is true, and how they were found.
+        """The blocks that may hold a row for which ``filter`` is true, and a report of the pruning.
 
-        ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: what will be read, for
-        ``column_size_bytes``. At most one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (Unix milliseconds,
-        ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
+        ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: the columns that will be read, for
+        ``column_size_bytes``. Give at most one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (Unix
+        milliseconds, ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
 
-        ``limit``: so many matching rows are enough, any of them, or the first ones of ``order_by`` (``"a DESC, b"``);
-        then the blocks come best first. ``join``: only rows whose key is among these can matter (see
-        :mod:`lamella.client.join`). ``residuals``: what is left of the filter in each block. ``segments``: look at
-        these only. ``max_ms``: a time budget; see ``complete`` and ``unresolved`` of the answer. ``page_size``: fetch
-        the answer in pages of so many blocks; they are put together again (:meth:`prune_pages` gives them one by one).
-        ``sign_urls``: with each block a URL that reads it without credentials until ``url_expires_ms``; whoever has it
-        can read the block, so keep it out of logs. An answer has such URLs for as many blocks as the service says.
+        ``limit``: this many matching rows are enough: any rows, or the first rows in the order of ``order_by``
+        (``"a DESC, b"``); the blocks are then returned best first. ``join``: only rows with one of these keys matter
+        (see :mod:`lamella.client.join`). ``residuals``: return the part of the filter that is undecided for each block.
+        ``segments``: prune only these segments. ``max_ms``: a time budget; see ``complete`` and ``unresolved`` in the
+        answer. ``page_size``: fetch the answer in pages of this many blocks and merge them (:meth:`prune_pages` returns
+        the pages). ``sign_urls``: add to each block a URL that reads it without credentials until ``url_expires_ms``.
+        Anyone who has the URL can read the block, so keep it out of logs. The service limits the number of URLs in an
+        answer.
 
         Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound; with
         ``sign_urls`` NotSignable and LocationRefused.
@@ -99,10 +100,10 @@ class TablePrune:
         page_size: int,
         **asked: Unpack[PruneOptions],
     ) -> Iterator[PruneResult]:
-        """As :meth:`prune`, page by page as it is iterated: at most ``page_size`` blocks at a time.
+        """Like :meth:`prune`, page by page during iteration: at most ``page_size`` blocks at a time.
 
-        All pages are of one snapshot, that of the first, and together they are the whole answer: nothing is missing
-        and nothing is there twice, whatever is committed meanwhile.
+        All pages are of the first page's snapshot. Together they are the complete answer, without gaps or duplicates,
+        even if others commit in between.
         """
         return self._pages(first_page_call(self._name, filter, columns, page_size, asked))
 
@@ -126,9 +127,10 @@ class TablePrune:
         explain: bool = False,
         residuals: bool = False,
     ) -> tuple[PruneResult, ...]:
-        """The answers to many filters over one snapshot, in their order; each segment is read once for all of them.
+        """The answers to several filters on one snapshot, in their order; each segment is read once for all filters.
 
-        The rest, and the errors, as of :meth:`prune`; ``filter`` in an error's details is the filter's number.
+        The other arguments and the errors are those of :meth:`prune`; ``filter`` in an error's details is the number of
+        the filter.
         """
         body = batch_body(
             filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
@@ -149,8 +151,8 @@ class TablePrune:
     ) -> wire.DiffAnswer:
         """The blocks that may match ``filter`` and that only one of two snapshots has.
 
-        Each is named by its id or a tag, or by a time; the second is the current one unless it is named. Names and
-        types in the filter are those of the newer snapshot. Raises as :meth:`prune`.
+        A snapshot is given by id, tag or time; the second is by default the current one. Names and types in the filter
+        are those of the newer snapshot. Raises the errors of :meth:`prune`.
         """
         body = diff_body(
             from_snapshot_id, to_snapshot_id, from_timestamp, to_timestamp, filter, columns, time_zone, case_sensitive
@@ -169,13 +171,13 @@ class TablePrune:
         time_zone: str = "UTC",
         case_sensitive: bool = False,
     ) -> AggregateResult:
-        """Counts, least and greatest values of the rows that match ``filter``, as far as statistics prove them.
+        """Counts, minima and maxima of the rows that match ``filter``, as far as statistics prove them.
 
-        ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``. ``mode`` "exact": ``groups`` hold what is
-        proven, ``scan`` the blocks whose matching rows are still to be added (none when ``complete``); "bounded": what
-        the true values lie between, and nothing to scan. The rest as of :meth:`prune`.
+        ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``. ``mode`` "exact": ``groups`` has what is
+        proven, ``scan`` the blocks whose matching rows must still be added (none when ``complete``); "bounded": bounds
+        of the true values, and nothing to scan. The other arguments are those of :meth:`prune`.
 
-        Raises as :meth:`prune`, and InvalidRequest for an aggregate that is none of these.
+        Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
         """
         call = aggregate_call(
             self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive

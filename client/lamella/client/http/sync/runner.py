@@ -1,5 +1,5 @@
 # Written by scripts/write_sync_client.py from client/lamella/client/http/aio/runner.py: change that file.
-"""What the methods of the client need of it."""
+"""The part of the client that its methods use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lamella.client.http.call import Answer, Call
 
 
 class CallRunner(Protocol):
-    """:class:`lamella.client.Lamella`, as far as its parts need it."""
+    """The members of :class:`lamella.client.Lamella` that its parts use."""
 
     @property
     def url(self) -> str:

@@ -28,7 +28,7 @@ class TableUsage:
     _name: TableName
 
     def prune_rates(self, since_s: int = _DAY_S) -> PruneRatesAnswer:
-        """How well the prunes of the last so many seconds skipped, of all clients; raises TableNotFound."""
+        """Prune rates of the last ``since_s`` seconds, over all clients; raises TableNotFound."""
         return self._lake.run(prune_rates_call(self._name, since_s))
 
 
@@ -36,9 +36,9 @@ class LakeAudit:
     """The audit trail; a part of :class:`lamella.client.Lamella`."""
 
     def audit(self: CallRunner, table: str | None = None, *, page_size: int | None = None) -> Iterator[AuditEntry]:
-        """The changes that were asked for, the newest first, also those that were refused.
+        """The requested changes, newest first, including refused ones.
 
-        ``table``: only what was about ``namespace.table``. Pages of ``page_size`` are asked for as it goes on.
+        ``table``: only entries about ``namespace.table``. Pages of ``page_size`` are fetched during iteration.
         """
         token: str | None = None
         while True:
@@ -64,20 +64,21 @@ class TableFeedback:
         time_zone: str = "UTC",
         case_sensitive: bool = False,
     ) -> FeedbackAnswer:
-        """Say that no row of these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
+        """Report that no row in these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
 
-        Only for readers that decided every row exactly: a false report makes other readers lose rows.
+        Only for readers that evaluated every row exactly: a false report makes other readers lose rows.
 
-        Raises InvalidRequest (the service or the table takes none, or a location is no block), InvalidFilter,
+        Raises InvalidRequest (the service or the table does not accept feedback, or a location is not a block),
+        InvalidFilter,
         UnknownColumn, SnapshotNotFound, TableNotFound.
         """
         calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
         return merge_reports([self._lake.run(call) for call in calls])
 
     def feedback(self) -> FeedbackInfo:
-        """How much feedback is remembered for the table; raises TableNotFound."""
+        """The amount of feedback stored for the table; raises TableNotFound."""
         return self._lake.run(feedback_call(self._name))
 
     def clear_feedback(self) -> int:
-        """Forget all feedback; returns how many facts there were. Raises TableNotFound."""
+        """Delete all feedback; returns the number of deleted facts. Raises TableNotFound."""
         return self._lake.run(clear_feedback_call(self._name)).facts

@@ -1,8 +1,8 @@
 """The table of the operations of the HTTP API: one value for each, by topic.
 
-The service gives each a handler, the OpenAPI document is written from them, and the client builds its calls from them.
-What a value says is in :mod:`lamella.snapshot.wire.operation`. Iceberg's catalog, Delta Sharing and advice have their
-operations in their own folders: ``snapshot/iceberg``, ``snapshot/sharing`` and ``snapshot/advice``.
+The service has a handler for each operation; the OpenAPI document and the client's calls are made from them. The values
+are described in :mod:`lamella.snapshot.wire.operation`. The operations of Iceberg's catalog, Delta Sharing and advice
+are in their own folders: ``snapshot/iceberg``, ``snapshot/sharing`` and ``snapshot/advice``.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _TAG: Final = "Layout"
 _QUESTION: Final = (
     Parameter(
         name="key",
-        description="Columns of another key than the table's own, with commas between them; may be repeated.",
+        description="Columns of another key than the table's, separated by commas; may be repeated.",
     ),
     Parameter(
         name="kind",
@@ -55,15 +55,15 @@ _QUESTION: Final = (
     ),
     Parameter(name="snapshot_id", description="A snapshot's id or a tag, instead of the current one."),
     Parameter(name="where", description="SQL: only blocks that may hold a row for which it is true."),
-    Parameter(name="time_zone", description="Of times in `where` that have none. Default: UTC."),
+    Parameter(name="time_zone", description="Time zone for timestamps in `where` without one. Default: UTC."),
     Parameter(
         name="case_sensitive",
-        description="Whether letters of names in `where` count.",
+        description="Whether names in `where` are case-sensitive.",
         schema={"type": "string", "enum": ["true", "false"], "default": "false"},
     ),
     Parameter(
         name="recorded",
-        description="So many of the recorded filters are asked again, the latest.",
+        description="Number of recorded filters to evaluate again, latest first.",
         schema={"type": "integer", "minimum": 0, "maximum": MAX_RECORDED, "default": RECORDED},
     ),
 )
@@ -75,7 +75,7 @@ SHOW_CLUSTER_KEY: Final = Operation(
     method="GET",
     path=TABLE + "/cluster-key",
     permission=on_table("read"),
-    summary="Look at the cluster key of a table",
+    summary="Get the cluster key of a table",
     tag=_TAG,
     answer_type=ClusterKeyInfo,
     errors=OF_A_TABLE,
@@ -88,9 +88,9 @@ SET_CLUSTER_KEY: Final = Operation(
     permission=on_table("maintain"),
     summary="Change the cluster key of a table",
     tag=_TAG,
-    description="Blocks stay as they are; jobs lay rows out by the new key from now on. Another key or "
-    "kind gets an id that no key of the table had before; no `columns` take the key away. With "
-    "`base_snapshot_id` it is changed only if it is still the key of that snapshot.",
+    description="Existing blocks stay as they are; jobs use the new key from now on. A different key or kind gets a "
+    "new id; without `columns` the key is removed. With `base_snapshot_id` the key is changed only if it is still the "
+    "key of that snapshot.",
     request_type=ClusterKeyRequest,
     answer_type=ClusterKeyInfo,
     errors=(InvalidRequest, UnknownColumn, *OF_A_TABLE, SnapshotNotFound, CommitConflict, *_OF_A_CHANGE),
@@ -102,11 +102,11 @@ SHOW_CLUSTERING: Final = Operation(
     method="GET",
     path=TABLE + "/clustering",
     permission=on_table("read"),
-    summary="How well a table is laid out",
+    summary="Get how well a table is clustered",
     tag=_TAG,
-    description="For its cluster key, or for one that it could have: in how many blocks and segments a key "
-    "value lies, how many are constant, not written for the key, small; what look-ups read, and would read "
-    "of the best layout; and what the filters read that were recorded of the table. From manifests alone.",
+    description="For the table's cluster key or another key: how many blocks and segments overlap at a key value; how "
+    "many are constant, small, or not written for the key; what look-ups read now and would read with the best "
+    "layout; and what the recorded filters of the table read. Uses manifests only.",
     answer_type=ClusteringAnswer,
     own_parameters=_QUESTION,
     errors=(
@@ -130,11 +130,10 @@ REGROUP: Final = Operation(
     method="POST",
     path=TABLE + "/regroup",
     permission=on_table("maintain"),
-    summary="Put blocks into other segments",
+    summary="Move blocks between segments",
     tag=_TAG,
-    description="So that look-ups by the cluster key skip more segments as a whole. No block is read or "
-    "written. Each answer is a part, which is committed; send the request again until `remaining` is 0 or "
-    "nothing was replaced.",
+    description="Afterwards filters on the cluster key skip more whole segments. No block is read or written. Each "
+    "request commits one part; repeat it until `remaining` is 0 or nothing was replaced.",
     request_type=RegroupRequest,
     answer_type=RegroupAnswer,
     errors=(InvalidRequest, UnknownColumn, *OF_A_TABLE, Overloaded, *_OF_A_CHANGE),
@@ -147,10 +146,10 @@ PLAN: Final = Operation(
     method="POST",
     path=TABLE + "/plan",
     permission=on_table("read"),
-    summary="What a job would rewrite",
+    summary="Plan a compaction or a reclustering",
     tag=_TAG,
-    description="The blocks that a compaction or a reclustering would write anew now, in tasks that are "
-    "independent of each other, with what is gained and what it costs. Nothing is changed.",
+    description="Returns the blocks that a compaction or a reclustering would rewrite now, in independent tasks, with "
+    "the gain and the cost. Changes nothing.",
     request_type=PlanRequest,
     answer_type=PlanAnswer,
     errors=(
@@ -174,9 +173,9 @@ BLOCKS: Final = Operation(
     permission=on_table("read"),
     summary="Look up blocks by their locations",
     tag=_TAG,
-    description="What tells the blocks from other files that may come to stand in their places, and what "
-    "they were written for; with `sign_urls` also a URL that reads it without "
-    "credentials. Locations that are not in the snapshot are listed as `missing`.",
+    description="Returns for each block what identifies its file (so that a replaced file is detected) and the "
+    "cluster key that it was written for; with `sign_urls` also a URL that reads it without credentials. Locations "
+    "that are not in the snapshot are listed in `missing`.",
     request_type=BlocksRequest,
     answer_type=BlocksAnswer,
     errors=(InvalidRequest, LimitExceeded, LocationRefused, NotSignable, *OF_A_TABLE, SnapshotNotFound, StoreError),

@@ -50,13 +50,13 @@ REGISTER: Final = Operation(
     method="POST",
     path=TABLE + "/register",
     permission=on_table("write"),
-    summary="Append Parquet files that exist",
+    summary="Append existing Parquet files",
     tag="Blocks",
-    description="Each of `paths` is a file, a folder (its `*.parquet` files at any depth) or a glob. "
-    "Footers are read in parallel and the files appended in one snapshot. A file that cannot be taken is "
-    "listed under `refused` with the reason, and the others are registered, unless `strict` is true. "
-    "With `verify` the statistics are taken from the values, all of which are read, not from the footers. "
-    "When nothing could be registered the answer is an error and the table is as it was.",
+    description="Each of `paths` is a file, a folder (its `*.parquet` files at any depth) or a glob. Footers are read "
+    "in parallel and the files appended in one snapshot. A file that cannot be registered is listed in `refused` with "
+    "the reason, and the others are registered, unless `strict` is true. With `verify` all values are read, and the "
+    "statistics are computed from the values instead of the footers. If nothing could be registered, the answer is an "
+    "error and the table is unchanged.",
     request_type=Register,
     answer_type=RegisterAnswer,
     errors=_COMMON,
@@ -71,14 +71,14 @@ COMMIT: Final = Operation(
     permission=on_table("write"),
     summary="Add and remove blocks in one snapshot",
     tag="Blocks",
-    description="All of it happens or nothing. Appends never conflict; a block that is to be removed and "
-    "is no longer there does. The size of each added file is asked of the store, whatever the request "
-    "says. `added_from` names objects `_tmp/<v7 UUID>_v1.blocks` below the table's folder that hold "
-    "further blocks as JSON, one a line, for commits that are larger than a request can be; they come "
-    "behind those of `added` and are treated alike. `index_parts` are what skip indexes know of the added "
-    "blocks, for which they are filled by the same snapshot; those of an index that is no longer used are "
-    "left out and named in the answer. With `no_new_matches` the commit is refused when blocks came since "
-    "`base_snapshot_id` that may hold rows of a filter: for changes that rest on having seen all of these.",
+    description="The commit is atomic. Appends never conflict; removing a block that is no longer in the table does. "
+    "The service gets the size of each added file from the store and ignores the size in the request. `added_from` "
+    "names objects `_tmp/<v7 UUID>_v1.blocks` below the table's folder that hold more blocks as JSON, one per line, "
+    "for commits that are too large for one request; they are added after those in `added`, in the same way. "
+    "`index_parts` are index parts for the added blocks, so that the indexes cover them in the same snapshot; parts "
+    "of an index that is no longer used are left out and named in the answer. With `no_new_matches` the commit is "
+    "refused if blocks were added since `base_snapshot_id` that may hold rows matching a filter: for changes that "
+    "depend on having read all matching rows.",
     request_type=CommitRequest,
     answer_type=CommitAnswer,
     errors=(

@@ -28,9 +28,9 @@ REFRESH_TABLE: Final = Operation(
     permission=on_table("write"),
     summary="Bring an external table up to date with its source",
     tag="Blocks",
-    description="The source (a directory, a Delta or an Iceberg table) is compared with the table; files "
-    "that are new or others by now are read, and all of it is one snapshot. When nothing changed there is "
-    "no new snapshot. A source that would give wrong rows is refused, with the files and the reason.",
+    description="The source (a directory, a Delta or an Iceberg table) is compared with the table; new and changed "
+    "files are read, and all changes are committed in one snapshot. If nothing changed, there is no new snapshot. A "
+    "source that would give wrong rows is refused, with the files and the reason.",
     request_type=RefreshTable,
     answer_type=RefreshTableAnswer,
     errors=(
@@ -56,10 +56,10 @@ REFRESH_PROGRESS: Final = Operation(
     method="GET",
     path=TABLE + "/refresh",
     permission=on_table("read"),
-    summary="See how far a refresh is",
+    summary="Get the progress of a refresh",
     tag="Blocks",
-    description="Of the refresh that the process which answers has under way; with several processes "
-    "another one may have it.",
+    description="Returns the progress of a refresh that runs in the process that answers; with several processes, it "
+    "may run in another one.",
     answer_type=RefreshProgress,
     errors=OF_A_TABLE,
 )

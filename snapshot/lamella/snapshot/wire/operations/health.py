@@ -13,10 +13,10 @@ STARTUP: Final = Operation(
     method="GET",
     path="/health/startup",
     permission=PUBLIC,
-    summary="Has the service started",
+    summary="Check that the service has started",
     tag="Operations",
-    description="The catalog has the schema of this release, the warehouse can be reached and lets nobody "
-    "replace an object. Once that was so it stays so.",
+    description="The catalog has the schema of this release, and the warehouse can be reached and does not allow "
+    "objects to be overwritten. After the first success this check always succeeds.",
     answer_type=Health,
     errors=(Unavailable, StoreError),
 )
@@ -26,7 +26,7 @@ LIVE: Final = Operation(
     method="GET",
     path="/health/live",
     permission=PUBLIC,
-    summary="Is the process alive",
+    summary="Check that the process is alive",
     tag="Operations",
     answer_type=Health,
 )
@@ -36,11 +36,11 @@ READY: Final = Operation(
     method="GET",
     path="/health/ready",
     permission=PUBLIC,
-    summary="Can requests be served",
+    summary="Check that requests can be served",
     tag="Operations",
-    description="The catalog and the warehouse answer and take writes, and the process is not being "
-    "stopped. Both are asked once a second at most, and to write every `ready_write_interval_s` at most, "
-    "however many ask this; a part that does not answer within `ready_timeout_s` is a 503.",
+    description="The catalog and the warehouse answer and accept writes, and the process is not shutting down. "
+    "Regardless of the number of requests, both are checked at most once a second, and with a write at most every "
+    "`ready_write_interval_s`. If one does not answer within `ready_timeout_s`, the response is 503.",
     answer_type=Health,
     errors=(Unavailable, StoreError),
 )
@@ -50,7 +50,7 @@ METRICS: Final = Operation(
     method="GET",
     path="/metrics",
     permission=on_server("read"),
-    summary="Prometheus metrics",
+    summary="Get Prometheus metrics",
     tag="Operations",
     answer_type=Nothing,
     media_type="text/plain",
@@ -61,8 +61,8 @@ CONFIG: Final = Operation(
     method="GET",
     path="/v1/config",
     permission=AUTHENTICATED,
-    summary="Look at the service's version and limits",
+    summary="Get the service's version and limits",
     tag="Operations",
-    description="`idempotency_ttl_s` is how long an answer can be replayed by its Idempotency-Key.",
+    description="`idempotency_ttl_s`: how long an answer can be replayed with its Idempotency-Key, in seconds.",
     answer_type=ServiceConfig,
 )

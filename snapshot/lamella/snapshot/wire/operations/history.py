@@ -49,7 +49,7 @@ MAX_SNAPSHOTS: Final = 64
 DEFAULT_SNAPSHOTS: Final = 100
 _OF_SNAPSHOT: Final = Parameter(
     name="snapshot_id",
-    description="The snapshot that the segment belongs to, by id or tag; the current one when not given.",
+    description="The snapshot that the segment belongs to, by id or tag; default: the current one.",
 )
 
 #: Blocks in one page of changes: when the request does not say, and at most.
@@ -70,17 +70,17 @@ LIST_SNAPSHOTS: Final = Operation(
     own_parameters=(
         Parameter(
             name="page_size",
-            description=f"Snapshots in one answer; {DEFAULT_SNAPSHOTS} when not given.",
+            description=f"Maximum number of snapshots in the answer; default: {DEFAULT_SNAPSHOTS}.",
             schema={"type": "integer", "minimum": 1},
             maximum_setting="page_size_max",
         ),
-        Parameter(name="page_token", description="`next_page_token` of the answer before."),
-        Parameter(name="snapshot_id", description="Begin with this one: its id, or a tag."),
+        Parameter(name="page_token", description="`next_page_token` of the previous answer."),
+        Parameter(name="snapshot_id", description="Start at this snapshot: its id, or a tag."),
         Parameter(
             name="timestamp",
-            description="Begin with the one in force then: Unix milliseconds, or ISO 8601 text.",
+            description="Start at the snapshot that was current at this time: Unix milliseconds, or ISO 8601 text.",
         ),
-        Parameter(name="time_zone", description="For a time without one; `UTC` when not given."),
+        Parameter(name="time_zone", description="For times without a time zone; default: `UTC`."),
         IF_NONE_MATCH,
     ),
     errors=(InvalidRequest, InvalidPageToken, *OF_A_TABLE, SnapshotNotFound, SnapshotExpired),
@@ -91,9 +91,10 @@ GET_SNAPSHOT: Final = Operation(
     method="GET",
     path=TABLE + "/snapshots/{snapshot_id}",
     permission=on_table("read"),
-    summary="Read a snapshot's manifest",
+    summary="Get a snapshot's manifest",
     tag="History",
-    description="The JSON as it was written, after a check of its content hash. A tag may stand in place of the id.",
+    description="Returns the JSON as it was written, after checking its content hash. A tag can be given in place of "
+    "the id.",
     answer_type=Snapshot,
     own_parameters=(IF_NONE_MATCH,),
     errors=(*OF_A_TABLE, SnapshotNotFound, SnapshotExpired, *_OF_A_MANIFEST),
@@ -104,9 +105,9 @@ GET_SEGMENT: Final = Operation(
     method="GET",
     path=TABLE + "/segments/{segment_id}",
     permission=on_table("read"),
-    summary="Read a segment's manifest",
+    summary="Get a segment's manifest",
     tag="History",
-    description="The JSON as it was written, after a check of its content hash.",
+    description="Returns the JSON as it was written, after checking its content hash.",
     answer_type=Segment,
     own_parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
     errors=(*OF_A_TABLE, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *_OF_A_MANIFEST),
@@ -119,8 +120,8 @@ GET_SEGMENT_BLOCKS: Final = Operation(
     permission=on_table("read"),
     summary="Look up the addresses of a segment's blocks",
     tag="History",
-    description="By the numbers that prune answers of `shape` `ranges` have. A segment never changes, so "
-    "this can be kept for ever.",
+    description="Resolves the block numbers in prune answers of `shape` `ranges`. A segment never changes, so the "
+    "answer can be cached without limit.",
     answer_type=SegmentBlocks,
     own_parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
     errors=(*OF_A_TABLE, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *_OF_A_MANIFEST),
@@ -146,9 +147,8 @@ PUT_TAG: Final = Operation(
     permission=on_table("write"),
     summary="Tag a snapshot, or move a tag",
     tag="History",
-    description="Wherever a snapshot is named by its id, a tag can stand instead. As long as the tag is "
-    "alive its snapshot does not expire. A tag that is there is moved only with `move`, which is answered "
-    "with status 200.",
+    description="A tag can be used wherever a snapshot id can. The snapshot does not expire while the tag exists. An "
+    "existing tag is moved only with `move`; the status is then 200.",
     request_type=TagRequest,
     answer_type=TagInfo,
     status=201,
@@ -172,28 +172,28 @@ DROP_TAG: Final = Operation(
     permission=on_table("write"),
     summary="Drop a tag",
     tag="History",
-    description="The snapshot stays, as long as the retention of the table lets it.",
+    description="The retention of the table decides how long the snapshot stays.",
     answer_type=Nothing,
     status=204,
     errors=(*OF_A_TABLE, TagNotFound, *_OF_A_CHANGE),
     resend="with_key",
 )
 
-_TIME: Final = "Unix milliseconds, or ISO 8601 text; without a zone it is in `time_zone`."
+_TIME: Final = "Unix milliseconds, or ISO 8601 text; without a time zone it is in `time_zone`."
 
 CHANGES: Final = Operation(
     name="changes",
     method="GET",
     path=TABLE + "/changes",
     permission=on_table("read"),
-    summary="Ask which blocks came and went after a snapshot",
+    summary="List the blocks added and removed after a snapshot",
     tag="History",
-    description="Snapshot by snapshot, oldest first, those that may match the filter; names and types are "
-    "those of the last snapshot. One page looks at no more than "
-    f"{MAX_SNAPSHOTS} snapshots. All pages are of the snapshots of the first one.",
+    description="Returns the changes of each snapshot, oldest first, with the blocks that may match the filter; names "
+    "and types are those of the last snapshot. A page covers at most {MAX_SNAPSHOTS} snapshots. The first page "
+    "fixes the snapshots of all pages.",
     answer_type=ChangesAnswer,
     own_parameters=(
-        Parameter(name="since", description="A snapshot's id, or a tag. Its own blocks are not answered."),
+        Parameter(name="since", description="A snapshot's id, or a tag. The snapshot itself is not included."),
         Parameter(name="since_timestamp", description="The same by time. " + _TIME),
         Parameter(name="until", description="A snapshot's id, or a tag; by default the current one."),
         Parameter(name="until_timestamp", description="The same by time. " + _TIME),
@@ -201,24 +201,24 @@ CHANGES: Final = Operation(
         Parameter(name="columns", description='Columns, as a JSON list, for `column_size_bytes`: `["a"]`.'),
         Parameter(
             name="net",
-            description="The difference of the two ends: blocks that came and went in between are left "
-            "out, and so are the snapshots in between, which may have expired.",
+            description="Return the difference between the two ends: blocks that were added and removed in between "
+            "are left out, and so are the snapshots in between, which may have expired.",
             schema=_FLAG,
         ),
         Parameter(
             name="append_only",
-            description="Refuse where blocks were removed; what came before that is answered first.",
+            description="Fail at the first snapshot that removed blocks; the snapshots before it are returned first.",
             schema=_FLAG,
         ),
-        Parameter(name="time_zone", description="For times without one; `UTC` when not given."),
-        Parameter(name="case_sensitive", description="Tell apart columns that differ in case.", schema=_FLAG),
+        Parameter(name="time_zone", description="For times without a time zone; default: `UTC`."),
+        Parameter(name="case_sensitive", description="Match column names with case.", schema=_FLAG),
         Parameter(
             name="page_size",
-            description=f"Blocks in one answer; {DEFAULT_BLOCKS} when not given, and never more than the "
-            "setting `answer_blocks_max`.",
+            description=f"Maximum number of blocks in the answer; default: {DEFAULT_BLOCKS}, limit: the setting "
+            "`answer_blocks_max`.",
             schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
         ),
-        Parameter(name="page_token", description="`next_page_token` of the answer before."),
+        Parameter(name="page_token", description="`next_page_token` of the previous answer."),
     ),
     errors=(
         InvalidRequest,
@@ -244,10 +244,9 @@ ROLLBACK: Final = Operation(
     permission=on_table("maintain"),
     summary="Roll a table back to an earlier snapshot",
     tag="History",
-    description="A new snapshot gets the blocks and columns of the older one; nothing leaves the history, "
-    "so a rollback can be rolled back. The files of blocks that come back are looked at first. With "
-    "`base_snapshot_id` it is done only if that is the current snapshot; without, what others commit "
-    "meanwhile is taken back too.",
+    description="Creates a new snapshot with the blocks and columns of the older one. The history is kept, so a "
+    "rollback can be rolled back. The files of restored blocks are checked first. With `base_snapshot_id` the table "
+    "is rolled back only if this is the current snapshot; without it, concurrent commits are undone too.",
     request_type=RollbackRequest,
     answer_type=RollbackAnswer,
     errors=(

@@ -53,7 +53,7 @@ LIST_INDEX_KINDS: Final = Operation(
     permission=AUTHENTICATED,
     summary="List the kinds of skip indexes",
     tag=_TAG,
-    description="With their options, the defaults and bounds of these.",
+    description="Lists the kinds with their options, and the defaults and bounds of the options.",
     answer_type=IndexKindList,
 )
 
@@ -64,12 +64,12 @@ LIST_INDEXES: Final = Operation(
     permission=on_table("read"),
     summary="List the skip indexes of a table",
     tag=_TAG,
-    description="With what each of them knows of the snapshot's blocks.",
+    description="Lists the indexes with their coverage of the snapshot's blocks.",
     answer_type=IndexList,
     own_parameters=(
         Parameter(
             name="dropped",
-            description="`true`: dropped ones too.",
+            description="`true`: include dropped indexes.",
             schema={"type": "string", "enum": ["true", "false"], "default": "false"},
         ),
         _SNAPSHOT,
@@ -82,10 +82,10 @@ CREATE_INDEX: Final = Operation(
     method="POST",
     path=_INDEXES,
     permission=on_table("maintain"),
-    summary="Make a skip index",
+    summary="Create a skip index",
     tag=_TAG,
-    description="It knows no block yet: refresh it, or build parts elsewhere. Prunes can use it at any "
-    "time; blocks that it does not know are kept.",
+    description="A new index covers no block: refresh it, or build parts elsewhere. Prunes can use it at any time; "
+    "blocks that it does not cover are kept.",
     request_type=CreateIndex,
     answer_type=IndexInfo,
     errors=(InvalidRequest, InvalidFilter, UnknownColumn, *OF_A_TABLE, AlreadyExists, *_OF_A_CHANGE),
@@ -97,7 +97,7 @@ SHOW_INDEX: Final = Operation(
     method="GET",
     path=_INDEX,
     permission=on_table("read"),
-    summary="Look at a skip index",
+    summary="Get a skip index",
     tag=_TAG,
     answer_type=IndexInfo,
     own_parameters=(_SNAPSHOT,),
@@ -111,7 +111,7 @@ DROP_INDEX: Final = Operation(
     permission=on_table("maintain"),
     summary="Drop a skip index",
     tag=_TAG,
-    description="It is not used any more, and can be restored with all that it knows.",
+    description="The index is no longer used, and can be restored with all its parts.",
     answer_type=IndexInfo,
     errors=(*OF_A_TABLE, IndexNotFound, *_OF_A_CHANGE),
     resend="with_key",
@@ -122,7 +122,7 @@ RESTORE_INDEX: Final = Operation(
     method="POST",
     path=_INDEX + "/restore",
     permission=on_table("maintain"),
-    summary="Use a dropped skip index again",
+    summary="Restore a dropped skip index",
     tag=_TAG,
     answer_type=IndexInfo,
     errors=(*OF_A_TABLE, IndexNotFound, *_OF_A_CHANGE),
@@ -134,10 +134,10 @@ VACUUM_INDEX: Final = Operation(
     method="POST",
     path=_INDEX + "/vacuum",
     permission=on_table("maintain"),
-    summary="Remove a dropped skip index for good",
+    summary="Remove a dropped skip index permanently",
     tag=_TAG,
-    description="Its name is free afterwards. Its objects are deleted by the table's clean-up, when the "
-    "last snapshot that has them has expired.",
+    description="Its name can be used again. Vacuum deletes its objects after the last snapshot that refers to them "
+    "has expired.",
     answer_type=IndexInfo,
     errors=(*OF_A_TABLE, IndexNotFound, *_OF_A_CHANGE),
     resend="with_key",
@@ -148,10 +148,10 @@ REFRESH_INDEX: Final = Operation(
     method="POST",
     path=_INDEX + "/refresh",
     permission=on_table("maintain"),
-    summary="Fill a skip index, part by part",
+    summary="Refresh a skip index, part by part",
     tag=_TAG,
-    description="Each answer is a part, which is committed and used from then on; ask again with "
-    "`next_page_token` until there is none. Nothing is held in between, so a refresh can end at any time.",
+    description="Each request commits one part, which is used from then on; repeat the request with `next_page_token` "
+    "until there is none. The service keeps no state in between, so a refresh can be stopped at any time.",
     request_type=RefreshRequest,
     answer_type=RefreshAnswer,
     errors=(*OF_A_TABLE, IndexNotFound, InvalidRequest, InvalidPageToken, SnapshotExpired, Overloaded, *_OF_A_CHANGE),
@@ -163,10 +163,10 @@ ADD_INDEX_PARTS: Final = Operation(
     method="POST",
     path=_INDEX + "/parts",
     permission=on_table("maintain"),
-    summary="Take up parts of a skip index that were built elsewhere",
+    summary="Add parts of a skip index that were built elsewhere",
     tag=_TAG,
-    description="Each must be in the table's `_ix` folder under a fresh name, whole, and of the index's "
-    "definition. What it says of its blocks is believed, as statistics of committed blocks are.",
+    description="Each part must be in the table's `_ix` folder under a new name, complete, and built with the index's "
+    "definition. The service trusts its contents, as it trusts the statistics of committed blocks.",
     request_type=PartsRequest,
     answer_type=PartsAnswer,
     errors=(*OF_A_TABLE, IndexNotFound, InvalidRequest, ObjectNotFound, Overloaded, *_OF_A_CHANGE),
@@ -181,8 +181,8 @@ OPTIMISE_INDEX: Final = Operation(
     permission=on_table("maintain"),
     summary="Regroup the parts of a skip index",
     tag=_TAG,
-    description="So that each has the blocks of one full segment, or of small neighbours, and none that "
-    "left the table. No data is read. Ask again until `remaining` is 0.",
+    description="Afterwards each part covers the blocks of one full segment, or of several small adjacent ones, and "
+    "no removed blocks. No data is read. Repeat the request until `remaining` is 0.",
     request_type=OptimiseRequest,
     answer_type=OptimiseAnswer,
     errors=(*OF_A_TABLE, IndexNotFound, InvalidRequest, Overloaded, *_OF_A_CHANGE),

@@ -39,11 +39,11 @@ VACUUM: Final = Operation(
     method="POST",
     path=TABLE + "/vacuum",
     permission=on_table("maintain"),
-    summary="Clean up a table, part by part",
+    summary="Vacuum a table, part by part",
     tag="Maintenance",
-    description="Snapshots that retention does not keep expire, and objects in the table's folder that no "
-    "snapshot needs are deleted, if they are old enough. Without `execute` it is only said what would be "
-    "done. Each answer is a part; go on with its `next_page_token`. Repeating a part does no harm.",
+    description="Expires snapshots past their retention, and deletes objects in the table's folder that no snapshot "
+    "needs, if they are old enough. Without `execute` the answer only lists what would be done. Each request does one "
+    "part; continue with `next_page_token`. A part can safely be repeated.",
     request_type=VacuumRequest,
     answer_type=VacuumAnswer,
     errors=(InvalidRequest, InvalidPageToken, *OF_A_TABLE, *_OF_MANIFESTS),
@@ -54,11 +54,11 @@ VACUUM_DROPPED: Final = Operation(
     method="POST",
     path="/v1/vacuum-dropped",
     permission=on_server("maintain"),
-    summary="Purge dropped tables whose grace is over",
+    summary="Purge dropped tables whose grace period is over",
     tag="Maintenance",
-    description="Deletes what is in the folders of tables that were dropped longer than `drop_grace_s` "
-    "ago, and forgets them. Without `execute` it is only said what would be done. While "
-    "`next_page_token` is there, send the same request again.",
+    description="Deletes tables that were dropped more than `drop_grace_s` seconds ago, with the contents of their "
+    "folders. Without `execute` the answer only lists what would be done. Repeat the same request while the answer "
+    "has `next_page_token`.",
     request_type=VacuumRequest,
     answer_type=VacuumAnswer,
     errors=(InvalidRequest, *_OF_MANIFESTS),
@@ -69,10 +69,10 @@ TAKE_LEASE: Final = Operation(
     method="POST",
     path=_LEASES,
     permission=on_table("read"),
-    summary="Hold a snapshot while it is read",
+    summary="Take a lease on a snapshot",
     tag="Maintenance",
-    description="The snapshot does not expire until the lease ends: by itself after `ttl_s` seconds, "
-    "unless it is renewed, or when it is released.",
+    description="The snapshot does not expire until the lease ends: after `ttl_s` seconds unless it is renewed, or "
+    "when it is released.",
     request_type=LeaseRequest,
     answer_type=LeaseInfo,
     status=201,
@@ -110,7 +110,7 @@ RELEASE_LEASE: Final = Operation(
     permission=on_table("read"),
     summary="Release a lease",
     tag="Maintenance",
-    description="One that is not there is no error.",
+    description="No error if the lease does not exist.",
     answer_type=Nothing,
     status=204,
     errors=(*OF_A_TABLE, Unavailable),
@@ -121,12 +121,12 @@ VERIFY: Final = Operation(
     method="POST",
     path=TABLE + "/verify",
     permission=on_table("read"),
-    summary="Verify a table, and repair what is derived",
+    summary="Verify a table, and repair derived objects",
     tag="Maintenance",
-    description="Holds manifests, sidecars, layers, the blocks' files and their footers against each "
-    "other, and with `deep` the values of some blocks too. Each answer is a part of the work; ask again "
-    "with `next_page_token` until there is none. With `repair` sidecars and page sidecars are written "
-    "again where they are damaged; manifests and blocks never are.",
+    description="Compares manifests, sidecars, layers, the blocks' files and their footers with each other, and with "
+    "`deep` the values of some blocks too. Each request does one part; repeat it with `next_page_token` until there "
+    "is none. With `repair` damaged sidecars and page sidecars are written again; manifests and blocks are never "
+    "changed.",
     request_type=VerifyRequest,
     answer_type=VerifyAnswer,
     errors=(

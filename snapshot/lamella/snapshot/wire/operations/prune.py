@@ -22,12 +22,12 @@ PRUNE: Final = Operation(
     method="POST",
     path=TABLE + "/prune",
     permission=on_table("read"),
-    summary="Ask which blocks a filter leaves",
+    summary="Find the blocks that may match a filter",
     tag="Prune",
-    description="A block that holds a matching row is always among them, under Spark SQL's semantics. "
-    "`report` says how many entries each stage looked at and kept, and which predicates could not prune "
-    "and why. With `sign_urls` each block has a URL that reads it without credentials. "
-    "Large answers come in pieces, compressed by `Accept-Encoding`.",
+    description="Every block with a matching row, under Spark SQL's semantics, is in the answer. `report` has the "
+    "number of entries that each stage considered and kept, and the predicates that could not prune, with the "
+    "reasons. With `sign_urls` each block has a URL that reads it without credentials. Large answers are streamed, "
+    "and compressed according to `Accept-Encoding`.",
     request_type=PruneRequest,
     answer_type=PruneAnswer,
     other_media_types=(ARROW, MSGPACK),
@@ -49,11 +49,11 @@ PRUNE_BATCH: Final = Operation(
     method="POST",
     path=TABLE + "/prune/batch",
     permission=on_table("read"),
-    summary="Ask which blocks each of many filters leaves",
+    summary="Find the blocks that may match each of several filters",
     tag="Prune",
-    description="As many prunes of one snapshot, but each segment is read once for all of them. "
-    "`details.filter` of an error is the number of the filter, from 0. All answers together have no more "
-    "blocks (or runs of them, or segments) than the setting `answer_blocks_max` says.",
+    description="The same as several prunes of one snapshot, but each segment is read once for all filters. "
+    "`details.filter` in an error is the number of the filter, from 0. All answers together have at most "
+    "`answer_blocks_max` blocks (or runs of blocks, or segments), a setting of the service.",
     request_type=BatchRequest,
     answer_type=BatchAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
@@ -66,10 +66,10 @@ DIFF: Final = Operation(
     method="POST",
     path=TABLE + "/diff",
     permission=on_table("read"),
-    summary="Ask which blocks came and went between two snapshots",
+    summary="Find the blocks added and removed between two snapshots",
     tag="Prune",
-    description="Only blocks that may match the filter, and no more than the setting `answer_blocks_max` "
-    "says; `changes` has pages. Segments that both snapshots have are not read.",
+    description="Returns only blocks that may match the filter, at most as many as the setting `answer_blocks_max` "
+    "allows; `changes` has pages. Segments that both snapshots have are not read.",
     request_type=DiffRequest,
     answer_type=DiffAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
@@ -82,11 +82,11 @@ AGGREGATE: Final = Operation(
     method="POST",
     path=TABLE + "/aggregate",
     permission=on_table("read"),
-    summary="Count rows, find least and greatest values",
+    summary="Compute counts, minima and maxima",
     tag="Prune",
-    description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "
-    "be added. Never from bounds that may not occur. With `mode` `bounded` nothing is to be scanned, and "
-    "the answer says what the true values lie between.",
+    description="`groups` has the values that the statistics prove; the matching rows of the blocks in `scan` must be "
+    "added. Bounds that may not occur in the data are never used. With `mode` `bounded` nothing has to be scanned, "
+    "and the answer has bounds of the true values.",
     request_type=AggregateRequest,
     answer_type=AggregateAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),

@@ -86,7 +86,7 @@ GET_NAMESPACE: Final = Operation(
     method="GET",
     path=NAMESPACE,
     permission=BY_REQUEST,
-    summary="Look at a namespace",
+    summary="Get a namespace",
     tag="Namespaces",
     answer_type=NamespaceInfo,
     errors=(NamespaceNotFound,),
@@ -99,8 +99,8 @@ CHANGE_NAMESPACE: Final = Operation(
     permission=BY_REQUEST,
     summary="Set and remove properties of a namespace",
     tag="Namespaces",
-    description="Others stay as they are. Quotas (`lamella.quota.*`) are for those with `admin` on the "
-    "server, others for those with `maintain` on the namespace.",
+    description="Other properties stay as they are. Quotas (`lamella.quota.*`) require `admin` on the server, other "
+    "properties `maintain` on the namespace.",
     request_type=NamespaceChange,
     answer_type=NamespaceInfo,
     errors=(InvalidRequest, NamespaceNotFound, IdempotencyMismatch, Unavailable),
@@ -112,7 +112,7 @@ NAMESPACE_QUOTA: Final = Operation(
     method="GET",
     path=NAMESPACE + "/quota",
     permission=on_namespace("read"),
-    summary="How much there is in a namespace, and may be",
+    summary="Get the usage and quotas of a namespace",
     tag="Namespaces",
     answer_type=NamespaceQuota,
     errors=(NamespaceNotFound,),
@@ -176,7 +176,7 @@ GET_TABLE: Final = Operation(
     method="GET",
     path=TABLE,
     permission=on_table("read"),
-    summary="Look at a table as it stands",
+    summary="Get the current state of a table",
     tag="Tables",
     answer_type=TableInfo,
     own_parameters=(IF_NONE_MATCH,),
@@ -190,14 +190,14 @@ DROP_TABLE: Final = Operation(
     permission=on_table("maintain"),
     summary="Drop a table",
     tag="Tables",
-    description="The table leaves the listing and its name is free again. No file is deleted now. The "
-    "table can be undropped for a time (`drop_grace_s`), after which a vacuum may remove what the service "
-    "wrote for it; with `purge` the next vacuum may, and the table cannot be undropped. With "
-    "`base_snapshot_id` it is dropped only if that is its current snapshot.",
+    description="The table is no longer listed and its name can be used again. No file is deleted yet. The table can "
+    "be restored for `drop_grace_s` seconds; after that, a vacuum may remove the files that the service wrote for it. "
+    "With `purge` the next vacuum may remove them, and the table cannot be restored. With `base_snapshot_id` the "
+    "table is dropped only if this is its current snapshot.",
     answer_type=Nothing,
     status=204,
     own_parameters=(
-        Parameter(name="purge", description="No grace: the table is not coming back.", schema=_FLAG),
+        Parameter(name="purge", description="No grace period: the table cannot be restored.", schema=_FLAG),
         Parameter(name="base_snapshot_id", description="Only if this is the current snapshot."),
     ),
     errors=(InvalidRequest, NamespaceNotFound, TableNotFound, CommitConflict, IdempotencyMismatch),
@@ -209,10 +209,10 @@ SHOW_SCHEMA: Final = Operation(
     method="GET",
     path=TABLE + "/schema",
     permission=on_table("read"),
-    summary="Look at the columns of a table, now and before",
+    summary="Get the current and earlier columns of a table",
     tag="Tables",
-    description="`schema` is in force; `schemas` were, oldest first. A block's file has the names of the "
-    "schema that it was written with: `schema_id` in prune answers.",
+    description="`schema` is the current schema; `schemas` has the earlier ones, oldest first. A block's file has the "
+    "column names of the schema that it was written with: `schema_id` in prune answers.",
     answer_type=SchemaInfo,
     own_parameters=(IF_NONE_MATCH,),
     errors=(NamespaceNotFound, TableNotFound),
@@ -225,9 +225,9 @@ EVOLVE_SCHEMA: Final = Operation(
     permission=on_table("write"),
     summary="Change the columns of a table",
     tag="Tables",
-    description="Add, drop, rename, widen or move columns, in one new snapshot; no file is written again. "
-    "The changes are applied in order, all of them or none. With `base_schema_id` they are made only if "
-    "that schema is in force.",
+    description="Adds, drops, renames, widens or moves columns in one new snapshot; no data file is rewritten. The "
+    "changes are applied in order, all or none. With `base_schema_id` they are made only if this is the current "
+    "schema.",
     request_type=EvolveRequest,
     answer_type=SchemaInfo,
     errors=(
@@ -254,7 +254,8 @@ LIST_DROPPED: Final = Operation(
     permission=on_namespace("maintain"),
     summary="List the dropped tables of a namespace",
     tag="Tables",
-    description="Those that can be undropped, newest drop first; also of an earlier namespace of that name.",
+    description="Lists the tables that can be restored, last dropped first; also those of an earlier namespace with "
+    "this name.",
     answer_type=DroppedList,
     errors=(NamespaceNotFound,),
 )
@@ -264,10 +265,10 @@ UNDROP_TABLE: Final = Operation(
     method="POST",
     path=NAMESPACE + "/undrop",
     permission=on_namespace("maintain"),
-    summary="Bring a dropped table back",
+    summary="Restore a dropped table",
     tag="Tables",
-    description="With its id, history and tags, under its old name or the one in `as`. By `name` it is the "
-    "last one dropped of that name.",
+    description="Restores the table with its id, history and tags, under its old name or the name in `as`. `name` "
+    "selects the last table dropped with this name.",
     request_type=UndropRequest,
     answer_type=TableInfo,
     errors=(

@@ -43,10 +43,11 @@ REPORT_FEEDBACK: Final = Operation(
     method="POST",
     path=_FEEDBACK,
     permission=on_table("write"),
-    summary="Report blocks that held no matching row",
+    summary="Report blocks without a matching row",
     tag="Feedback",
-    description="Remembered for everyone who asks the same of the same files, if the service and the table "
-    "take feedback. It is the reader's word: a false report leaves out rows. Saying it twice does no harm.",
+    description="If the service and the table accept feedback, the report is used for every later prune with the same "
+    "filter and the same files. The service trusts the reader: a false report makes answers lose rows. The request "
+    "can safely be repeated.",
     request_type=FeedbackRequest,
     answer_type=FeedbackAnswer,
     errors=(
@@ -68,7 +69,7 @@ GET_FEEDBACK: Final = Operation(
     method="GET",
     path=_FEEDBACK,
     permission=on_table("read"),
-    summary="See how much feedback is remembered",
+    summary="Get the amount of stored feedback",
     tag="Feedback",
     answer_type=FeedbackInfo,
     errors=(*OF_A_TABLE, Unavailable),
@@ -79,7 +80,7 @@ CLEAR_FEEDBACK: Final = Operation(
     method="DELETE",
     path=_FEEDBACK,
     permission=on_table("maintain"),
-    summary="Forget all feedback of a table",
+    summary="Delete all feedback of a table",
     tag="Feedback",
     description="Other processes of the service stop using it within a few seconds.",
     answer_type=FeedbackCleared,
@@ -91,15 +92,15 @@ SHOW_PRUNE_RATES: Final = Operation(
     method="GET",
     path=TABLE + "/prune-rates",
     permission=on_table("read"),
-    summary="See how well prunes of a table skipped",
+    summary="Get the prune rates of a table",
     tag="Prune",
-    description=f"Summed up over all workers and replicas, by buckets of {BUCKET_MS // 1000} seconds. What "
-    "others answered in the last seconds may be missing.",
+    description=f"Totals over all workers and replicas, in buckets of {BUCKET_MS // 1000} seconds. Prunes answered by "
+    "other processes in the last seconds may be missing.",
     answer_type=PruneRatesAnswer,
     own_parameters=(
         Parameter(
             name="since_s",
-            description=f"How far to look back, in seconds; {DEFAULT_S} when not given.",
+            description=f"How far to look back, in seconds; default: {DEFAULT_S}.",
             schema={"type": "integer", "minimum": 1, "maximum": RATE_RETENTION_MS // 1000},
         ),
     ),
@@ -111,19 +112,19 @@ LIST_AUDIT: Final = Operation(
     method="GET",
     path="/v1/audit",
     permission=BY_REQUEST,
-    summary="List the changes that were asked for, newest first",
+    summary="List requested changes, newest first",
     tag="Operations",
-    description="Also those that were refused. What others were asked in the last second may be missing.",
+    description="Refused changes are included. Requests to other processes in the last second may be missing.",
     answer_type=AuditList,
     own_parameters=(
-        Parameter(name="table", description="Only what was about this `namespace.table`."),
+        Parameter(name="table", description="Only entries about this `namespace.table`."),
         Parameter(
             name="page_size",
-            description=f"Entries in one answer; {DEFAULT_PAGE} when not given.",
+            description=f"Maximum number of entries in the answer; default: {DEFAULT_PAGE}.",
             schema={"type": "integer", "minimum": 1},
             maximum_setting="page_size_max",
         ),
-        Parameter(name="page_token", description="`next_page_token` of the answer before."),
+        Parameter(name="page_token", description="`next_page_token` of the previous answer."),
     ),
     errors=(InvalidRequest, InvalidPageToken, Unavailable),
 )
