@@ -141,13 +141,6 @@ _ALL: Final = (
     Check("values_distinct", "warning", "A count of distinct values is far off.", _REGISTER),
     Check("false_skip", "error", "A filter skips a block, or rows of it, that hold a matching row.", _REGISTER),
     Check("index_false_skip", "error", "An index rules out what a row of the block does.", _DROP_INDEX),
-    Check(
-        "feedback_false",
-        "error",
-        "A reader reported a block as empty for a filter, and rows of it match; the report is forgotten.",
-        "find the reader that reports falsely; clear the table's feedback",
-        True,
-    ),
     Check("false_all", "error", "A filter is said to match every row, and does not.", _REGISTER),
 )
 

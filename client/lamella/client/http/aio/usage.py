@@ -68,7 +68,7 @@ class AsyncTableFeedback:
     ) -> FeedbackAnswer:
         """Say that no row of these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
 
-        Only for readers that decided every row exactly: a false report makes other readers lose rows.
+        Only for readers that evaluated the filter exactly on every row. A report changes no answer.
 
         Raises InvalidRequest (the service or the table takes none, or a location is no block), InvalidFilter,
         UnknownColumn, SnapshotNotFound, TableNotFound.

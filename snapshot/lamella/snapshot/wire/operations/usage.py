@@ -45,8 +45,7 @@ REPORT_FEEDBACK: Final = Operation(
     permission=on_table("write"),
     summary="Report blocks that held no matching row",
     tag="Feedback",
-    description="Remembered for everyone who asks the same of the same files, if the service and the table "
-    "take feedback. It is the reader's word: a false report leaves out rows. Saying it twice does no harm.",
+    description="Stored if the service and the table take feedback. A report changes no answer, and may be repeated.",
     request_type=FeedbackRequest,
     answer_type=FeedbackAnswer,
     errors=(
@@ -81,7 +80,6 @@ CLEAR_FEEDBACK: Final = Operation(
     permission=on_table("maintain"),
     summary="Forget all feedback of a table",
     tag="Feedback",
-    description="Other processes of the service stop using it within a few seconds.",
     answer_type=FeedbackCleared,
     errors=(*OF_A_TABLE, Unavailable),
 )
