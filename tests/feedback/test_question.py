@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.reader_feedback import digest_of, questions
+from lamella.snapshot.reader_feedback import digest_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import (
     AddColumn,
@@ -128,16 +128,6 @@ def test_names_and_places_are_not() -> None:
 def test_what_no_reader_decides_has_no_digest(filter: str | None) -> None:
     """Constants, parts that are not known, and columns that are not there."""
     assert digest(filter) is None
-
-
-def test_each_part_of_a_conjunction_is_a_question_of_its_own() -> None:
-    """Also beside a part that has none; parts of a disjunction are not."""
-    predicate = read_filter("a = 1 AND (s = 'x' OR x > 1) AND rand() < 0.5 AND (a < 5 AND st.y = 2)")
-    found = questions(predicate, SCHEMA)
-    parts = ["a = 1", "s = 'x' OR x > 1", "a < 5", "st.y = 2"]
-    assert set(found) == {digest(part) for part in parts}
-    both = questions(read_filter("s = 'x' AND a = 1"), SCHEMA)
-    assert set(both) == {digest("a = 1 AND s = 'x'"), digest("a = 1"), digest("s = 'x'")}
 
 
 def test_random_conjunctions_are_named_by_their_sets() -> None:

@@ -14,13 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedback.test_now import ASKED, SCHEMA, block, reports
 from lamella.snapshot.errors import InvalidFilter, LamellaError, NotFound, SegmentNotFound, UnknownColumn
 from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.prune import indexes
-from lamella.snapshot.reader_feedback import ENABLED
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_reasons import BlockWhy
@@ -213,20 +211,6 @@ def test_an_index_that_was_given_up_is_named(tmp_path: Path, monkeypatch: pytest
         "it, since"
         " it ruled out almost no blocks"
     )
-
-
-def test_what_readers_reported_is_a_reason() -> None:
-    """Blocks that were found empty are left out by that, the others stay."""
-    warehouse = Warehouse(FsspecStore(), "memory://reports", segment_blocks=4)
-    pointer = warehouse.create("t", SCHEMA, now_ms=1, properties={ENABLED: "true"})
-    added = warehouse.prepare("t", warehouse.head(pointer), [block(number) for number in range(60)])
-    pointer = warehouse.commit(pointer, added=added, now_ms=2).pointer
-    warehouse.listen_to(reports(range(58)))
-    found = whys(warehouse, pointer, ASKED)
-    assert [why.decided_by for why in found.values()].count("feedback") == 58
-    assert {why.text for why in found.values() if why.decided_by == "feedback"} == {
-        "skipped: readers reported that none of its rows matches"
-    }
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_an_older_catalog_waits_until_it_may_be_migrated(left: Left) -> None:
 def test_everything_is_answered_as_it_was(left: Left, catalog: str) -> None:
     """Prunes of current and past snapshots, the table, its history and tags: no row less, and nothing wrong found.
 
-    The block that a reader reported as empty is back: readers of these releases read some filters otherwise.
+    The block that a reader reported as empty is back: prunes no longer use reports.
     """
     reported = left.made["first_request"]["paths"][0]
     with opened(catalog, feedback=True) as now:

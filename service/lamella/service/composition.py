@@ -60,7 +60,7 @@ from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import TracedCalls, Traces
 from lamella.service.usage.audit import Audit
-from lamella.service.usage.feedback import Feedback, FeedbackCheck
+from lamella.service.usage.feedback import Feedback
 from lamella.service.usage.filters import FilterRecorder, PruneNotes, PruneRates
 from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.cache import DiskCache
@@ -179,8 +179,7 @@ class Core:
             clock=clock,
             settings=settings,
         )
-        self.feedback = Feedback(catalog, self.warehouse, self.history, clock, time.monotonic, settings)
-        self.warehouse.listen_to(self.feedback)
+        self.feedback = Feedback(catalog, self.warehouse, self.history, clock, settings)
         self.rollback = Rollback(
             warehouse=self.warehouse,
             history=self.history,
@@ -280,7 +279,6 @@ class Core:
             tokens=tokens,
             page_sidecars=settings.page_sidecars,
             workers=settings.ingest_threads,
-            feedback=FeedbackCheck(self.feedback, self.warehouse, store),
         )
         self.pulse = EventLoopMonitor(self.metrics, catalog, self._thread_use)
 

@@ -429,15 +429,9 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def add_feedback(self, record: FeedbackRecord, bounds: FeedbackBounds) -> int:
         """Add blocks to those known for the same question; return how many were new.
 
-        Above the limits the questions unused for longest are deleted, and from a question that alone is too large the
-        blocks that were reported first. Raises TableNotFound.
+        Above the limits the questions that were not reported for longest are deleted, and from a question that alone is
+        too large the blocks that were reported first. Raises TableNotFound.
         """
-
-    def touch_feedback(self, table_id: str, questions: Iterable[str], *, now_ms: int) -> None:
-        """Store that these questions were used."""
-
-    def drop_feedback(self, table_id: str, question: str, blocks: Iterable[bytes]) -> int:
-        """Delete some blocks of a question; return how many were known. Raises TableNotFound."""
 
     def clear_feedback(self, table_id: str) -> int:
         """Delete all that was reported about a table; return how many facts."""

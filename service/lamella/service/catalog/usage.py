@@ -32,11 +32,6 @@ _AGES_FEEDBACK = (
     .where(_feedback_of_table)
     .order_by(feedback.c.used_at_ms.desc(), feedback.c.question)
 )
-_TOUCH = (
-    update(feedback)
-    .where(_one_feedback, feedback.c.used_at_ms < bindparam("now_ms"))
-    .values(used_at_ms=bindparam("now_ms"))
-)
 
 
 class SqlFeedback(SqlSession):
@@ -71,30 +66,6 @@ class SqlFeedback(SqlSession):
                 _shrink(connection, record.table_id, record.question, bounds)
             return len(fresh)
 
-    def touch_feedback(self, table_id: str, questions: Iterable[str], *, now_ms: int) -> None:
-        rows = [{"id": table_id, "asks": question, "now_ms": now_ms} for question in sorted(questions)]
-        if rows:
-            with self._transaction(None) as connection:
-                for row in rows:
-                    connection.execute(_TOUCH, row)
-
-    def drop_feedback(self, table_id: str, question: str, blocks: Iterable[bytes]) -> int:
-        which = {"id": table_id, "asks": question}
-        false = set(blocks)
-        with self._transaction(None) as connection:
-            _lock(connection, table_id)
-            stored_row = connection.execute(_SELECT_ONE, which).mappings().first()
-            if stored_row is None:
-                return 0
-            before = _keys(stored_row["blocks"])
-            kept = [key for key in before if key not in false]
-            connection.execute(_DELETE_ONE_FEEDBACK, which)
-            if kept:
-                size = stored_row["size_bytes"] - KEY_BYTES * (len(before) - len(kept))
-                row = {**stored_row, "blocks": b"".join(kept), "block_count": len(kept), "size_bytes": size}
-                connection.execute(_INSERT_FEEDBACK, row)
-            return len(before) - len(kept)
-
     def clear_feedback(self, table_id: str) -> int:
         with self._transaction(None) as connection:
             count = int(connection.execute(_COUNT_FEEDBACK, {"id": table_id}).scalar_one())
@@ -110,7 +81,7 @@ def _lock(connection: Connection, table_id: str) -> None:
 
 
 def _shrink(connection: Connection, table_id: str, newest: str, bounds: FeedbackBounds) -> None:
-    """Delete the filters unused for longest until the rest is within the limits."""
+    """Delete the filters that were not reported for longest until the rest is within the limits."""
     facts = size_bytes = 0
     rows = connection.execute(_AGES_FEEDBACK, {"id": table_id}).mappings().all()
     for row in sorted(rows, key=lambda row: row["question"] != newest):

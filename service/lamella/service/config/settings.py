@@ -472,7 +472,7 @@ class Settings(BaseSettings):
     feedback: bool = Field(
         default=False,
         description=(
-            "Accept and use readers' reports of blocks without a matching row, for tables whose property "
+            "Accept and store readers' reports of blocks without a matching row, for tables whose property "
             "`lamella.feedback.enabled` is `true`."
         ),
     )

@@ -29,7 +29,6 @@ _STAGES: Final = {
     "segment": ("Segments", "their summaries", "segment"),
     "block": ("Blocks", "their bounds and counts", "block"),
     "index": ("Skip indexes", "their entries for blocks", "block"),
-    "feedback": ("Reports of readers", "blocks without a match in earlier reads", "block"),
     "limit": ("Limit", "blocks that suffice for the limit", "block"),
 }
 _EPOCH: Final = dt.date(1970, 1, 1)
@@ -157,13 +156,7 @@ def answer_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Answe
             VerdictLine("ALL", "all", "every row matches, proven; the filter need not be evaluated", counts[ALL]),
             VerdictLine("SOME", "some", "the statistics overlap the filter", counts[SOME]),
             VerdictLine("UNKNOWN", "unknown", "kept: the statistics cannot rule them out", counts[UNKNOWN]),
-            VerdictLine(
-                "skipped",
-                "none",
-                "no row matches, or none is needed"
-                + ("; for some blocks because readers reported no match" if report.feedback else ""),
-                counts[NONE],
-            ),
+            VerdictLine("skipped", "none", "no row matches, or none is needed", counts[NONE]),
         ),
         stages=tuple(
             StageLine(

@@ -16,7 +16,6 @@ from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import History
 from lamella.service.http.page_token import PageTokens, no_token
 from lamella.service.process.deadline import time_is_up
-from lamella.service.usage.feedback import FeedbackCheck
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, StoreError
 from lamella.snapshot.storage import Store
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
@@ -55,7 +54,6 @@ class Verifications:
         tokens: PageTokens,
         page_sidecars: bool,
         workers: int,
-        feedback: FeedbackCheck | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
@@ -65,7 +63,6 @@ class Verifications:
         self._tokens = tokens
         self._page_sidecars = page_sidecars
         self._workers = workers
-        self._feedback = feedback
         self._timer = timer
 
     def verify(self, record: TableRecord, request: VerifyRequest) -> VerifyAnswer:
@@ -106,8 +103,6 @@ class Verifications:
                 f"{position.steps} before; try again"
             )
         answer = verification.run(position.step, until=lambda _done: is_over())
-        if options.deep is not None and position.step == 0 and self._feedback is not None:
-            answer = self._feedback.added_to(answer, record, pointer, options.deep)
         if answer.steps_done >= answer.steps:
             return answer
         following = msgspec.structs.replace(position, step=answer.steps_done, steps=answer.steps)

@@ -152,22 +152,13 @@ _ALL: Final = (
     Check("values_unreadable", "error", "A block's values cannot be read.", _FILE),
     Check("values_bounds", "error", "A value is outside the bounds.", _REGISTER),
     Check("values_nulls", "error", "The null count is not the number of nulls.", _REGISTER),
-    Check("values_nan", "error", "A column has NaN, or numbers, that the statistics exclude.", _REGISTER),
-    Check("values_exact", "error", "A bound is marked as exact, but is not a value of the column.", _REGISTER),
-    Check("values_ranges", "error", "A value is in a gap between the ranges.", _REGISTER),
-    Check("values_distinct", "warning", "A count of distinct values is far from the real count.", _REGISTER),
-    Check("false_skip", "error", "A filter skips a block, or rows of a block, with a matching row.", _REGISTER),
-    Check(
-        "index_false_skip", "error", "An index rules out a predicate that is true for a row of the block.", _DROP_INDEX
-    ),
-    Check(
-        "feedback_false",
-        "error",
-        "A reader reported that no row of a block matches a filter, but rows match; the report is deleted.",
-        "find the reader that makes false reports; clear the table's feedback",
-        True,
-    ),
-    Check("false_all", "error", "A filter is reported to match every row, but does not.", _REGISTER),
+    Check("values_nan", "error", "NaN, or numbers, are there that the statistics exclude.", _REGISTER),
+    Check("values_exact", "error", "A bound is said to be a value, and is none.", _REGISTER),
+    Check("values_ranges", "error", "A value lies in a gap between the ranges.", _REGISTER),
+    Check("values_distinct", "warning", "A count of distinct values is far off.", _REGISTER),
+    Check("false_skip", "error", "A filter skips a block, or rows of it, that hold a matching row.", _REGISTER),
+    Check("index_false_skip", "error", "An index rules out what a row of the block does.", _DROP_INDEX),
+    Check("false_all", "error", "A filter is said to match every row, and does not.", _REGISTER),
 )
 
 #: Every check by its code.

@@ -23,15 +23,13 @@ from lamella.snapshot.errors import (
     SchemaMismatch,
     StoreError,
 )
-from lamella.snapshot.expression import Predicate
-from lamella.snapshot.index.building import own_footer
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.file_values import DecodedFile, Unreadable
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.parquet.writer import legacy_calendar
-from lamella.snapshot.row_filter import RowFilter, vector_of
+from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.arrow import absent, conform_leaf, leaf_type
 from lamella.snapshot.stats import ColumnStats
@@ -369,25 +367,6 @@ def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rn
     return Rows(tuple(leaf for leaf in chosen if leaf.id in columns), columns, count)
 
 
-def read_leaves(store: Store, footer: Footer, written: Schema, current: Schema, leaves: Sequence[Leaf]) -> Rows | None:
-    """Returns all rows of some columns; None if one of them cannot be read. Raises as :func:`read_rows`."""
-    planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
-    if not all(_is_usable(footer, leaf, planned.get(leaf.id)) for leaf in leaves):
-        return None
-    count = sum(group.num_rows for group in footer.metadata.row_groups)
-    try:
-        file = DecodedFile(store, footer)
-    except Unreadable:
-        return None
-    try:
-        columns = {leaf.id: _column(file, current, leaf, planned.get(leaf.id), count) for leaf in leaves}
-    except (Unreadable, SchemaMismatch, InvalidRequest):
-        return None
-    finally:
-        file.close()
-    return Rows(tuple(leaves), columns, count)
-
-
 def _is_usable(footer: Footer, leaf: Leaf, column: PlannedColumn | None) -> bool:
     if leaf.repeated or leaf.dtype.order is None:
         return False
@@ -411,31 +390,3 @@ def _column(file: DecodedFile, current: Schema, leaf: Leaf, column: PlannedColum
     if rows != count:
         raise CorruptParquet(f"column {leaf.name!r} has {rows} rows where {count} were expected", column=leaf.name)
     return pa.chunked_array(parts) if parts else pa.nulls(0, leaf_type(leaf.dtype, leaf.name))
-
-
-def matching_rows(
-    store: Store,
-    block: Block,
-    predicate: Predicate,
-    written: Schema,
-    schema: Schema,
-    *,
-    time_zone: str,
-    case_sensitive: bool,
-) -> int | None:
-    """Returns how many rows of a block match; None if that cannot be determined (the file is missing, was replaced,
-    ...).
-
-    ``written``: the schema that the block was written with, ``schema``: the one of the predicate.
-
-    Raises StoreError: storage failed.
-    """
-    try:
-        rows_filter = RowFilter(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
-        footer = own_footer(store, block)
-        rows = read_leaves(store, footer, written, schema, rows_filter.columns)
-        return None if rows is None else int(rows_filter.matches(rows.columns, rows.count).sum())
-    except StoreError:
-        raise
-    except LamellaError:
-        return None

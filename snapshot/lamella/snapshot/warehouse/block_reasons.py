@@ -33,7 +33,7 @@ from lamella.snapshot.wire import IndexUse, PruneRequest
 BlockVerdict = Literal["NONE", "SOME", "UNKNOWN", "ALL"]
 LayerName = Literal["snapshot", "segment", "block"]
 #: The layer that excluded a block.
-Decider = Literal["snapshot", "segment", "block", "index", "feedback", "request", "pages"]
+Decider = Literal["snapshot", "segment", "block", "index", "request", "pages"]
 #: An index's result for a block and a predicate.
 Said = Literal["ruled_out", "may_match", "not_indexed", "unreadable"]
 
@@ -328,11 +328,8 @@ class _Case:
         indexes = self._ruling_out()
         if not indexes and not read_options(request, self._head.schema).plain:
             return verdict, "request", f"left out: the filter keeps it, but not the request's {_options(request)}"
-        report = found.answer.report
-        if not indexes and report.feedback is not None:
-            return verdict, "feedback", "skipped: readers reported that none of its rows matches"
         # A cached prune result may depend on a part of an index that can no longer be read.
-        indexes = indexes or [use.name for use in report.indexes if use.ruled_out]
+        indexes = indexes or [use.name for use in found.answer.report.indexes if use.ruled_out]
         return verdict, "index", index_text(indexes, conjuncts)
 
     def _judged(self, bound: BoundPredicate, *, with_bounds: bool) -> tuple[LayerWhy, ...]:

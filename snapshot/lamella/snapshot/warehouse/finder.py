@@ -32,7 +32,6 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow, Pruning
 from lamella.snapshot.prune.residual import with_reader_columns, with_residuals
 from lamella.snapshot.prune.result import BlockSelection, OpenSegment, PruneResult
-from lamella.snapshot.reader_feedback import FeedbackSource, feedback_filter_of, is_enabled
 from lamella.snapshot.schema import DataType, Schema, parse_type
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -203,8 +202,6 @@ class Finder:
         self._timer = timer
         self._batch_sizes = batch_sizes
         self._clock = clock
-        #: Reader feedback, for tables that use it; set by the owner of the feedback.
-        self.feedback: FeedbackSource | None = None
         self._filters = Filters()
         self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.resident, "layers")
         #: Results without what opens sidecars, which would keep alive all that those know.
@@ -311,8 +308,7 @@ class Finder:
         head, segments = held
         layers = self._layers(head, segments)
         predicate = self.read(request)
-        feedback = self._feedback_of(head)
-        if not _is_simple(request) or (feedback is not None and not feedback.is_near(head)):
+        if not _is_simple(request):
             if _ends_early(request):
                 return Deferred()
             return Pruning(layers, _unopened, self._timer).cost(Evaluator(self.bound(predicate, head.schema, request)))
@@ -361,9 +357,6 @@ class Finder:
         options = read_options(request, head.schema, start)
         if options.plain and request.level != "segment" and not request.explain:
             result = self._remembered(layers, load, load_many, bound, max_blocks, max_tests)
-            feedback = self._feedback_of(head)
-            if feedback is not None:
-                result = self._without_empty(feedback, result, layers, predicate, request, max_blocks)
         else:
             result = Pruning(layers, load, self._timer, load_many).run(
                 bound,
@@ -428,58 +421,10 @@ class Finder:
         )
         return found
 
-    def _feedback_of(self, head: Snapshot) -> FeedbackSource | None:
-        """What readers reported, where the table wants it to be believed."""
-        return self.feedback if self.feedback is not None and is_enabled(head.properties) else None
-
-    def _without_empty(
-        self,
-        feedback: FeedbackSource,
-        result: PruneResult,
-        layers: Layers,
-        predicate: Predicate,
-        request: PruneRequest,
-        max_blocks: int | None,
-    ) -> PruneResult:
-        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept.
-
-        Raises NotNow for more than ``max_blocks`` blocks, or for blocks whose keys are not in memory.
-        """
-        if not result.block_count:
-            return result
-        keys = self._cached_keys_of(layers)
-        if max_blocks is None:
-            keys = self._keys_of(layers.segments, layers.sidecar)
-        reports = feedback_filter_of(feedback, layers.head, predicate, request, keys, self._timer)
-        if reports is None:
-            return result
-        if max_blocks is not None and result.block_count > max_blocks:
-            raise NotNow
-        parts = tuple(result.parts())
-        left = reports.refine(parts)
-        report = msgspec.structs.replace(result.answer.report, feedback=reports.use)
-        return msgspec.structs.replace(
-            result,
-            answer=msgspec.structs.replace(result.answer, report=report),
-            selection=result.selection if left is parts else result.only(left),
-        )
-
     def _keys_of(self, segments: Sidecar, refs: SidecarRefs) -> Callable[[int], BlockKeys]:
         """Returns a function that gives the block keys of a segment by its row."""
         manifests = SidecarRefs(segments, "manifest")
         return lambda row: self._manifests.keys_of(refs(row), manifests(row))
-
-    def _cached_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
-        """Like :meth:`_keys_of`, for callers that must not block: raises NotNow if keys would have to be read."""
-
-        def keys(row: int) -> BlockKeys:
-            sidecar = self._manifests.cached_blocks(layers.head, layers.sidecar(row))
-            found = None if sidecar is None else sidecar.block_keys()
-            if found is None:
-                raise NotNow
-            return found
-
-        return keys
 
     def layers(self, pointer: SnapshotPointer) -> Layers:
         """Returns the layers of a snapshot."""

@@ -26,7 +26,6 @@ from lamella.snapshot.pages.source import (
     write_page_sidecars,
 )
 from lamella.snapshot.prune.paging import PageTokens
-from lamella.snapshot.reader_feedback import FeedbackSource
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.storage import Store, table_root
 from lamella.snapshot.warehouse.block_reasons import BlockReasons
@@ -175,10 +174,6 @@ class Warehouse:
         self.diff = questions.diff
         self.aggregate = questions.aggregate
         self.aggregate_predicate = questions.aggregate_predicate
-
-    def listen_to(self, feedback: FeedbackSource) -> None:
-        """Use the reports of readers, in tables that enable it."""
-        self._finder.feedback = feedback
 
     def kept(self) -> dict[str, Counts]:
         """Returns the counters of the memory cache, by kind of value."""

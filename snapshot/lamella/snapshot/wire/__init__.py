@@ -217,7 +217,6 @@ from lamella.snapshot.wire.watching import (
     FeedbackCleared,
     FeedbackInfo,
     FeedbackRequest,
-    FeedbackUse,
     PruneRate,
     PruneRatesAnswer,
 )
@@ -272,7 +271,6 @@ __all__ = [
     "FeedbackCleared",
     "FeedbackInfo",
     "FeedbackRequest",
-    "FeedbackUse",
     "Finding",
     "FinishJob",
     "Forecast",

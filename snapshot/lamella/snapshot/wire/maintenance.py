@@ -201,7 +201,6 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     values: int = 0
     filters: int = 0
     filters_left_out: int = 0
-    feedback: int = 0
     index_parts: int = 0
     index_filters: int = 0
 

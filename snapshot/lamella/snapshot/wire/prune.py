@@ -20,7 +20,6 @@ from lamella.snapshot.wire.limits import (
     Token,
     Word,
 )
-from lamella.snapshot.wire.watching import FeedbackUse
 
 
 class NotUsed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -133,7 +132,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     limit: LimitUse | None = None
     indexes: tuple[IndexUse, ...] = ()
     pages: PageUse | None = None
-    feedback: FeedbackUse | None = None
     from_cache: bool = False
     reused_blocks: int = 0
 

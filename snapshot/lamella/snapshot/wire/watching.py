@@ -93,8 +93,8 @@ class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class FeedbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the reported blocks are now stored, and how many were stored before.
 
-    Beyond the service's limits, the least recently used facts are removed immediately, possibly including a part of a
-    long report.
+    Beyond the service's limits, the filters that were not reported for longest are removed immediately, and of a single
+    filter that is too large the blocks that were reported first.
     """
 
     remembered: int
@@ -116,15 +116,3 @@ class FeedbackCleared(msgspec.Struct, frozen=True, kw_only=True):
     """``DELETE .../feedback``: how many facts were deleted."""
 
     facts: int
-
-
-class FeedbackUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of reader feedback on a prune: of ``considered`` blocks, how many were left out because of it.
-
-    ``contradicted``: blocks that a report calls empty and statistics prove otherwise; they are kept.
-    """
-
-    considered: int
-    ruled_out: int
-    contradicted: int
-    ms: float

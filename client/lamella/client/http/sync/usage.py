@@ -66,7 +66,7 @@ class TableFeedback:
     ) -> FeedbackAnswer:
         """Report that no row in these blocks of a snapshot matches a filter; see ``docs/feedback.md``.
 
-        Only for readers that evaluated every row exactly: a false report makes other readers lose rows.
+        Only for readers that evaluated the filter exactly on every row. A report changes no answer.
 
         Raises InvalidRequest (the service or the table does not accept feedback, or a location is not a block),
         InvalidFilter,

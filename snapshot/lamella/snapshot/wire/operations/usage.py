@@ -45,9 +45,7 @@ REPORT_FEEDBACK: Final = Operation(
     permission=on_table("write"),
     summary="Report blocks without a matching row",
     tag="Feedback",
-    description="If the service and the table accept feedback, the report is used for every later prune with the same "
-    "filter and the same files. The service trusts the reader: a false report makes answers lose rows. The request "
-    "can safely be repeated.",
+    description="Stored if the service and the table take feedback. A report changes no answer, and may be repeated.",
     request_type=FeedbackRequest,
     answer_type=FeedbackAnswer,
     errors=(
@@ -82,7 +80,6 @@ CLEAR_FEEDBACK: Final = Operation(
     permission=on_table("maintain"),
     summary="Delete all feedback of a table",
     tag="Feedback",
-    description="Other processes of the service stop using it within a few seconds.",
     answer_type=FeedbackCleared,
     errors=(*OF_A_TABLE, Unavailable),
 )
