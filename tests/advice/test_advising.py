@@ -95,7 +95,7 @@ def test_without_sketches_the_answer_says_so(folder: Path) -> None:
     assert scores["sorted", None].score == pytest.approx(100, abs=1)
     bloom = scores["scattered", "bloom"]
     assert bloom.score is None
-    assert bloom.least < 50 < bloom.most
+    assert bloom.min_score < 50 < bloom.max_score
     assert bloom.size is not None
     assert not bloom.size.is_counted
     assert "row counts" in answer.rests_on["scattered"]

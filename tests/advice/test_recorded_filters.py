@@ -91,7 +91,7 @@ def kept(text: str, *, part: float, is_full: bool = False, times: int = 1) -> Re
         is_full=is_full,
         times=times,
         considered=1000 * times,
-        kept=round(1000 * part * times),
+        selected=round(1000 * part * times),
     )
 
 
@@ -153,8 +153,8 @@ def test_every_shape_can_be_asked_again(table: RealTable, text: str) -> None:
     """Whatever was masked can be read, drawn and bound; what is not drawn rules out nothing."""
     scene = BlockSample(Manifests(table.store, 64 << 20), table.pointer)
     found = replayed_filters(scene, [kept(text, part=0.5)], case_sensitive=False, seed=1)
-    assert found.asked or found.left_out
-    for each in found.asked:
+    assert found.filters or found.left_out
+    for each in found.filters:
         node = bind(each.predicate, scene.head.schema)
         assert leaves_of(node)
 

@@ -127,11 +127,11 @@ def test_without_counts_there_are_limits_and_no_invention() -> None:
     useless = Layout("useless", parse_type("int64"), np.array_split(shuffled, 50))
     found = expected(useless, "bloom", counted=False)
     assert found.score is None
-    assert found.least < 50 < found.most
+    assert found.min_score < 50 < found.max_score
     assert "distinct values is not known" in found.reason
     true = expected(useless, "bloom").score
     assert true is not None
-    assert found.least <= true <= found.most
+    assert found.min_score <= true <= found.max_score
     perfect = Layout("perfect", parse_type("int64"), np.array_split(np.arange(20_000), 50))
     assert expected(perfect, None, counted=False).score == pytest.approx(100, abs=0.2)
 
@@ -141,7 +141,7 @@ def test_what_manifests_do_not_say_is_said_to_be_unknown(kind: str) -> None:
     """Pieces of text are in no manifest: no score, and a reason."""
     layout = next(each for each in layouts.family(1) if each.dtype.is_text)
     found = expected(layout, kind)
-    assert (found.score, found.least, found.most) == (None, 0, 100)
+    assert (found.score, found.min_score, found.max_score) == (None, 0, 100)
     assert "manifests do not have" in found.reason
 
 
@@ -191,5 +191,5 @@ def test_a_kind_that_works_for_few_values_only_is_not_scored_where_nobody_counte
     found = effectiveness(value_distribution.profile, value_distribution.cover, *expectations)
     assert found.score is None
     assert found.skip_absent is None
-    assert found.least == pytest.approx(0, abs=1)
-    assert found.most == pytest.approx(100, abs=5)
+    assert found.min_score == pytest.approx(0, abs=1)
+    assert found.max_score == pytest.approx(100, abs=5)

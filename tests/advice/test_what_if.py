@@ -290,7 +290,7 @@ def test_constants_that_cannot_be_drawn_are_not_taken_for_no_gain(table: RealTab
     """A recorded filter whose constants are gone says nothing of an index over what it asked about."""
     text = "lower(state) = 'state 3'"
     tree = msgspec.json.encode(tree_of(masked(read_filter(text)))).decode()
-    recorded = Recorded(tree=tree, text=text, is_full=False, times=1, considered=60, kept=60, time_zone="UTC")
+    recorded = Recorded(tree=tree, text=text, is_full=False, times=1, considered=60, selected=60, time_zone="UTC")
     manifests = Manifests(table.store, 64 << 20)
     what_if = WhatIf(manifests, IndexAccess(manifests), table.store)
     changes: list[dict[str, Any]] = [

@@ -184,7 +184,7 @@ def test_what_is_no_aggregate_is_refused(text: str) -> None:
 def test_columns_are_named_as_in_sql() -> None:
     """Dots lead into structs; backquotes take anything; case matters only on request."""
     plan = read_plan(AggregateRequest(aggregates=("min(P.`A.B`)", "count(i)"), group_by=("`s`",)), SCHEMA)
-    assert [asked.leaf.name for asked in plan.asked if asked.leaf] == ["p.a.b", "i"]
+    assert [asked.leaf.name for asked in plan.aggregates if asked.leaf] == ["p.a.b", "i"]
     assert [leaf.name for leaf in plan.group_by] == ["s"]
     with pytest.raises(UnknownColumn):
         read_plan(AggregateRequest(aggregates=("min(N)",), case_sensitive=True), SCHEMA)

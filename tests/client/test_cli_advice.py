@@ -28,9 +28,13 @@ SCORES = wire.AdviceAnswer(
     blocks_total=1000,
     blocks_seen=1000,
     scores=(
-        wire.Score(column="a", layer="block", score=12.4, least=12.4, most=12.4, skip_present=0.12, skip_absent=0.13),
-        wire.Score(column="a", kind="bloom", layer="block", least=10, most=80, size=SIZE, reason="not counted"),
-        wire.Score(column="a", kind="ngram", layer="block", least=0, most=100, reason="not in manifests"),
+        wire.Score(
+            column="a", layer="block", score=12.4, min_score=12.4, max_score=12.4, skip_present=0.12, skip_absent=0.13
+        ),
+        wire.Score(
+            column="a", kind="bloom", layer="block", min_score=10, max_score=80, size=SIZE, reason="not counted"
+        ),
+        wire.Score(column="a", kind="ngram", layer="block", min_score=0, max_score=100, reason="not in manifests"),
     ),
     rests_on={"a": "counts of distinct values"},
     left_out={"l": "a row can have several values"},

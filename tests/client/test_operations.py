@@ -77,7 +77,7 @@ def test_a_call_sends_what_its_operation_takes() -> None:
         assert names == set(operation.path_parameters), function
         assert ("body" in given) == (operation.request_type is not None), function
         assert ("once" in given) == (operation.resend == "never"), function
-        assert "query" not in given or any(each.place == "query" for each in operation.parameters), function
+        assert "query" not in given or any(each.location == "query" for each in operation.parameters), function
 
 
 def test_a_call_has_what_the_table_says() -> None:

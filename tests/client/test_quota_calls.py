@@ -17,7 +17,9 @@ from support.both_clients import AskedBy
 
 INFO = wire.NamespaceInfo(name="a.b", properties={"lamella.quota.tables": "3"})
 QUOTA = wire.NamespaceQuota(
-    tables=wire.QuotaUse(used=2, most=3), blocks=wire.QuotaUse(used=7), bytes=wire.QuotaUse(used=2_048, most=4_096)
+    tables=wire.QuotaUse(used=2, maximum=3),
+    blocks=wire.QuotaUse(used=7),
+    bytes=wire.QuotaUse(used=2_048, maximum=4_096),
 )
 
 
@@ -72,4 +74,4 @@ def test_the_command_shows_a_quota() -> None:
     assert ["blocks", "7", "any"] in rows
     assert any(row[:1] == ["bytes"] and "2.0" in row for row in rows), result.output
     result, _ = run(QUOTA, "quota", "a.b", "--json")
-    assert json.loads(result.output)["bytes"] == {"used": 2_048, "most": 4_096}
+    assert json.loads(result.output)["bytes"] == {"used": 2_048, "maximum": 4_096}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.cluster.curve import CurveKind
-from lamella.snapshot.cluster.extent import SETTLED, Boxes
+from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, Boxes
 from lamella.snapshot.cluster.selection import Aims, Selection, select
 from support.clustered import ClusteredTable, cut
 
@@ -143,7 +143,7 @@ def test_bounds_that_say_nothing_are_given_up(kind: CurveKind) -> None:
         table = ClusteredTable(cut(rows, ROWS // BLOCK), kind=kind, round_to=round_to)
         found = table.until_settled(aims(table, 0.25), 20)
         assert found.amplification <= 2.5
-        assert (table.sizes.level == SETTLED).any()
+        assert (table.sizes.level == UNIMPROVABLE_LEVEL).any()
 
 
 def test_tasks_lie_apart() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.cluster.extent import (
     NOT_WRITTEN,
-    SETTLED,
+    UNIMPROVABLE_LEVEL,
     BlockTarget,
     Intervals,
     Sizes,
@@ -145,10 +145,12 @@ def test_blocks_are_counted_by_what_they_are() -> None:
     table = ClusteredTable(
         [np.full(500, 7), np.arange(100), np.arange(39), np.arange(90), np.arange(41), np.arange(201)]
     )
-    sizes = Sizes(table.sizes.rows, table.sizes.size_bytes, np.array([NOT_WRITTEN, 0, 3, SETTLED, NOT_WRITTEN, 31]))
+    sizes = Sizes(
+        table.sizes.rows, table.sizes.size_bytes, np.array([NOT_WRITTEN, 0, 3, UNIMPROVABLE_LEVEL, NOT_WRITTEN, 31])
+    )
     found = health(table.extents(), sizes, table.target)
     assert (found.block_count, found.row_count, found.size_bytes) == (6, 971, 97_100)
-    assert (found.constant_blocks, found.unclustered_blocks, found.settled_blocks) == (1, 2, 1)
+    assert (found.constant_blocks, found.unclustered_blocks, found.unimprovable_blocks) == (1, 2, 1)
     assert (found.small_blocks, found.perfect_blocks, found.large_blocks) == (1, 3, 2)
     assert found.unknown_blocks == 0
     assert health(extents("linear", [nothing_known(6)]), sizes).unknown_blocks == 6

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.cluster.compaction import Limits, Packing, pack
-from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Intervals, Sizes, mass_of
+from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, BlockTarget, Intervals, Sizes, mass_of
 from lamella.snapshot.cluster.health import LookUp, health
 from lamella.snapshot.cluster.selection import Aims
 from support.clustered import BYTES_PER_ROW, ClusteredTable, cut
@@ -189,7 +189,14 @@ def test_bytes_fill_a_block_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "wanted"), [([-1, -1], 0), ([-1, 3], 3), ([2, SETTLED], 2), ([-1, SETTLED], 0), ([SETTLED] * 2, SETTLED)]
+    ("levels", "wanted"),
+    [
+        ([-1, -1], 0),
+        ([-1, 3], 3),
+        ([2, UNIMPROVABLE_LEVEL], 2),
+        ([-1, UNIMPROVABLE_LEVEL], 0),
+        ([UNIMPROVABLE_LEVEL] * 2, UNIMPROVABLE_LEVEL),
+    ],
 )
 def test_levels_go_on(levels: list[int], wanted: int) -> None:
     """What comes out has the level of what went in, and is settled only when all of that was."""

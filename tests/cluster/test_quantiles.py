@@ -72,19 +72,19 @@ def test_numbers_are_in_the_order_of_the_values(name: str, data: st.DataObject, 
     asked = data.draw(st.lists(st.none() | values, max_size=20)) + sample[:10]
     found = quantiles(pa.array(sample, arrow), parse_type(dtype), bits)
     for each in (found, unpacked(found.packed()), pickle.loads(pickle.dumps(found))):  # noqa: S301  # our own
-        places = each.places(pa.array([None, *asked], arrow)[1:]).tolist()
+        places = each.numbers(pa.array([None, *asked], arrow)[1:]).tolist()
         assert all(0 <= place < 1 << bits for place in places)
         pairs: list[tuple[Any, int]] = list(zip(asked, places, strict=True))
         pairs.sort(key=lambda pair: cmp_to_key(compared)(pair[0]))
         for (left, low), (right, high) in itertools.pairwise(pairs):
             assert low == high if compared(left, right) == 0 else low <= high
     chunked = pa.chunked_array([pa.array(asked[:3], arrow), pa.array(asked[3:], arrow)])
-    assert found.places(chunked).tolist() == found.places(pa.array(asked, arrow)).tolist()
+    assert found.numbers(chunked).tolist() == found.numbers(pa.array(asked, arrow)).tolist()
 
 
 def shares(found: Quantiles, values: Any) -> np.ndarray[Any, Any]:
     """Numbers as parts of their range."""
-    return found.places(pa.array(values)) / float(1 << found.bits)
+    return found.numbers(pa.array(values)) / float(1 << found.bits)
 
 
 def test_many_values_are_spread_evenly() -> None:
@@ -111,7 +111,7 @@ def test_nulls_have_their_part_of_the_numbers() -> None:
     """A column half of nulls has its values in the lower half."""
     column = pa.array([None if at % 2 else at for at in range(1_000)], pa.int64())
     found = quantiles(column, parse_type("int64"), 10)
-    places = found.places(column)
+    places = found.numbers(column)
     assert places[1::2].tolist() == [768] * 500
     assert places[0::2].max() < 512
     assert places[0::2].tolist() == sorted(places[0::2].tolist())
@@ -120,7 +120,7 @@ def test_nulls_have_their_part_of_the_numbers() -> None:
 def test_values_between_those_of_the_sample_stand_between_them() -> None:
     """Below, between and above the values that were seen."""
     found = quantiles(pa.array([10, 20, 30]), parse_type("int64"), 8)
-    places = found.places(pa.array([0, 10, 15, 20, 25, 30, 40])).tolist()
+    places = found.numbers(pa.array([0, 10, 15, 20, 25, 30, 40])).tolist()
     assert places == sorted(places)
     assert len(set(places)) == 7
 
@@ -129,8 +129,8 @@ def test_an_empty_sample_says_nothing() -> None:
     """Every value and null has one number, and nothing fails."""
     for name, (arrow, dtype, _) in COLUMNS.items():
         found = quantiles(pa.array([], arrow), parse_type(dtype), 4)
-        assert found.places(pa.nulls(3, arrow)).tolist() == [15] * 3, name
-    assert quantiles(pa.chunked_array([], pa.int64()), parse_type("int64"), 4).places(pa.array([7])).tolist() == [15]
+        assert found.numbers(pa.nulls(3, arrow)).tolist() == [15] * 3, name
+    assert quantiles(pa.chunked_array([], pa.int64()), parse_type("int64"), 4).numbers(pa.array([7])).tolist() == [15]
 
 
 def test_what_has_no_order_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.extent import NOT_WRITTEN, SETTLED, Intervals, Sizes, extents, mass_of
+from lamella.snapshot.cluster.extent import NOT_WRITTEN, UNIMPROVABLE_LEVEL, Intervals, Sizes, extents, mass_of
 from lamella.snapshot.cluster.health import health
 from lamella.snapshot.cluster.selection import Aims, Selection, select
 from lamella.snapshot.columnar.zones import nothing_known
@@ -190,11 +190,11 @@ def test_bounds_that_say_nothing_are_given_up(round_to: int, part: float) -> Non
     table = ClusteredTable(cut(np.random.default_rng(1).permutation(ROWS), ROWS // BLOCK), round_to=round_to)
     found = table.until_settled(aims(table, part), 12)
     assert found.amplification == pytest.approx(1.0)
-    assert (table.sizes.level == SETTLED).sum() > 0.9 * len(table)
+    assert (table.sizes.level == UNIMPROVABLE_LEVEL).sum() > 0.9 * len(table)
     # New blocks over them are put into order among themselves.
-    settled_blocks = len(table)
+    unimprovable_blocks = len(table)
     table.append(*cut(np.arange(200), 5))
-    assert all(block >= settled_blocks for block in chosen(table.run(aims(table))))
+    assert all(block >= unimprovable_blocks for block in chosen(table.run(aims(table))))
 
 
 def test_blocks_without_bounds_are_rewritten() -> None:
@@ -271,7 +271,7 @@ def test_levels_count_rewrites() -> None:
     for levels, wanted in (([NOT_WRITTEN] * 6, 1), ([0] * 6, 1), ([NOT_WRITTEN, 3, 1, 0, 2, 1], 4), ([31] * 6, 31)):
         sizes = Sizes(table.sizes.rows, table.sizes.size_bytes, np.array(levels))
         assert [task.level for task in select(table.extents(), sizes, aims(table)).tasks] == [wanted]
-    sizes = Sizes(table.sizes.rows, table.sizes.size_bytes, np.full(6, SETTLED))
+    sizes = Sizes(table.sizes.rows, table.sizes.size_bytes, np.full(6, UNIMPROVABLE_LEVEL))
     assert select(table.extents(), sizes, aims(table)).tasks == ()
 
 

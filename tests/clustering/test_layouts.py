@@ -166,13 +166,13 @@ def test_segments_kept_are_those_that_ranges_meet(seed: int) -> None:
     width = SHARE * 1_000 * count
     begins = np.linspace(0, 1_000 * count - width, 2_000)
     expected = np.mean([sum(low <= at + width and at <= high for low, high in hulls) for at in begins.tolist()])
-    assert found.segments_kept == pytest.approx(expected, rel=0.1)
+    assert found.segments_opened == pytest.approx(expected, rel=0.1)
     asked = [int(at) for at in begins[::100].tolist()]
     kept = []
     for at in asked:
         request = PruneRequest(filter=f"a BETWEEN {at} AND {at + width:.0f}", level="segment")
         kept.append(len(table.warehouse.prune(table.pointer, request).segments or ()))
-    assert found.segments_kept == pytest.approx(np.mean(kept), rel=0.25)
+    assert found.segments_opened == pytest.approx(np.mean(kept), rel=0.25)
 
 
 @pytest.mark.parametrize("kind", ["linear", "zorder", "hilbert"])
@@ -193,23 +193,23 @@ def test_a_regrouping_keeps_every_block_and_gains_what_it_says(seed: int, kind: 
         now_ms=3,
     ).pointer
     before = _all(table)
-    first = layouts.clustering(table.pointer).segments_kept
+    first = layouts.clustering(table.pointer).segments_opened
     for _ in range(20):
         made = layouts.regroup(table.pointer, RegroupRequest(max_segments=rng.choice([4, 8])))
-        assert made.before == pytest.approx(layouts.clustering(table.pointer).segments_kept)
+        assert made.before == pytest.approx(layouts.clustering(table.pointer).segments_opened)
         if not made.written:
             assert not made.plan.groups
             break
         result, done = rearranging.commit(table.pointer, made.written, now_ms=4)
         assert done == made.written
         table.pointer = result.pointer
-        after = layouts.clustering(table.pointer).segments_kept
+        after = layouts.clustering(table.pointer).segments_opened
         # Small segments may have been folded on the way.
         assert after == pytest.approx(made.before - sum(made.gains), rel=0.15)
         assert _all(table) == before
     else:
         pytest.fail("regroupings never came to an end")
-    assert layouts.clustering(table.pointer).segments_kept < 0.6 * first
+    assert layouts.clustering(table.pointer).segments_opened < 0.6 * first
 
 
 def _all(table: Table) -> dict[str, Block]:
@@ -274,14 +274,14 @@ def test_recorded_filters_cost_what_prunes_read() -> None:
 
     def recorded(filter: str, **changes: Any) -> Recorded:
         tree = msgspec.json.encode(tree_of(read_filter(filter))).decode()
-        plain = Recorded(tree=tree, text=filter, is_full=True, times=4, considered=400, kept=40)
+        plain = Recorded(tree=tree, text=filter, is_full=True, times=4, considered=400, selected=40)
         return msgspec.structs.replace(plain, **changes)
 
     masked_tree = msgspec.json.encode(tree_of(masked(read_filter("a BETWEEN 5 AND 6"), None))).decode()
     asked = [
         recorded("a BETWEEN 95 AND 214"),
         recorded("gone = 1"),
-        recorded("a > 0", tree=masked_tree, text="a BETWEEN ? AND ?", is_full=False, considered=100, kept=5),
+        recorded("a > 0", tree=masked_tree, text="a BETWEEN ? AND ?", is_full=False, considered=100, selected=5),
     ]
     found = table.warehouse.layouts.clustering(table.pointer, recorded=asked)
     whole, drawn = found.recorded

@@ -111,7 +111,7 @@ def test_an_answer_of_every_block_is_encoded_with_no_more_than_it_took(table: Ta
 @pytest.mark.parametrize("shape", ["records", "columns"])
 def test_an_answer_from_kept_texts_is_put_together_with_no_more_than_it_took(table: Table, shape: Shape) -> None:
     """2,000 blocks of 20 segments, from what was found to the bytes that travel; no sidecar is opened."""
-    texts = SegmentTexts(table.warehouse.resident)
+    texts = SegmentTexts(table.warehouse.memory_cache)
 
     def found(user: int) -> PruneResult:
         return table.warehouse.find(table.pointer, PruneRequest(filter=f"user_id = {user}", shape=shape))

@@ -77,7 +77,7 @@ def test_prunes_leave_nothing_behind_for_the_collector(table: Table, form: str) 
         rounds.append(tracked() - before)
         if rounds[-1].total() <= MAX_EACH * PRUNES + 100:
             break
-    assert warehouse.kept()["funnel"].misses >= len(rounds) * PRUNES
+    assert warehouse.cache_counts()["funnel"].misses >= len(rounds) * PRUNES
     grown = min(rounds, key=Counter.total)
     assert grown.total() <= MAX_EACH * PRUNES + 100, grown.most_common(10)
 

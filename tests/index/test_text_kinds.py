@@ -14,7 +14,7 @@ from lamella.snapshot.expression.bound import BoundTest, Prefix
 from lamella.snapshot.expression.nodes import like_parts
 from lamella.snapshot.function.text import ChangedCase
 from lamella.snapshot.index import kinds, ngram
-from lamella.snapshot.index.ngram import folded_character, gram_keys, keys_in
+from lamella.snapshot.index.ngram import fold_character, gram_keys, keys_in
 from lamella.snapshot.schema import parse_type
 from support import index_cases
 from support.index_cases import Cells, built, claimed, equal, listed, opened, probe, taken, vector
@@ -59,9 +59,9 @@ def test_grams_do_not_reach_from_one_text_into_the_next() -> None:
         rng = Random(size)
         texts = ["".join(rng.choices("ab", k=rng.randint(0, 5))) for _ in range(200)]
         wanted = {text[at : at + size] for text in texts for at in range(len(text) - size + 1)}
-        found, is_text = gram_keys(vector(TEXT, cells(*texts)), size, folded=False)
+        found, is_text = gram_keys(vector(TEXT, cells(*texts)), size, fold_case=False)
         assert is_text
-        assert set(found.tolist()) == {keys_in(gram, size, folded=False).item() for gram in wanted}
+        assert set(found.tolist()) == {keys_in(gram, size, fold_case=False).item() for gram in wanted}
 
 
 def test_short_pieces_say_nothing_and_that_is_said() -> None:
@@ -95,9 +95,9 @@ def test_folding_depends_on_nothing_around_a_character() -> None:
     """Of every character, what its other cases fold to is what it folds to: the index answers for all of them."""
     for point in [*range(0xD800), *range(0xE000, 0x110000)]:
         character = chr(point)
-        folded = folded_character(character)
+        folded = fold_character(character)
         for other in (character.lower(), character.upper(), character.casefold(), character.title()):
-            assert "".join(map(folded_character, other)) == folded, f"U+{point:04X}"
+            assert "".join(map(fold_character, other)) == folded, f"U+{point:04X}"
 
 
 def test_folded_grams_are_those_of_lower_and_upper_texts() -> None:
@@ -106,10 +106,10 @@ def test_folded_grams_are_those_of_lower_and_upper_texts() -> None:
     for _ in range(300):
         text = index_cases.text(rng).decode()
         for other in (text.lower(), text.upper()):
-            keys = keys_in(text, 3, folded=True).tolist()
-            assert keys_in(other, 3, folded=True).tolist() == keys
-    whole, _ = gram_keys(vector(TEXT, cells("STRASSE", "Straße", "ΟΔΟΣ", "οδος")), 3, folded=True)
-    assert set(keys_in("straße", 3, folded=True).tolist()) <= set(whole.tolist())
+            keys = keys_in(text, 3, fold_case=True).tolist()
+            assert keys_in(other, 3, fold_case=True).tolist() == keys
+    whole, _ = gram_keys(vector(TEXT, cells("STRASSE", "Straße", "ΟΔΟΣ", "οδος")), 3, fold_case=True)
+    assert set(keys_in("straße", 3, fold_case=True).tolist()) <= set(whole.tolist())
     assert len(whole) == len({"str", "tra", "ras", "ass", "sse", "οδο", "δος"})
 
 
@@ -123,7 +123,7 @@ def test_a_folded_index_answers_for_every_case() -> None:
 
 def older(monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
     """From now on fold as a Python whose Unicode lacks the other case of these letters."""
-    monkeypatch.setattr(ngram, "folded_character", lambda c: c if c in unknown else folded_character(c))
+    monkeypatch.setattr(ngram, "fold_character", lambda c: c if c in unknown else fold_character(c))
     monkeypatch.setattr(unicodedata, "unidata_version", "13.0.0")
 
 

@@ -118,7 +118,7 @@ def test_verdicts_are_the_prunes(seed: int) -> None:
             assert [VERDICT_NAMES[code] for code in codes] == [kept.get(place, "NONE") for place in places]
             ends = np.append(tiles.first_block, len(found))
             expected = [int((codes[first:stop] > 0).sum()) for first, stop in pairwise(ends.tolist())]
-            assert LayerMaps.kept(codes, tiles).tolist() == expected
+            assert LayerMaps.selected_blocks(codes, tiles).tolist() == expected
 
 
 def random_ranges(rng: Random, count: int) -> list[tuple[int, int]]:
@@ -237,7 +237,7 @@ def test_an_empty_table_has_a_map() -> None:
     found = table.warehouse.layer_maps.of(table.pointer)
     tiles = LayerMaps.tiles(found, 10)
     codes = LayerMaps.verdicts(table.warehouse.find(table.pointer, PruneRequest()), found)
-    sizes: list[Any] = [len(found), len(tiles), len(codes), len(LayerMaps.kept(codes, tiles))]
+    sizes: list[Any] = [len(found), len(tiles), len(codes), len(LayerMaps.selected_blocks(codes, tiles))]
     assert sizes == [0, 0, 0, 0]
 
 

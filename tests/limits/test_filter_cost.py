@@ -188,7 +188,7 @@ def test_too_many_tokens_are_refused_with_their_place(text: str) -> None:
     with pytest.raises(LimitExceeded) as refused:
         read_sql(text)
     assert refused.value.details["limit"] == "sql_tokens"
-    assert refused.value.details["most"] == MAX_SQL_TOKENS
+    assert refused.value.details["maximum"] == MAX_SQL_TOKENS
     assert 0 < refused.value.details["position"] < len(text)
     assert calls(lambda: read_sql(text)) < 200
 
@@ -308,7 +308,7 @@ def test_filters_of_one_request_are_bounded_together() -> None:
     long = "concat(a" + ",a" * 4_000 + ") = 'x'"
     with pytest.raises(LimitExceeded) as refused:
         list(single_requests(BatchRequest(filters=(long,) * 10)))
-    assert refused.value.details == {"limit": "sql_tokens", "most": MAX_REQUEST_SQL_TOKENS}
+    assert refused.value.details == {"limit": "sql_tokens", "maximum": MAX_REQUEST_SQL_TOKENS}
     plain = "id in (" + ",".join(map(str, range(20_000))) + ")"
     assert len(list(single_requests(BatchRequest(filters=(plain,) * 10)))) == 10
 

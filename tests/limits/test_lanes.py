@@ -371,8 +371,8 @@ def test_the_cost_of_a_prune_is_that_of_the_segments_that_are_left(tmp_path: Pat
     assert cost(narrow_filter(320)).block_tests == 2 * SEGMENT
     assert cost("user_id = 5").block_tests == BLOCKS
     assert cost(pattern(1)).block_tests == PATTERN_TESTS
-    assert cost(None) == Deferred(block_tests=BLOCKS, kept_blocks=BLOCKS)
-    assert cost("user_id >= 0") == Deferred(block_tests=BLOCKS, kept_blocks=BLOCKS)
+    assert cost(None) == Deferred(block_tests=BLOCKS, selected_blocks=BLOCKS)
+    assert cost("user_id >= 0") == Deferred(block_tests=BLOCKS, selected_blocks=BLOCKS)
     lists = [cost(f"user_id IN ({', '.join(map(str, range(5, 5 + count)))})").block_tests or 0 for count in (2, 500)]
     assert BLOCKS < lists[0] < lists[1] < 100 * BLOCKS
     assert (cost("abs(user_id + 1) = 5").block_tests or 0) > 4 * BLOCKS

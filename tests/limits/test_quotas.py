@@ -44,7 +44,7 @@ def refused(answer: httpx2.Response, limit: str, most: int, used: int) -> None:
     """It was refused for that quota."""
     problem = read_problem(answer)
     assert (problem.status, problem.code) == (409, "quota_exceeded")
-    assert problem.details == {"limit": limit, "most": most, "used": used}
+    assert problem.details == {"limit": limit, "maximum": most, "used": used}
 
 
 def append(app: OwnApp, count: int, table: str = TABLE) -> httpx2.Response:
@@ -75,9 +75,9 @@ def test_blocks_and_bytes_count_over_all_tables_of_a_namespace(own: NewOwn) -> N
     assert append(app, 2, other).status_code == 200
     use = app.app.get("/v1/namespaces/db/quota").json()
     assert use == {
-        "tables": {"used": 2, "most": None},
-        "blocks": {"used": 6, "most": 6},
-        "bytes": {"used": 6, "most": 8},
+        "tables": {"used": 2, "maximum": None},
+        "blocks": {"used": 6, "maximum": 6},
+        "bytes": {"used": 6, "maximum": 8},
     }
     assert app.app.post("/v1/namespaces", json={"name": "db2"}).status_code == 201
     assert app.app.post("/v1/namespaces/db2/tables", json={"name": "t", "schema": COLUMNS}).status_code == 201
@@ -187,7 +187,7 @@ def test_properties_of_a_namespace_are_set_and_removed_one_by_one(own: NewOwn) -
         assert read_problem(app.app.post(path, json=body)).code == "invalid_request"
     assert read_problem(app.app.post("/v1/namespaces/no/properties", json={"remove": ["a"]})).status == 404
     many = {"set": {f"p{number}": "" for number in range(999)}}
-    assert read_problem(app.app.post(path, json=many)).details == {"limit": "properties", "most": 1000}
+    assert read_problem(app.app.post(path, json=many)).details == {"limit": "properties", "maximum": 1000}
 
 
 def test_only_an_admin_of_everything_sets_quotas(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_only_an_admin_of_everything_sets_quotas(tmp_path: Path) -> None:
             assert (answer.status_code, answer.json()["code"]) == (403, "permission_denied")
         assert reader.send("POST", path, {"set": {"team": "c"}}).status_code == 403
         assert tenants.root.call("POST", path, {"set": quota})["properties"]["team"] == "a"
-        assert reader.call("GET", "/v1/namespaces/north/quota")["tables"] == {"used": 0, "most": 1}
+        assert reader.call("GET", "/v1/namespaces/north/quota")["tables"] == {"used": 0, "maximum": 1}
         assert reader.send("GET", "/v1/namespaces/south/quota").status_code == 404
         namer = tenants.asker({"role": "maintain"})
         made = namer.send("POST", "/v1/namespaces", {"name": "west", "properties": quota})
@@ -252,10 +252,10 @@ def test_concurrent_commits_reach_a_quota_and_never_pass_it(
         assert Counter(answer.status_code for answer in answers) == {200: 40, 409: 26}
         for answer in answers:
             if answer.status_code == 409:
-                assert read_problem(answer).details == {"limit": "quota_blocks", "most": 40, "used": 41}
+                assert read_problem(answer).details == {"limit": "quota_blocks", "maximum": 40, "used": 41}
         counts = [api.call("GET", f"/v1/namespaces/n/tables/{name}")["block_count"] for name in "abc"]
         assert sum(counts) == 40
-        assert api.call("GET", "/v1/namespaces/n/quota")["blocks"] == {"used": 40, "most": 40}
+        assert api.call("GET", "/v1/namespaces/n/quota")["blocks"] == {"used": 40, "maximum": 40}
         # What was answered once is answered so again, although there is room by now.
         api.call("DELETE", "/v1/namespaces/n/tables/a", expect=204)
         assert [add(number).status_code for number in range(66)] == [answer.status_code for answer in answers]

@@ -230,7 +230,7 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: AppClien
         problem = read_problem(answer)
         if problem.status == 413 and len(body) > MIB:
             continue
-        details = (problem.details.get("limit"), problem.details.get("most"))
+        details = (problem.details.get("limit"), problem.details.get("maximum"))
         is_named = problem.code == "limit_exceeded" and details == ("length", most)
         if problem.status != 400 or not (is_named or most > LONGEST):
             wrong.append(f"{spot.name}: {problem.status} {problem.code} {problem.details}")
@@ -258,7 +258,7 @@ def test_a_schema_is_bounded_as_a_whole(app: AppClient, body: dict[str, Any], li
     """The columns inside of others count, and texts are bounded each."""
     problem = read_problem(app.post("/v1/namespaces/n/tables", json={"name": "u", **body}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
-    assert problem.details == {"limit": limit, "most": most}
+    assert problem.details == {"limit": limit, "maximum": most}
 
 
 def test_a_block_is_bounded_by_its_bytes(app: AppClient) -> None:
@@ -266,7 +266,7 @@ def test_a_block_is_bounded_by_its_bytes(app: AppClient) -> None:
     block = {"location": "file:///x", "row_count": 1, "file_size": 1, "compression": "x" * (8 * MIB)}
     problem = read_problem(app.post("/v1/namespaces/n/tables/t/commits", json={"added": [block]}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
-    assert problem.details == {"limit": "block_bytes", "most": 8 * MIB, "path": "$.added[0]"}
+    assert problem.details == {"limit": "block_bytes", "maximum": 8 * MIB, "path": "$.added[0]"}
 
 
 def test_lines_of_jobs_and_their_values_are_bounded(app: AppClient) -> None:
@@ -298,7 +298,7 @@ def test_reading_a_body_takes_bounded_memory(value: str) -> None:
     def read() -> None:
         with pytest.raises(LimitExceeded) as refused:
             read_json(decoder, text)
-        assert refused.value.details == {"limit": "json_values", "most": MAX_VALUES}
+        assert refused.value.details == {"limit": "json_values", "maximum": MAX_VALUES}
 
     assert peak_bytes(read) < 2 * len(text)
     allowed = f'{{"filter": [{",".join([value] * (MAX_VALUES // 3))}]}}'.encode()

@@ -182,7 +182,7 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
     selection = BlockSelection.of_blocks(segments, whole, offsets, every, codes, counts)
     parts = tuple(selection.parts(_unopened))
     runs = selection.runs()
-    listed = list(zip(runs.place, runs.first, runs.count, runs.code, strict=True))
+    listed = list(zip(runs.ordinal, runs.first, runs.count, runs.code, strict=True))
     unrolled = [(place, first + at, code) for place, first, count, code in listed for at in range(count)]
     expected = [
         (place, row, code)
@@ -193,7 +193,7 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
     assert all(count > 0 for _, _, count, _ in listed)
     assert not any((a[0], a[1] + a[2], a[3]) == (b[0], b[1], b[3]) for a, b in pairwise(listed))
     alone = BlockSelection.of_parts(parts, counts).runs()  # the parts as others have them, one by one
-    for name in ("place", "first", "count", "code"):
+    for name in ("ordinal", "first", "count", "code"):
         assert getattr(alone, name) == getattr(runs, name)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, DiskCache, MemoryCache
 from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.columnar.chunk import Columns
-from lamella.snapshot.columnar.resident import BatchSizes, SnapshotBlocks
+from lamella.snapshot.columnar.snapshot_blocks import BatchSizes, SnapshotBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
@@ -133,7 +133,9 @@ def check(seed: int) -> int:
     store = FsspecStore()
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
     room = rng.choice([0, 4_096, 1 << 24])
-    batch_sizes = rng.choice([FINE, BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, kept_blocks=1)])
+    batch_sizes = rng.choice(
+        [FINE, BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, min_cached_blocks=1)]
+    )
     # Kept as buffers or not: it makes no difference.
     both = Table(store, pointer, batch_sizes, room, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
     seen = generate.seen_values(schema, table)
@@ -315,7 +317,7 @@ def test_verdicts_of_unchanged_chunks_are_kept_for_the_next_snapshot() -> None:
     """The same filter on a new snapshot tests only the chunks that the commit changed, and says how many it did not."""
     store = FsspecStore()
     warehouse, first, schema, table_id = events(400, store)
-    batch_sizes = BatchSizes(chunk_segments=4, batch_blocks=1, kept_blocks=1)
+    batch_sizes = BatchSizes(chunk_segments=4, batch_blocks=1, min_cached_blocks=1)
     bound = bind(read_sql("s LIKE '/data/_1%' OR k < 7"), schema)
     table = Table(store, first, batch_sizes)
     before = table.prune(table.together, bound)

@@ -82,7 +82,7 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
     tested = kept.tested()
     again = BlockSelection.of_blocks(kept.segments, kept.whole, tested.offsets, tested.rows, tested.codes, counts)
     assert again.block_count == kept.block_count
-    for name in ("place", "first", "count", "code", "segment_count"):
+    for name in ("ordinal", "first", "count", "code", "segment_count"):
         assert getattr(found, name) == getattr(again.runs(), name)
     assert all(one[1:] != (other[0], other[2]) for one, other in pairwise(ends(found)))
     assert described(again) == expected
@@ -91,5 +91,5 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
 
 def ends(found: Runs) -> list[tuple[object, ...]]:
     """Where runs begin and end, with their verdicts."""
-    listed = zip(found.place, found.first, found.count, found.code, strict=True)
+    listed = zip(found.ordinal, found.first, found.count, found.code, strict=True)
     return [((place, first), (place, first + count), code) for place, first, count, code in listed]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar.resident import Batch, BatchSizes
+from lamella.snapshot.columnar.snapshot_blocks import Batch, BatchSizes
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import bind, read_sql, text_of
@@ -30,8 +30,8 @@ from support import generate
 
 SEEDS = st.integers(0, 2**48)
 #: Small chunks, all of whose verdicts are kept; mostly tested one by one, or several together.
-KEEPING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=6, kept_blocks=1)
-JOINING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=64, kept_blocks=1)
+KEEPING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=6, min_cached_blocks=1)
+JOINING = BatchSizes(chunk_segments=4, worth_segments=2, batch_blocks=64, min_cached_blocks=1)
 TYPES = ("int32", "int64", "uint8", "float32", "decimal(5,2)", "date", "timestamp(ms)", "string")
 WIDER = {"int32": "int64", "uint8": "int32", "float32": "float64", "decimal(5,2)": "decimal(20,4)"}
 

@@ -73,7 +73,7 @@ def test_a_batch_has_no_more_blocks_than_it_may(asked: dict[str, Any], count: in
     assert len(answer.answers) == 2
     with pytest.raises(LimitExceeded) as caught:
         lake.warehouse.prune_batch(lake.pointer, request, max_blocks=count - 1)
-    assert caught.value.details == {"limit": "answer_blocks", "most": count - 1, "filter": 1}
+    assert caught.value.details == {"limit": "answer_blocks", "maximum": count - 1, "filter": 1}
 
 
 def test_a_diff_has_no_more_blocks_than_it_may() -> None:
@@ -85,7 +85,7 @@ def test_a_diff_has_no_more_blocks_than_it_may() -> None:
     assert len(lake.warehouse.diff(lake.pointer, after, request, max_blocks=6).removed) == 6
     with pytest.raises(LimitExceeded) as caught:
         lake.warehouse.diff(lake.pointer, after, request, max_blocks=5)
-    assert caught.value.details == {"limit": "answer_blocks", "most": 5}
+    assert caught.value.details == {"limit": "answer_blocks", "maximum": 5}
 
 
 @settings(max_examples=80, deadline=None)

@@ -33,7 +33,7 @@ def check_residuals(seed: int, *, filters: int = 12, most: int = 100) -> int:
         outcome = evaluate(bind(predicate, schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
         codes = verdicts(outcome, sidecar.numbers("row_count"))
         rows = (codes != NONE).nonzero()[0]
-        residuals = Residuals(predicate, lambda atom: bind(atom, schema), most=most)
+        residuals = Residuals(predicate, lambda atom: bind(atom, schema), max_count=most)
         residuals.add(sidecar, rows, codes[rows])
         found, places = residuals.table(), residuals.indexes()
         assert len(found) <= most

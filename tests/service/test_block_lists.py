@@ -247,7 +247,7 @@ def test_the_settings_bound_what_is_read(new_own: NewOwn) -> None:
     large = own.lists(1)
     large[0]["size_bytes"] = 2_001
     refused = own.commit(large)
-    assert (refused.json()["code"], refused.json()["details"]["most"]) == (LimitExceeded.code, 2_000)
+    assert (refused.json()["code"], refused.json()["details"]["maximum"]) == (LimitExceeded.code, 2_000)
     assert own.info()["block_count"] == 4
 
 

@@ -103,7 +103,7 @@ def test_a_sorted_table_has_depth_one(table: Table) -> None:
     assert (point.share, point.column) == (0.0, None)
     assert point.blocks == pytest.approx(1.0)
     assert point.ideal_blocks == pytest.approx(1.0)
-    assert found.segments_kept == pytest.approx(1.0)
+    assert found.segments_opened == pytest.approx(1.0)
 
 
 def test_any_other_key_can_be_asked_about(table: Table) -> None:
@@ -156,7 +156,7 @@ def test_an_empty_table_has_a_layout_too(local: World) -> None:
     raw = local.table(cluster_key=["a"])
     with Lamella(local.url) as lake:
         found = lake.table(f"{raw.namespace}.{raw.name}").clustering()
-        assert (found.blocks, found.depth.average_depth, found.segments_kept, found.look_ups) == (0, 0.0, 0.0, ())
+        assert (found.blocks, found.depth.average_depth, found.segments_opened, found.look_ups) == (0, 0.0, 0.0, ())
         done = lake.table(f"{raw.namespace}.{raw.name}").regroup()
         assert (done.replaced, done.remaining, done.measured_after) == (0, 0, None)
 
@@ -215,16 +215,16 @@ def test_regrouping_lets_look_ups_skip_segments(mixed: tuple[TableApi, Table]) -
     raw, table = mixed
     lows = range(0, 15_000, 1_111)
     before, asked = {low: kept(table, low) for low in lows}, table.clustering()
-    assert asked.segments_kept == pytest.approx(3, abs=0.1)
+    assert asked.segments_opened == pytest.approx(3, abs=0.1)
     assert {segments for _, segments in before.values()} == {3}
     parts: list[RegroupAnswer] = []
     done = table.regroup(on_part=parts.append)
     assert (done.groups, done.replaced, done.blocks, done.given_up, done.remaining) == (1, 3, 3 * BLOCKS, 0, 0)
-    assert done.measured_before == pytest.approx(asked.segments_kept)
+    assert done.measured_before == pytest.approx(asked.segments_opened)
     after = table.clustering()
-    assert done.measured_after == pytest.approx(after.segments_kept)
-    assert done.predicted_after == pytest.approx(after.segments_kept, rel=0.1)
-    assert after.segments_kept < 1.5
+    assert done.measured_after == pytest.approx(after.segments_opened)
+    assert done.predicted_after == pytest.approx(after.segments_opened, rel=0.1)
+    assert after.segments_opened < 1.5
     assert after.segment_depth.max_depth == 1
     for low, (blocks, _) in before.items():
         found, segments = kept(table, low)

@@ -114,8 +114,8 @@ def test_the_kinds_are_listed_with_their_options(local: World) -> None:
         assert kind.text
         for option in kind.options:
             assert option.text
-            assert option.least is None or option.least <= option.default
-            assert option.most is None or option.default <= option.most
+            assert option.minimum is None or option.minimum <= option.default
+            assert option.maximum is None or option.default <= option.maximum
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,11 @@ def test_answers_that_are_made_as_a_whole_have_so_many_blocks(new_own: NewOwn) -
     assert own.app.post(f"{TABLE}/prune/batch", json={"filters": ["a > 1"]}).status_code == 200
     problem = read_problem(own.app.post(f"{TABLE}/prune/batch", json={"filters": ["a > 1", "a > 2"]}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
-    assert problem.details == {"limit": "answer_blocks", "most": 20, "filter": 1}
+    assert problem.details == {"limit": "answer_blocks", "maximum": 20, "filter": 1}
     filled(own, 15)
     problem = read_problem(own.app.post(f"{TABLE}/diff", json={"from_snapshot_id": before}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
-    assert problem.details == {"limit": "answer_blocks", "most": 20}
+    assert problem.details == {"limit": "answer_blocks", "maximum": 20}
     query = {"since": before, "net": "true", "page_size": "1000"}
     first = own.app.get(f"{TABLE}/changes", params=query).json()
     last = own.app.get(f"{TABLE}/changes", params={**query, "page_token": first["next_page_token"]}).json()

@@ -97,7 +97,7 @@ def test_every_parameter_is_described() -> None:
     """Of the path by its name, and a limit that is a setting by a setting that clients can look up."""
     for each in described():
         assert set(each.path_parameters) <= set(PATH_PARAMETERS), each.name
-        assert len({(p.place, p.name) for p in each.parameters}) == len(each.parameters), each.name
+        assert len({(p.location, p.name) for p in each.parameters}) == len(each.parameters), each.name
         for parameter in each.parameters:
             if parameter.maximum_setting is not None:
                 assert parameter.maximum_setting in ServiceConfig.__struct_fields__

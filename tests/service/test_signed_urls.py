@@ -220,7 +220,7 @@ def test_more_blocks_than_an_answer_may_have_urls_for_are_refused(start: Callabl
     problem = service.refused("prune", {"sign_urls": True})
     assert (problem["code"], problem["details"]) == (
         "limit_exceeded",
-        {"limit": "signed_urls", "most": 1_000},
+        {"limit": "signed_urls", "maximum": 1_000},
     )
     assert "pages" in problem["detail"]
     locations = [block.location for block in service.blocks]

@@ -13,8 +13,16 @@ from lamella.snapshot.cluster import curve
 from lamella.snapshot.cluster.compaction import Bin
 from lamella.snapshot.cluster.curve import quantiles
 from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
-from lamella.snapshot.cluster.extent import NOT_WRITTEN, SETTLED, BlockTarget, Extents, Intervals, Sizes, extents
-from lamella.snapshot.cluster.selection import Aims, Selection, Task, select, settled
+from lamella.snapshot.cluster.extent import (
+    NOT_WRITTEN,
+    UNIMPROVABLE_LEVEL,
+    BlockTarget,
+    Extents,
+    Intervals,
+    Sizes,
+    extents,
+)
+from lamella.snapshot.cluster.selection import Aims, Selection, Task, select, unimprovable
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER, NULLS_KNOWN, Zones
 from lamella.snapshot.schema import parse_type
@@ -125,8 +133,8 @@ class ClusteredTable:
         made = [Block(part, level) for part in np.array_split(rows, pieces)]
         taken = [self.blocks[at] for at in blocks]
         is_new = np.arange(len(taken) + len(made)) >= len(taken)
-        stuck = settled(self.extents(taken + made), is_new)[is_new]
-        return [Block(block.rows, SETTLED if no else level) for block, no in zip(made, stuck, strict=True)]
+        stuck = unimprovable(self.extents(taken + made), is_new)[is_new]
+        return [Block(block.rows, UNIMPROVABLE_LEVEL if no else level) for block, no in zip(made, stuck, strict=True)]
 
     def _in_order(self, rows: Rows) -> Rows:
         keys = tuple(rows[:, at] for at in reversed(range(rows.shape[1])))
@@ -134,7 +142,7 @@ class ClusteredTable:
             return rows[np.lexsort(keys)]
         bits = curve.bits_for(rows.shape[1])
         dtype = parse_type("int64")
-        places = [quantiles(pa.array(column), dtype, bits).places(pa.array(column)) for column in rows.T]
+        places = [quantiles(pa.array(column), dtype, bits).numbers(pa.array(column)) for column in rows.T]
         found = curve.positions(self.kind, np.column_stack(places), bits)
         return rows[np.lexsort((*keys, *(found[:, at] for at in reversed(range(found.shape[1])))))]
 

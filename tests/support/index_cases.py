@@ -33,7 +33,7 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Part, kind_named, pack
 from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe
 from lamella.snapshot.index.part import ref_of
-from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, settled
+from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, resolved
 from lamella.snapshot.schema import Column, DataType, Leaf, Schema
 from support import generate
 from support.oracle import Oracle
@@ -134,10 +134,10 @@ def outcome(node: BoundPredicate, of: Probe, rows: Sequence[int]) -> Outcome:
             return flipped(outcome(child, of, rows))
         case BoundIsTrue(child):
             inner = outcome(child, of, rows)
-            return settled(inner.true, inner.false | inner.null, False, False)
+            return resolved(inner.true, inner.false | inner.null, False, False)
         case BoundIsUnknown(child):
             inner = outcome(child, of, rows)
-            return settled(inner.null, inner.true | inner.false, False, False)
+            return resolved(inner.null, inner.true | inner.false, False, False)
         case BoundAnd(children):
             return conjunction([outcome(child, of, rows) for child in children])
         case BoundOr(children):

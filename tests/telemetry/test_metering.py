@@ -163,7 +163,7 @@ def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int
     resident = BoundedCache(limit)
     expected = {kind: Counts() for kind in KINDS}
     for step, kind, name in steps:
-        held = (kind, name) in resident._held
+        held = (kind, name) in resident._entries
         size = 10 * (name + 1)
         if step == "get":
             resident.get((kind, name))
@@ -178,7 +178,7 @@ def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int
     found = resident.counts()
     for kind, counts in found.items():
         assert (counts.hits, counts.misses) == (expected[kind].hits, expected[kind].misses)
-        sizes = [size for key, (_, size, _) in resident._held.items() if key[0] == kind]
+        sizes = [size for key, (_, size, _) in resident._entries.items() if key[0] == kind]
         assert counts.size_bytes == sum(sizes)
     assert sum(counts.size_bytes for counts in found.values()) == resident.size_bytes
 

@@ -341,7 +341,7 @@ def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> No
         (FsspecStore(), f"memory://{uuid.uuid4()}", DiskCache(tmp_path / "cache", ROOMY)),
     ):
         warehouse = Warehouse(store, root, cache_bytes=limit, segment_blocks=2, disk_cache=disk)
-        resident = warehouse.manifests.resident
+        resident = warehouse.manifests.memory_cache
         pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
         table_id = warehouse.snapshot(pointer).table_id
         for number in range(90):
@@ -361,7 +361,7 @@ def test_derived_columns_are_kept_on_disk_when_there_is_one(tmp_path: Path) -> N
     manifests = Manifests(store, ROOMY)
     assert isinstance(manifests.derived, MemoryCache)
     manifests.derived.derived("x", lambda: [b"x" * 1000])
-    assert manifests.resident.size_bytes >= 1000
+    assert manifests.memory_cache.size_bytes >= 1000
 
 
 def long_list(number: int) -> str:
@@ -386,10 +386,10 @@ def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: 
     store = FsspecStore()
     pointer, _ = table(store, str(tmp_path))
     warehouse = Warehouse(store, str(tmp_path), cache_bytes=ROOMY)
-    resident = warehouse.resident
+    resident = warehouse.memory_cache
     warehouse._finder._filters = Filters(characters=0)  # it has a bound of its own
     warehouse.prune(pointer, PruneRequest(filter=written(0)))
-    held_bytes, entries = resident.size_bytes, len(resident)
+    estimated_bytes, entries = resident.size_bytes, len(resident)
     tracemalloc.start()
     try:
         for number in range(1, 101):
@@ -398,7 +398,7 @@ def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: 
     finally:
         tracemalloc.stop()
     assert len(resident) - entries >= 100
-    assert taken_bytes <= resident.size_bytes - held_bytes
+    assert taken_bytes <= resident.size_bytes - estimated_bytes
     assert taken_bytes > 100 * 2_000  # filters that take nothing would show nothing
 
 
@@ -409,5 +409,5 @@ def test_distinct_filters_take_no_more_than_the_bound(tmp_path: Path) -> None:
     warehouse = Warehouse(store, str(tmp_path), cache_bytes=1 << 20)
     for number in range(100):
         warehouse.prune(pointer, PruneRequest(filter=long_list(number)))
-        assert warehouse.resident.size_bytes <= 1 << 20
-    assert warehouse.resident.counts()["funnel"].evicted > 50
+        assert warehouse.memory_cache.size_bytes <= 1 << 20
+    assert warehouse.memory_cache.counts()["funnel"].evicted > 50

@@ -138,9 +138,10 @@ class Core:
             clock=clock,
         )
         self.metrics.memory.watch(
-            self.warehouse.kept, {"cache_bytes": settings.cache_bytes, "page_cache_bytes": settings.page_cache_bytes}
+            self.warehouse.cache_counts,
+            {"cache_bytes": settings.cache_bytes, "page_cache_bytes": settings.page_cache_bytes},
         )
-        self.segment_texts = SegmentTexts(self.warehouse.resident)
+        self.segment_texts = SegmentTexts(self.warehouse.memory_cache)
         self.history = History(catalog, self.warehouse, store, clock, tokens)
         self.rules = LocationRules(settings, self.warehouse)
         self.block_urls = BlockUrls(store, self.rules, self.metrics, settings)
@@ -253,7 +254,7 @@ class Core:
             settings=settings,
             catalog=catalog,
             store=store,
-            resident=self.warehouse.resident,
+            resident=self.warehouse.memory_cache,
             disk_cache=disk_cache,
             metrics=self.metrics,
             clock=clock,

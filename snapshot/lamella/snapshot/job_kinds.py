@@ -179,7 +179,7 @@ class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknow
 # ``JobKind``.
 
 GROUP: Final = "lamella.job_kinds"
-_PLACE: Final = re.compile(r"(?P<message>.*) - at `\$(?P<path>.*)`", re.DOTALL)
+_ERROR_PATH: Final = re.compile(r"(?P<message>.*) - at `\$(?P<path>.*)`", re.DOTALL)
 
 
 class JobKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -340,7 +340,7 @@ def check_arguments(kind: JobKind, given: Mapping[str, Any], *, root: str = "$.a
     try:
         checked = msgspec.convert(dict(given), kind.arguments)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
+        found = _ERROR_PATH.fullmatch(str(error))
         message, path = (found["message"], root + found["path"]) if found else (str(error), root)
         raise InvalidRequest(f"{message} at {path}, for a job of kind {kind.name!r}", path=path) from error
     plain: dict[str, Any] = msgspec.to_builtins(checked)

@@ -93,7 +93,7 @@ class Truth(msgspec.Struct, frozen=True, eq=False):
         """Returns SQL's NOT."""
         return Truth(self.false, self.true, self.failed, self.reason)
 
-    def settled(self) -> Truth:
+    def null_as_false(self) -> Truth:
         """Returns ``IS TRUE``: null becomes false."""
         return Truth(
             self.true, ~self.true if self.failed is None else ~self.true & ~self.failed, self.failed, self.reason
@@ -469,7 +469,7 @@ class RowFilter:
             case Not(child):
                 return self._truth(child, rows).negated()
             case IsTrue(child):
-                return self._truth(child, rows).settled()
+                return self._truth(child, rows).null_as_false()
             case IsUnknown(child):
                 return self._truth(child, rows).unknown()
             case _:
@@ -492,7 +492,7 @@ def _bound_truth(node: BoundPredicate, rows: RowTerms) -> Truth:
         case BoundNot(child):
             return _bound_truth(child, rows).negated()
         case BoundIsTrue(child):
-            return _bound_truth(child, rows).settled()
+            return _bound_truth(child, rows).null_as_false()
         case BoundIsUnknown(child):
             return _bound_truth(child, rows).unknown()
         case _:

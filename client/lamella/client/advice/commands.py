@@ -280,7 +280,7 @@ def _cost(cost: Cost) -> tuple[str, str, str]:
 def _score(score: Score) -> str:
     if score.score is not None:
         return f"{score.score:.0f}"
-    return "?" if score.most - score.least >= 100 else f"{score.least:.0f} to {score.most:.0f}"
+    return "?" if score.max_score - score.min_score >= 100 else f"{score.min_score:.0f} to {score.max_score:.0f}"
 
 
 def _size(size: IndexSize | None) -> str:

@@ -17,17 +17,17 @@ from lamella.client.sharing import profile_text, share_profile_option
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import ROLES, Grant, GrantList, KeyInfo, KeyList, NewKey, Role
-from lamella.snapshot.wire.access import read_place, scope_text
+from lamella.snapshot.wire.access import parse_scope, scope_text
 
 #: Timeout in seconds for completing names in a shell.
 _COMPLETION_S = 2.0
 
 
 def grant_scope(text: str, option: str) -> tuple[str | None, str | None]:
-    """Return the namespace and table of a grant's scope; see :func:`~lamella.snapshot.wire.access.read_place`. Raises
+    """Return the namespace and table of a grant's scope; see :func:`~lamella.snapshot.wire.access.parse_scope`. Raises
     BadParameter."""
     try:
-        return read_place(text)
+        return parse_scope(text)
     except InvalidRequest as error:
         raise click.BadParameter(error.message, param_hint=option) from error
 

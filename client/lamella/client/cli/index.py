@@ -45,7 +45,14 @@ def kinds(session: Session) -> None:
         return
     print_table(["kind", "for"], [(kind.name, kind.text) for kind in found])
     rows = [
-        (kind.name, option.name, option.type, _value(option.default), _bounds(option.least, option.most), option.text)
+        (
+            kind.name,
+            option.name,
+            option.type,
+            _value(option.default),
+            _bounds(option.minimum, option.maximum),
+            option.text,
+        )
         for kind in found
         for option in kind.options
     ]

@@ -166,14 +166,14 @@ def _show(answer: ClusteringAnswer) -> None:
         ("not written for the key", percent(answer.unclustered_blocks, answer.blocks)),
         ("of one key value", percent(answer.constant_blocks, answer.blocks)),
         ("of unknown bounds", percent(answer.unknown_blocks, answer.blocks)),
-        ("not rewritten any more", percent(answer.settled_blocks, answer.blocks)),
+        ("not rewritten any more", percent(answer.unimprovable_blocks, answer.blocks)),
         (
             "small, large",
             f"{percent(answer.small_blocks, answer.blocks)}, {percent(answer.large_blocks, answer.blocks)}",
         ),
         ("levels", ", ".join(f"{level}: {count:,}" for level, count in sorted(answer.levels.items())) or "none"),
         ("segments", f"{answer.segments_total:,}, depth {_depth_text(segments)}"),
-        ("segments opened", f"{answer.segments_kept:,.1f} by a look-up of 0.1 % of the rows"),
+        ("segments opened", f"{answer.segments_opened:,.1f} by a look-up of 0.1 % of the rows"),
     ]
     print_table(["", ""], rows, headings=False)
     if depth.histogram:

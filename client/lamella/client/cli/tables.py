@@ -87,7 +87,7 @@ def namespace_quota(session: Session, name: str) -> None:
         session.emit(found)
         return
     print_table(
-        ["", ("used", "right"), ("most", "right")],
+        ["", ("used", "right"), ("maximum", "right")],
         [
             ("tables", *_quota_texts(found.tables, str)),
             ("blocks", *_quota_texts(found.blocks, str)),
@@ -327,7 +327,7 @@ def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, 
 
 
 def _quota_texts(use: wire.QuotaUse, text: Callable[[int], str]) -> tuple[str, str]:
-    return text(use.used), "any" if use.most is None else text(use.most)
+    return text(use.used), "any" if use.maximum is None else text(use.maximum)
 
 
 def _properties(properties: dict[str, str]) -> str:

@@ -20,8 +20,8 @@ from lamella.client.rewrite.engine import ScratchSpace, merge_runs, sample_keys,
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
-from lamella.snapshot.cluster.extent import SETTLED, extents
-from lamella.snapshot.cluster.selection import settled
+from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
+from lamella.snapshot.cluster.selection import unimprovable
 from lamella.snapshot.columnar.zones import zones_of
 from lamella.snapshot.errors import CommitConflict, LamellaError
 from lamella.snapshot.manifest import ClusterStats
@@ -220,11 +220,11 @@ class _Work:
         facts = [*old, *((block.row_count, block.col_stats) for block in new)]
         zones = [zones_of(leaf.dtype, [(rows, stats.get(leaf.id)) for rows, stats in facts]) for leaf in leaves]
         is_new = np.arange(len(old) + len(new)) >= len(old)
-        found = settled(extents(self._state.cluster_kind, zones), is_new)[is_new]
+        found = unimprovable(extents(self._state.cluster_kind, zones), is_new)[is_new]
         if not found.any():
             return done
         marks = iter(found.tolist())
-        stats = ClusterStats(key_id=key.key_id, level=SETTLED)
+        stats = ClusterStats(key_id=key.key_id, level=UNIMPROVABLE_LEVEL)
         written = tuple(
             msgspec.structs.replace(
                 each,

@@ -44,7 +44,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 def curve_positions(curve: Curve, columns: Sequence[Any]) -> pa.Array:
     """Return the position of each row, as an array that sorts along the curve."""
     found = [unpacked(data) for data in curve.quantiles]
-    points = np.column_stack([one.places(values) for one, values in zip(found, columns, strict=True)])
+    points = np.column_stack([one.numbers(values) for one, values in zip(found, columns, strict=True)])
     return to_arrow(positions(curve.kind, points, bits_for(len(columns))))
 
 

@@ -16,7 +16,7 @@ from lamella.snapshot.errors import IndexNotFound, InvalidRequest
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import PART_BLOCKS, Source, build_part
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import place
+from lamella.snapshot.index.directory import find_entries
 from lamella.snapshot.manifest import Block, ObjectRef, Snapshot, TableIndex, decode_segment
 from lamella.snapshot.manifest.block_key import bytes_of, no_keys
 from lamella.snapshot.schema import Schema
@@ -245,7 +245,7 @@ class _Job:
         found: list[Piece] = []
         for group in groups:
             whole = np.concatenate([no_keys(), *(next(keys) for _ in group)])
-            rows = np.flatnonzero(place(directories, whole).number < 0).tolist()
+            rows = np.flatnonzero(find_entries(directories, whole).number < 0).tolist()
             if rows:
                 found.append(Piece(manifests=tuple(ref.manifest for ref in group), rows=tuple(rows)))
         total = sum(len(piece.rows) for piece in found)

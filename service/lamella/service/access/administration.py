@@ -184,7 +184,7 @@ class AccessAdministration:
             raise QuotaExceeded(
                 f"{grant.principal} has {len(there)} grants in namespace {grant.namespace!r}: give one on all of it",
                 limit="grants",
-                most=_MAX_IN_ONE,
+                maximum=_MAX_IN_ONE,
                 used=len(there) + 1,
             )
 
@@ -193,7 +193,7 @@ class AccessAdministration:
             return
         made = sum(key.created_by == by.name for key in self._catalog.api_keys())
         if made >= _MAX_KEYS:
-            raise QuotaExceeded(f"{by.name} has created {made} keys", limit="keys", most=_MAX_KEYS, used=made + 1)
+            raise QuotaExceeded(f"{by.name} has created {made} keys", limit="keys", maximum=_MAX_KEYS, used=made + 1)
 
     def _own_key(self, by: Principal, name: str) -> KeyRecord:
         key = self._catalog.key(name)

@@ -46,7 +46,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
             raise QuotaExceeded(
                 f"{_TEXTS[member]}: the limit is {most}, and there would be {used}",
                 limit=f"quota_{member}",
-                most=most,
+                maximum=most,
                 used=used,
             )
 

@@ -196,7 +196,7 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
         path = f"$.added[{position}]"
         if len(raw) > MAX_BYTES:
             text = f"the block at {path} has {len(raw)} bytes; the limit is {MAX_BYTES}"
-            raise LimitExceeded(text, limit="block_bytes", most=MAX_BYTES, path=path)
+            raise LimitExceeded(text, limit="block_bytes", maximum=MAX_BYTES, path=path)
         blocks.append(read_json(_DECODER, raw, root=path))
     return blocks
 

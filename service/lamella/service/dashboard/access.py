@@ -20,7 +20,7 @@ from lamella.service.usage.audit import about
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
-from lamella.snapshot.wire.access import read_place, scope_text
+from lamella.snapshot.wire.access import parse_scope, scope_text
 from lamella.snapshot.wire.operation import AUTHENTICATED
 
 _ACCESS: Final = ROOT + "/access"
@@ -197,7 +197,7 @@ class AccessPages:
         return GrantRequest(principal=principal, role=grant.role, namespace=grant.namespace, table=grant.table)
 
     def _grant(self, form: Form) -> Grant:
-        namespace, table = read_place(form.text("place"))
+        namespace, table = parse_scope(form.text("place"))
         role = form.text("role")
         if role not in ROLES:
             raise InvalidRequest(f"a role must be one of {', '.join(ROLES)}, not {role!r}", parameter="role")

@@ -227,7 +227,7 @@ class MapRenderer:
     def segments(self, first: int, count: int) -> tuple[Tile, ...]:
         """Return segments as tiles, several in one if there are many."""
         tiles = LayerMaps.tiles(self._map, MAX_TILES, segments=slice(first, first + count))
-        kept = None if self._verdicts is None else LayerMaps.kept(self._verdicts, tiles)
+        kept = None if self._verdicts is None else LayerMaps.selected_blocks(self._verdicts, tiles)
         found = []
         for number in range(len(tiles)):
             start, many = int(tiles.first_segment[number]), int(tiles.segment_count[number])

@@ -262,8 +262,8 @@ def _score_facts(advice: Advisor, table: TableRecord, change: IndexChange, colum
     for score in advice.advise(table, asked).scores:
         if score.kind != change.kind or score.layer != "block":
             continue
-        told = f"{score.least:.0f} to {score.most:.0f}" if score.score is None else f"{score.score:.0f}"
-        if math.isclose(score.least, 0) and math.isclose(score.most, 100) and score.score is None:
+        told = f"{score.min_score:.0f} to {score.max_score:.0f}" if score.score is None else f"{score.score:.0f}"
+        if math.isclose(score.min_score, 0) and math.isclose(score.max_score, 100) and score.score is None:
             told = "unknown from manifests"
         reason = f" ({score.reason})" if score.reason else ""
         return [fact("Score, of 100", told + reason)]

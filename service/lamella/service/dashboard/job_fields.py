@@ -75,7 +75,7 @@ def option_field(option: IndexOption) -> Field:
     """Return the field of an option of an index kind."""
     number: type[Any] = {"int": int, "float": float, "bool": bool}.get(option.type, str)
     shapes: dict[type[Any], Shape] = {int: "whole", float: "number", bool: "choice"}
-    bounds = [f"{bound:,.10g}" for bound in (option.least, option.most) if bound is not None]
+    bounds = [f"{bound:,.10g}" for bound in (option.minimum, option.maximum) if bound is not None]
     ranged = f" {' to '.join(bounds)}." if len(bounds) == 2 else ""
     default = msgspec.json.encode(option.default).decode()
     return Field(

@@ -183,7 +183,7 @@ def read_json(
         LimitExceeded: nested too deeply, more than ``max_values`` values, or a member that is too long.
     """
     if len(data) > max_values and _separators(data) > max_values:
-        raise LimitExceeded(f"the body has more than {max_values} values", limit="json_values", most=max_values)
+        raise LimitExceeded(f"the body has more than {max_values} values", limit="json_values", maximum=max_values)
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -193,7 +193,7 @@ def read_json(
         too_long = _TOO_LONG.fullmatch(message)
         if too_long is not None:
             text = f"{where} has more than {too_long['most']} {_UNITS.get(too_long['kind'], 'entries')}"
-            raise LimitExceeded(text, limit="length", most=int(too_long["most"]), path=path) from error
+            raise LimitExceeded(text, limit="length", maximum=int(too_long["most"]), path=path) from error
         raise InvalidRequest(f"{message} at {where}", path=path) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from error

@@ -107,7 +107,7 @@ def read_key(key: str | None, method: str, path: str, query: str, body: bytes, n
         raise InvalidRequest(f"an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters")
     scope = f"{method} {path}"
     if key is not None and len(scope) > _MAX_SCOPE:
-        raise LimitExceeded(f"the path is longer than {_MAX_SCOPE} characters", limit="path", most=_MAX_SCOPE)
+        raise LimitExceeded(f"the path is longer than {_MAX_SCOPE} characters", limit="path", maximum=_MAX_SCOPE)
     digest = hashlib.sha256(body)
     if query:
         digest.update(b"?" + query.encode())

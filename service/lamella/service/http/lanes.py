@@ -71,7 +71,7 @@ class Lanes:
                 there is neither a turn nor room to wait for one.
         """
         tests = cost.block_tests or 0
-        if cost.kept_blocks * MIN_BLOCK_BYTES > WHOLE_BYTES:
+        if cost.selected_blocks * MIN_BLOCK_BYTES > WHOLE_BYTES:
             self._large_answers.check(actor_of(request))
         if tests > self.WIDE_TESTS:
             async with self._admission.testing(request, tests):

@@ -46,7 +46,7 @@ _BEARER: Final = {
 #: Of every operation that waits for a place.
 TIMEOUT: Final = Parameter(
     name="Lamella-Timeout-Ms",
-    place="header",
+    location="header",
     description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what "
     "only asks by then, and does not begin a change any more.",
     schema={"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
@@ -155,7 +155,7 @@ def _operation(
     parameters += [
         {
             "name": p.name,
-            "in": p.place,
+            "in": p.location,
             "required": False,
             "description": p.description,
             "schema": _schema_of(p, maxima),

@@ -327,7 +327,7 @@ class IcebergScans:
             raise LimitExceeded(
                 f"an incremental scan reads at most {MAX_STEPS} snapshots",
                 limit="changes_snapshots",
-                most=MAX_STEPS,
+                maximum=MAX_STEPS,
             )
         self._history.entry(record, end)
         entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
@@ -391,7 +391,7 @@ def _require_few(count: int, each_bytes: int) -> None:
             f"a plan without parts may have {most} files of {each_bytes} bytes each: use a shorter filter, "
             "fewer snapshots or fewer statistics",
             limit="plan_bytes",
-            most=MAX_BYTES,
+            maximum=MAX_BYTES,
         )
 
 

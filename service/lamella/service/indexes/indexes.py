@@ -167,8 +167,8 @@ def _kind(kind: Kind) -> IndexKind:
                 type=type(option.default).__name__,
                 default=option.default,
                 text=option.text,
-                least=option.least,
-                most=option.most,
+                minimum=option.minimum,
+                maximum=option.maximum,
             )
             for name, option in kind.known_options.items()
         ),

@@ -33,7 +33,7 @@ from lamella.snapshot.vacuum import (
     versions,
 )
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotFate, VacuumAnswer, VacuumRequest
+from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotDecision, VacuumAnswer, VacuumRequest
 
 #: Most objects named in one answer; the others are only counted.
 NAMED: Final = 20
@@ -50,7 +50,7 @@ class VacuumReport:
         self._others = {"live": Tally(), "young": Tally(), "unknown": Tally()}
         self._unknowns: list[str] = []
         self._left: list[LeftObject] = []
-        self.fates: tuple[SnapshotFate, ...] = ()
+        self.fates: tuple[SnapshotDecision, ...] = ()
         self.tables: list[str] = []
 
     def count_used(self, found: ClassifiedObject) -> None:
@@ -77,7 +77,7 @@ class VacuumReport:
                 expires, reason = False, "tagged, leased or expired meanwhile"
             version = decision.version
             fates.append(
-                SnapshotFate(
+                SnapshotDecision(
                     snapshot_id=version.snapshot_id,
                     timestamp_ms=version.timestamp_ms,
                     expires=expires,

@@ -77,5 +77,5 @@ class BlockUrls:
             raise LimitExceeded(
                 f"an answer has signed URLs for at most {self._most} blocks, not {count}: ask for pages of so many",
                 limit="signed_urls",
-                most=self._most,
+                maximum=self._most,
             )

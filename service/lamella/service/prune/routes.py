@@ -157,7 +157,7 @@ class PruneRoutes:
                     if isinstance(within, Deferred):
                         cost = _as_listed(asked, within)
                         if asked.sign_urls:
-                            self._block_urls.require_few(cost.kept_blocks)
+                            self._block_urls.require_few(cost.selected_blocks)
                         raise NotNow(cost)
                     found = within
                 if span is not None:

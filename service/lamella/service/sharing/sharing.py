@@ -144,7 +144,7 @@ class Sharing:
             try:
                 found = self._warehouse.find_predicate(at.pointer, predicate, request, max_tests=max_tests)
             except NotNow as error:
-                self._block_urls.require_few(error.cost.kept_blocks)  # refused before any work is done
+                self._block_urls.require_few(error.cost.selected_blocks)  # refused before any work is done
                 raise
             self._block_urls.require_few(found.block_count)
             self._metrics.pruned(found.answer)

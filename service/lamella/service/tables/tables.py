@@ -105,7 +105,7 @@ class Tables:
             properties = {**left, **request.set}
             if len(properties) > MAX_PROPERTIES:
                 text = f"a namespace can have at most {MAX_PROPERTIES} properties"
-                raise LimitExceeded(text, limit="properties", most=MAX_PROPERTIES)
+                raise LimitExceeded(text, limit="properties", maximum=MAX_PROPERTIES)
             after = msgspec.structs.replace(before, properties=properties)
             stored_response = idempotency_key.store_as(200, after)
             if self._catalog.change_namespace(before, after, remember=stored_response.stored):
@@ -116,9 +116,9 @@ class Tables:
         """Return the usage and the quotas of a namespace. Raises NamespaceNotFound."""
         use = self._catalog.namespace_use(name)
         return NamespaceQuota(
-            tables=QuotaUse(used=use.tables, most=use.quotas.tables),
-            blocks=QuotaUse(used=use.blocks, most=use.quotas.blocks),
-            bytes=QuotaUse(used=use.bytes, most=use.quotas.bytes),
+            tables=QuotaUse(used=use.tables, maximum=use.quotas.tables),
+            blocks=QuotaUse(used=use.blocks, maximum=use.quotas.blocks),
+            bytes=QuotaUse(used=use.bytes, maximum=use.quotas.bytes),
         )
 
     def drop_namespace(self, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:

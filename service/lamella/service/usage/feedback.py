@@ -64,7 +64,7 @@ class Feedback:
             raise LimitExceeded(
                 f"a report names at most {MAX_LOCATIONS} blocks, not {len(request.empty)}",
                 limit="empty",
-                most=MAX_LOCATIONS,
+                maximum=MAX_LOCATIONS,
             )
         pointer = self._history.pointer(table, snapshot_id=request.snapshot_id)
         self._require_on(table)

@@ -349,6 +349,6 @@ def as_recorded(each: RecordedFilter) -> Recorded:
         is_full=each.mode == "full",
         times=each.times,
         considered=each.considered,
-        kept=each.kept,
+        selected=each.kept,
         time_zone=each.time_zone,
     )

@@ -45,15 +45,15 @@ _WIDE: Final = 10.0
 class Effectiveness(msgspec.Struct, frozen=True, kw_only=True):
     """What look-ups skip of the entries of a layer.
 
-    ``score``: None if it cannot be estimated from manifests, or only within wide limits. It lies between ``least`` and
-    ``most``. ``skip_present``, ``skip_absent``: the fraction of *all* entries that is skipped for a value that is
-    present, and for an absent one between minimum and maximum, by bounds and index together (None: unknown, or no such
-    value).
+    ``score``: None if it cannot be estimated from manifests, or only within wide limits. It lies between ``min_score``
+    and ``max_score``. ``skip_present``, ``skip_absent``: the fraction of *all* entries that is skipped for a value that
+    is present, and for an absent one between minimum and maximum, by bounds and index together (None: unknown, or no
+    such value).
     """
 
     score: float | None
-    least: float
-    most: float
+    min_score: float
+    max_score: float
     skip_present: float | None = None
     skip_absent: float | None = None
     size_bytes: float | None = None
@@ -69,29 +69,31 @@ def effectiveness(
     score is between the two; without it the result for the upper limit is used.
     """
     if not len(profile):
-        return Effectiveness(score=None, least=0.0, most=100.0, reason="no rows")
-    if expected is not None and expected.kept is None:
-        return Effectiveness(score=None, least=0.0, most=100.0, size_bytes=expected.size_bytes, reason=expected.reason)
+        return Effectiveness(score=None, min_score=0.0, max_score=100.0, reason="no rows")
+    if expected is not None and expected.read_chance is None:
+        return Effectiveness(
+            score=None, min_score=0.0, max_score=100.0, size_bytes=expected.size_bytes, reason=expected.reason
+        )
     everything = np.ones(len(profile))
     chances = [(everything, everything)] if expected is None else [_chances(expected)]
-    if of_fewest is not None and of_fewest.kept is not None and not profile.is_counted:
+    if of_fewest is not None and of_fewest.read_chance is not None and not profile.is_counted:
         chances.append(_chances(of_fewest))
     limits = [
-        _scored(cover, holds, kept, lacking, is_index=expected is not None)
-        for holds in _held(profile, cover)
-        for kept, lacking in chances
+        _scored(cover, holds, read_chance, lacking, is_index=expected is not None)
+        for holds in _presence(profile, cover)
+        for read_chance, lacking in chances
     ]
-    least, most = min(score for score, _ in limits), max(score for score, _ in limits)
-    is_wide = most - least > _WIDE
+    min_score, max_score = min(score for score, _ in limits), max(score for score, _ in limits)
+    is_wide = max_score - min_score > _WIDE
     if expected is None:
         skip: float | None = 1.0 - float(cover.present.mean())
     else:
         skip = None if is_wide else sum(skipped for _, skipped in limits) / len(limits)
     reason = "" if expected is None else expected.reason
     return Effectiveness(
-        score=None if is_wide else (least + most) / 2,
-        least=least,
-        most=most,
+        score=None if is_wide else (min_score + max_score) / 2,
+        min_score=min_score,
+        max_score=max_score,
         skip_present=skip,
         skip_absent=_skipped_absent(cover, [lacking for _, lacking in chances]),
         size_bytes=None if expected is None else expected.size_bytes,
@@ -102,7 +104,7 @@ def effectiveness(
 def _chances(expected: Expected) -> tuple[Numbers, Numbers]:
     """Returns the probability that an entry without a value is read: for a value in the table, and for one that is
     not."""
-    return expected.kept, expected.kept if expected.read_if_absent is None else expected.read_if_absent
+    return expected.read_chance, expected.read_chance if expected.read_if_absent is None else expected.read_if_absent
 
 
 def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
@@ -114,7 +116,7 @@ def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
     return None if 100.0 * (max(limits) - min(limits)) > _WIDE else sum(limits) / len(limits)
 
 
-def _held(profile: Profile, cover: Cover) -> list[Numbers]:
+def _presence(profile: Profile, cover: Cover) -> list[Numbers]:
     """Returns the probability that each entry has a value of the table; its limits if distinct values were not
     counted."""
     if profile.is_counted:
@@ -123,10 +125,12 @@ def _held(profile: Profile, cover: Cover) -> list[Numbers]:
     return [cover.present / max(float(cover.present.sum()), 1.0), cover.present]
 
 
-def _scored(cover: Cover, holds: Numbers, kept: Numbers, lacking: Numbers, *, is_index: bool) -> tuple[float, float]:
+def _scored(
+    cover: Cover, holds: Numbers, read_chance: Numbers, lacking: Numbers, *, is_index: bool
+) -> tuple[float, float]:
     """Returns the score, and the fraction of all entries that is skipped for a value that is present."""
-    read = holds + (cover.present - holds) * kept
-    everything = np.ones(len(kept))
+    read = holds + (cover.present - holds) * read_chance
+    everything = np.ones(len(read_chance))
     scores = [_share(cover.present if is_index else everything, read, 1.0 - holds)]
     if cover.absent is not None:
         scores.append(_share(cover.absent if is_index else everything, cover.absent * lacking, everything))
@@ -199,7 +203,7 @@ def chances_of(
     ``of_fewest``: the expected effect of the index for :attr:`lamella.snapshot.index.kind.Profile.fewest`. An index
     that keeps every block for few and for many distinct values adds nothing, whether they were counted or not.
     """
-    if expected.kept is None:
+    if expected.read_chance is None:
         return None
     if not value_distribution.profile.is_counted:
         if not expected.keeps_all or of_fewest is None or not of_fewest.keeps_all:
@@ -212,8 +216,8 @@ def chances_of(
     found = float((holds * test.may_match).sum())
     if 0 < found < 1:
         holds = np.minimum(holds / found, 1.0)
-    lacking = expected.kept if expected.read_if_absent is None else expected.read_if_absent
-    return Chances(1.0 - ((1.0 - holds) * (1.0 - expected.kept)) ** counts, 1.0 - (1.0 - lacking) ** counts)
+    lacking = expected.read_chance if expected.read_if_absent is None else expected.read_if_absent
+    return Chances(1.0 - ((1.0 - holds) * (1.0 - expected.read_chance)) ** counts, 1.0 - (1.0 - lacking) ** counts)
 
 
 def _holds(value_distribution: ValueDistribution) -> Numbers:
@@ -327,8 +331,8 @@ def _fits(
     if size_bytes <= budget or profile.is_counted:
         return size_bytes <= budget
     # the size is an upper limit: an index of fewer values may fit
-    least = kind.expected(profile.fewest, options).size_bytes
-    return None if least is None or least <= budget else False
+    min_bytes = kind.expected(profile.fewest, options).size_bytes
+    return None if min_bytes is None or min_bytes <= budget else False
 
 
 def for_budget(

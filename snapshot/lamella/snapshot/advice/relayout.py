@@ -96,10 +96,10 @@ def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
     for key in reversed(keys):
         column = sample[key]
         ranks = np.zeros(len(column.valid), dtype=np.int64)
-        _, places = np.unique(column.values[column.valid], return_inverse=True)
-        if column.width and len(places):  # sampled: rows of one value are those of one range of ranks
-            places = np.floor(places / max(column.width * len(places), 1.0)).astype(np.int64)
-        ranks[column.valid] = places + 1  # nulls come first, NaN last
+        _, ranks_of_values = np.unique(column.values[column.valid], return_inverse=True)
+        if column.width and len(ranks_of_values):  # sampled: rows of one value are those of one range of ranks
+            ranks_of_values = np.floor(ranks_of_values / max(column.width * len(ranks_of_values), 1.0)).astype(np.int64)
+        ranks[column.valid] = ranks_of_values + 1  # nulls come first, NaN last
         ranks[column.nan] = ranks.max(initial=0) + 1
         columns.append(ranks)
     return np.asarray(np.lexsort(columns))

@@ -161,8 +161,8 @@ def _score(
         kind=None if kind is None else kind.name,
         layer=layer,
         score=found.score,
-        least=found.least,
-        most=found.most,
+        min_score=found.min_score,
+        max_score=found.max_score,
         skip_present=found.skip_present,
         skip_absent=found.skip_absent,
         size=None if sizing is None or layer == "segment" else index_size(sizing),
@@ -172,7 +172,7 @@ def _score(
 
 def _rank(score: Score) -> tuple[bool, float, str, str]:
     # an unknown score sorts between what surely helps and what surely does not
-    likely = score.score if score.score is not None else (score.least + score.most) / 2
+    likely = score.score if score.score is not None else (score.min_score + score.max_score) / 2
     return (score.kind is not None, -likely, score.kind or "", score.layer)
 
 

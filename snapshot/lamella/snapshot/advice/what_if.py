@@ -39,14 +39,14 @@ Rows = npt.NDArray[np.int64]
 
 
 class TrialFilter(msgspec.Struct, frozen=True, eq=False):
-    """A filter that was used ``times`` times. ``kept``: the blocks that it reads now, ascending. ``is_whole``: False if
-    some of its constants were not recorded and could not be sampled, so that a part of it is missing.
+    """A filter that was used ``times`` times. ``selected``: the blocks that it reads now, ascending. ``is_whole``:
+    False if some of its constants were not recorded and could not be sampled, so that a part of it is missing.
     """
 
     node: BoundPredicate
     times: int
     text: str
-    kept: Any
+    selected: Any
     is_whole: bool = True
 
 
@@ -66,7 +66,9 @@ class Trial:
         self._read = 0
 
     def _now(self, filter: TrialFilter) -> Cost:
-        return self._cost(float(len(filter.kept)), float(self._scene.file_size[filter.kept].sum()), len(self._scene))
+        return self._cost(
+            float(len(filter.selected)), float(self._scene.file_size[filter.selected].sum()), len(self._scene)
+        )
 
     def _unchanged(self, filter: TrialFilter, reason: str) -> Forecast:
         """Returns a forecast that the filter reads the same as now."""
@@ -102,8 +104,8 @@ class Trial:
 
     def _sample_of(self, candidates: Rows) -> Rows:
         """Samples blocks to read, ascending."""
-        most = min(self._request.sample_blocks, len(candidates))
-        return np.sort(self._rng.choice(candidates, most, replace=False)) if most else candidates[:0]
+        count = min(self._request.sample_blocks, len(candidates))
+        return np.sort(self._rng.choice(candidates, count, replace=False)) if count else candidates[:0]
 
 
 def union(parts: Iterable[Rows]) -> Rows:
@@ -154,7 +156,7 @@ class IndexTrial(Trial):
 
     def answer(self) -> WhatIfAnswer:
         """Returns the answer from a sample if the request has one, else from manifests."""
-        candidates = union([each.kept for each in self._filters if self._reason(each.node) is None])
+        candidates = union([each.selected for each in self._filters if self._reason(each.node) is None])
         chosen = self._sample_of(candidates)
         if len(chosen):
             return self._measured(chosen)
@@ -199,7 +201,7 @@ class IndexTrial(Trial):
 
     def _expected(self, filter: TrialFilter, look_ups: Mapping[BoundTest, LookUp], scale: float) -> Forecast:
         reason = self._reason(filter.node)
-        if reason is not None or not len(filter.kept):
+        if reason is not None or not len(filter.selected):
             return self._unasked(filter, reason or "")
         if not isinstance(self._term, Leaf):
             return self._untold(filter, f"manifests do not have the values of an expression; {_ASK}")
@@ -219,7 +221,7 @@ class IndexTrial(Trial):
         why = ""
         if not is_all:
             why = "manifests only allow estimates for look-ups" if filter.is_whole else _NOT_WHOLE
-            if expected.kept is None:
+            if expected.read_chance is None:
                 why = expected.reason
             elif len(there) < len(look_ups):
                 why = "the number of distinct values is not known"
@@ -239,14 +241,14 @@ class IndexTrial(Trial):
     def _unasked(self, filter: TrialFilter, reason: str) -> Forecast:
         """Returns the forecast if the index would not be probed, or if no blocks are left to probe; unless a missing
         part of the filter is the reason."""
-        if not filter.is_whole and len(filter.kept):
+        if not filter.is_whole and len(filter.selected):
             return self._untold(filter, _NOT_WHOLE)
         return self._unchanged(filter, reason)
 
     def _weighed(self, filter: TrialFilter, known: Mapping[BoundLeaf, Numbers]) -> Cost:
         count = len(self._scene)
-        chance = chance_of(filter.node, self._scene.zones, count, known)[filter.kept]
-        return self._cost(float(chance.sum()), float((chance * self._scene.file_size[filter.kept]).sum()), count)
+        chance = chance_of(filter.node, self._scene.zones, count, known)[filter.selected]
+        return self._cost(float(chance.sum()), float((chance * self._scene.file_size[filter.selected]).sum()), count)
 
     def _measured(self, chosen: Rows) -> WhatIfAnswer:
         built = build_part(self._store, self._index, self._scene.head, [self._scene.block(row) for row in chosen])
@@ -261,11 +263,11 @@ class IndexTrial(Trial):
         forecasts = []
         for each, (mine, left) in zip(self._filters, pairs, strict=True):
             now, reason = self._now(each), self._reason(each.node)
-            if reason is not None or not len(each.kept):
+            if reason is not None or not len(each.selected):
                 forecasts.append(self._unasked(each, reason or ""))
                 continue
             # If the sample has hardly any block of the filter, the ratio of the other filters is used.
-            ratio = left / mine if mine >= min(ENOUGH, len(each.kept)) else after / before
+            ratio = left / mine if mine >= min(ENOUGH, len(each.selected)) else after / before
             then = Cost(blocks=now.blocks * ratio, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
             why = "" if each.is_whole else f"or fewer: {_NOT_WHOLE}"
             forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=then, reason=why))
@@ -288,7 +290,7 @@ class IndexTrial(Trial):
 
     def _ratio(self, filter: TrialFilter, chosen: Rows, index: OpenIndex) -> tuple[int, int]:
         """Returns the number of sampled blocks that the filter reads now, and that it would read afterwards."""
-        mine = chosen[np.isin(chosen, filter.kept)]
+        mine = chosen[np.isin(chosen, filter.selected)]
         if not len(mine):
             return 0, 0
         parts = self._scene.parts(mine, self._scene.tested(filter.node))
@@ -332,8 +334,8 @@ class LayoutTrial(Trial):
         self._rests_on.append("indexes are not considered")
         if self._read:
             return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
-        most = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
-        return self._answer([self._tried(each, zones, most, len(zones[keys[0]])) for each in self._filters])
+        wide = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
+        return self._answer([self._tried(each, zones, wide, len(zones[keys[0]])) for each in self._filters])
 
     def resized(self) -> WhatIfAnswer:
         """Returns the answer for the same rows in the same order, in blocks of another size."""
@@ -348,8 +350,8 @@ class LayoutTrial(Trial):
             edges = np.floor((np.cumsum(self._scene.row_count) - self._scene.row_count) / target)
             starts = np.flatnonzero(np.concatenate([[True], np.diff(edges) > 0]))[: len(self._scene)]
             zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
-            least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
-            return self._answer([self._tried(each, least, zones, len(starts)) for each in self._filters])
+            narrow = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+            return self._answer([self._tried(each, narrow, zones, len(starts)) for each in self._filters])
         pieces = min(_MAX_PIECES, max(1, round(mean_rows / target)))
         if self._request.sample_blocks and leaves:
             return self._cut(leaves, target)
@@ -360,10 +362,10 @@ class LayoutTrial(Trial):
             else "blocks are assumed to be unsorted; repeat the request with sample_blocks"
         )
         zones = {leaf: split_zones(self._scene.zones(leaf), pieces, is_sorted=leaf.id == first) for leaf in leaves}
-        least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+        narrow = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
         forecasts = []
         for each in self._filters:
-            found = self._tried(each, least, zones, len(self._scene) * pieces)
+            found = self._tried(each, narrow, zones, len(self._scene) * pieces)
             if found.then is not None and found.then.skip <= found.now.skip and self._may_gain(each):
                 found = self._untold(each, f"manifests do not have the order of rows in a block{self._ask}")
             forecasts.append(found)
@@ -371,7 +373,7 @@ class LayoutTrial(Trial):
 
     def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
         """Returns the answer for smaller blocks, using the rows of some existing ones."""
-        candidates = union([each.kept for each in self._filters if each.is_whole])
+        candidates = union([each.selected for each in self._filters if each.is_whole])
         chosen = self._sample_of(candidates)
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
@@ -380,8 +382,8 @@ class LayoutTrial(Trial):
         forecasts = []
         for each in self._filters:
             now = self._now(each)
-            mine = np.isin(found.blocks, each.kept)
-            if not len(each.kept):
+            mine = np.isin(found.blocks, each.selected)
+            if not len(each.selected):
                 forecasts.append(self._unchanged(each, ""))
                 continue
             if not mine.any() or not each.is_whole:
@@ -390,7 +392,7 @@ class LayoutTrial(Trial):
                 )
                 continue
             hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
-            shares = np.array([hits[owner == place].mean() for place in np.flatnonzero(mine)])
+            shares = np.array([hits[owner == row].mean() for row in np.flatnonzero(mine)])
             ratio = float(shares.mean())
             count = now.blocks * ratio * float(np.bincount(owner)[mine].mean())
             cost = Cost(blocks=count, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
@@ -398,16 +400,16 @@ class LayoutTrial(Trial):
         return self._answer(forecasts)
 
     def _tried(
-        self, filter: TrialFilter, least: Mapping[Leaf, Zones], most: Mapping[Leaf, Zones], count: int
+        self, filter: TrialFilter, narrow: Mapping[Leaf, Zones], wide: Mapping[Leaf, Zones], count: int
     ) -> Forecast:
         """Estimates with two sets of zone maps: one that rules out as much as may be known then, and one that rules out
         only what is certain."""
         if not filter.is_whole:
             return self._untold(filter, _NOT_WHOLE)
-        unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in most and not self._has_bounds(leaf)]
+        unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in wide and not self._has_bounds(leaf)]
         if unbounded and not self._read:
             return self._untold(filter, f"the manifests have no bounds of {unbounded[0]}{self._ask}")
-        limits = [float(may_match(filter.node, zones.__getitem__, count).sum()) for zones in (least, most)]
+        limits = [float(may_match(filter.node, zones.__getitem__, count).sum()) for zones in (narrow, wide)]
         hits = sum(limits) / len(limits)
         share = hits / count if count else 0.0
         if count and (limits[1] - limits[0]) / count > _WIDE:
@@ -430,7 +432,7 @@ class LayoutTrial(Trial):
         for leaf in columns_of(filter.node):
             if leaf.dtype.order is None or leaf.repeated:
                 continue
-            if not extents("linear", [self._scene.zones(leaf).take(filter.kept)]).is_constant.all():
+            if not extents("linear", [self._scene.zones(leaf).take(filter.selected)]).is_constant.all():
                 return True
         return False
 
@@ -489,12 +491,12 @@ def _pieces(
     """Returns the zone maps of the blocks' pieces, and for each piece the index of its block."""
     owner: list[int] = []
     edges: list[int] = [0]
-    for place in range(len(blocks)):
-        count = len(next(iter(columns[place].values())).valid)
+    for row in range(len(blocks)):
+        count = len(next(iter(columns[row].values())).valid)
         pieces = max(1, round(count / target))
         start = edges[-1]
         edges += (start + np.linspace(0, count, pieces + 1)[1:].round().astype(int)).tolist()
-        owner += [place] * pieces
+        owner += [row] * pieces
     zones = {}
     for leaf in leaves:
         zones[leaf] = cut_zones(stacked([each[leaf] for each in columns]), leaf.dtype, np.array(edges))
@@ -517,7 +519,7 @@ class WhatIf:
         self,
         pointer: SnapshotPointer,
         request: WhatIfRequest,
-        asked: Sequence[ReplayedFilter],
+        replayed: Sequence[ReplayedFilter],
         recorded: Sequence[Recorded] = (),
     ) -> WhatIfAnswer:
         """Returns what the given and the recorded filters would read.
@@ -533,11 +535,11 @@ class WhatIf:
             raise InvalidRequest(f"sample_blocks must be from 0 to {MAX_SAMPLED}", sample_blocks=request.sample_blocks)
         if request.seed < 0:
             raise InvalidRequest("seed must be 0 or greater", seed=request.seed)
-        if not asked and not recorded:
+        if not replayed and not recorded:
             raise InvalidRequest("there are no filters: pass some, or record the filters of prunes")
         scene = BlockSample(self._manifests, pointer)
         again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
-        asked = [*asked, *again.asked]
+        replayed = [*replayed, *again.filters]
         bounds = [
             bind(
                 each.predicate,
@@ -545,7 +547,7 @@ class WhatIf:
                 time_zone=each.time_zone,
                 case_sensitive=request.case_sensitive,
             )
-            for each in asked
+            for each in replayed
         ]
         indexes = self._access.indexes(scene.head) if request.index is not None else []
         filters = [
@@ -553,10 +555,10 @@ class WhatIf:
                 node,
                 each.times,
                 each.text or text_of(each.predicate),
-                self._kept(scene, node, indexes),
+                self._selected(scene, node, indexes),
                 each.is_whole,
             )
-            for node, each in zip(bounds, asked, strict=True)
+            for node, each in zip(bounds, replayed, strict=True)
         ]
         if request.index is not None:
             found = IndexTrial(scene, self._store, request, filters).answer()
@@ -572,10 +574,10 @@ class WhatIf:
             )
         return msgspec.structs.replace(found, rests_on=rests_on, left_out=again.left_out)
 
-    def _kept(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
+    def _selected(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
         """Returns the blocks that are read now."""
         codes = scene.tested(node)
-        kept = np.flatnonzero(codes != NONE)
-        if not len(kept) or not indexes:
-            return kept
-        return scene.numbers_of(refined(indexes, scene, node, scene.parts(kept, codes))[0])
+        selected = np.flatnonzero(codes != NONE)
+        if not len(selected) or not indexes:
+            return selected
+        return scene.numbers_of(refined(indexes, scene, node, scene.parts(selected, codes))[0])

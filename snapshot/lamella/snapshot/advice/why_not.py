@@ -62,12 +62,12 @@ class WhyNot:
         for index in indexes:
             answers += _Case(scene, index, opened.get(index.name), node, codes, left).explanations()
         usable = [opened[index.name] for index in indexes if index.name in opened]
-        kept, _ = refined(usable, scene, node, scene.parts(left, codes))
+        selected, _ = refined(usable, scene, node, scene.parts(left, codes))
         return WhyNotAnswer(
             snapshot_id=scene.head.snapshot_id,
             blocks_total=len(scene),
             after_bounds=len(left),
-            after_indexes=sum(len(part.rows) for part in kept),
+            after_indexes=sum(len(part.rows) for part in selected),
             answers=tuple(answers),
             predicates=tuple(dict.fromkeys(leaf.text for leaf in leaves_of(node))),
         )
@@ -99,16 +99,16 @@ class _Case:
         if state is not None:
             return [self._why(*state)]
         leaves = list(dict.fromkeys(leaves_of(self._node)))
-        asked: list[BoundTest] = []
+        tests: list[BoundTest] = []
         found: list[Why] = []
         for leaf in leaves:
             reason = self._reason(leaf)
             if reason is not None:
                 found.append(self._why(*reason, predicate=leaf.text))
             elif not isinstance(leaf, Pair):
-                asked.append(leaf)
+                tests.append(leaf)
                 found.append(self._probed(leaf, leaf.text))
-        if asked and (len(leaves) > 1 or self._node not in asked):
+        if tests and (len(leaves) > 1 or self._node not in tests):
             found.append(self._probed(self._node, None))
         return found
 

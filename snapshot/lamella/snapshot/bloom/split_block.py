@@ -198,5 +198,5 @@ def masks_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
     """Returns the eight words of each key, each with one bit set."""
     lower = (hashes & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
     with np.errstate(over="ignore"):  # 32-bit arithmetic wraps on purpose
-        places = (lower[:, None] * _SALT[None, :]) >> np.uint32(27)
-    return np.asarray(np.uint32(1) << places)
+        bits = (lower[:, None] * _SALT[None, :]) >> np.uint32(27)
+    return np.asarray(np.uint32(1) << bits)

@@ -11,7 +11,7 @@ from lamella.snapshot.cache.memory import (
     Event,
     MemoryCache,
     Views,
-    held_bytes,
+    estimated_bytes,
 )
 
 __all__ = [
@@ -26,5 +26,5 @@ __all__ = [
     "FileMaps",
     "MemoryCache",
     "Views",
-    "held_bytes",
+    "estimated_bytes",
 ]

@@ -37,36 +37,36 @@ class FileMaps:
     place would change the data, and truncating it would crash the process.
     """
 
-    def __init__(self, most: int = _MAPS) -> None:
-        self._most = most
+    def __init__(self, max_maps: int = _MAPS) -> None:
+        self._max_maps = max_maps
         self._lock = threading.Lock()
-        self._held: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self._buffers: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._buffers)
 
-    def held(self, name: str) -> memoryview | None:
+    def get(self, name: str) -> memoryview | None:
         """Returns the view that was stored under a name, if it is still in use."""
         with self._lock:
-            buffer = self._held.get(name)
+            buffer = self._buffers.get(name)
         return None if buffer is None else memoryview(buffer).cast("B")
 
     def names(self) -> list[str]:
-        """Returns the names that :meth:`held` knows."""
+        """Returns the names that :meth:`get` knows."""
         with self._lock:
-            return list(self._held)
+            return list(self._buffers)
 
     def open(self, path: str) -> memoryview | None:
         """Map a file; None if the limit of maps is reached; raises OSError."""
-        if len(self._held) >= self._most:
+        if len(self._buffers) >= self._max_maps:
             return None
         with pa.memory_map(path) as file:
             return memoryview(file.read_buffer()).cast("B")
 
     def keep(self, name: str, mapped: memoryview) -> None:
-        """Store a view of :meth:`open` for :meth:`held`, after its content was verified."""
+        """Store a view of :meth:`open` for :meth:`get`, after its content was verified."""
         with self._lock:
-            self._held[name] = mapped.obj
+            self._buffers[name] = mapped.obj
 
 
 _PAGE_BYTES: Final = 4096
@@ -260,11 +260,11 @@ class DiskCache:
                 columns are trusted, so nobody else may write them.
         """
         self._folder = os.path.join(os.path.abspath(folder), _VERSION)
-        _claim(self._folder)
+        _prepare_folder(self._folder)
         self._listener = listener
         self._maps = maps if maps is not None else FileMaps()
         self._locked_sum = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
-        self._flights = SingleFlight()
+        self._single_flight = SingleFlight()
 
     @property
     def size_bytes(self) -> int:
@@ -277,7 +277,7 @@ class DiskCache:
 
     def has_derived(self, key: str) -> bool:
         """Returns whether :meth:`derived` would find a file, damaged or not."""
-        return os.path.exists(self._place(f"derived {key}")[0])
+        return os.path.exists(self._path(f"derived {key}")[0])
 
     def content(self, sha256: str, read: Callable[[], bytes]) -> tuple[memoryview, bool]:
         """Returns the bytes with that SHA-256, and whether they are mapped and take no heap.
@@ -289,30 +289,30 @@ class DiskCache:
 
     def has_content(self, sha256: str) -> bool:
         """Returns whether :meth:`content` would find a file, damaged or not."""
-        return os.path.exists(self._place(f"content {sha256}")[0])
+        return os.path.exists(self._path(f"content {sha256}")[0])
 
-    def _place(self, key: str) -> tuple[str, bytes]:
+    def _path(self, key: str) -> tuple[str, bytes]:
         """Returns the path of a file, and the hash stored in it."""
         digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
         name = digest.hex()
         return f"{self._folder}/{name[:2]}/{name[2:]}", digest
 
     def _load(self, key: str, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, bool]:
-        path, digest = self._place(key)
+        path, digest = self._path(key)
         found = self._found(path, digest)
-        return found if found is not None else self._flights.run(path, lambda: self._made(path, digest, make))
+        return found if found is not None else self._single_flight.run(path, lambda: self._made(path, digest, make))
 
     def _made(self, path: str, digest: bytes, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, bool]:
         found = self._found(path, digest)  # another thread or process may have written it in the meantime
         if found is not None:
             return found
         views = tuple(memory.read_only(buffer) for buffer in make())
-        self._tell("miss", size_bytes=sum(view.nbytes for view in views))
+        self._report("miss", size_bytes=sum(view.nbytes for view in views))
         try:
             swept = self._locked_sum.put(path, memory.pack(digest, views))
             if swept is not None:
                 if swept.files:
-                    self._tell("evicted", swept.files, swept.size_bytes)
+                    self._report("evicted", swept.files, swept.size_bytes)
                 if self._listener is not None:
                     self._listener.cache_size(self._locked_sum.size_bytes)
                 mapped = self._maps.open(path)
@@ -322,14 +322,14 @@ class DiskCache:
                     self._maps.keep(path, mapped)
                     return memory.buffer_views(mapped), True
         except (OSError, memory.Damaged):
-            self._tell("failed")
+            self._report("failed")
         return views, False
 
     def _found(self, path: str, digest: bytes) -> tuple[Views, bool] | None:
         """Returns the file's buffers and whether they are mapped; None if there is no such file, or no longer."""
-        held = self._maps.held(path)
-        if held is not None:
-            return memory.buffer_views(held), True
+        view = self._maps.get(path)
+        if view is not None:
+            return memory.buffer_views(view), True
         try:
             mapped = self._maps.open(path)
             file = mapped if mapped is not None else _read(path)
@@ -340,22 +340,22 @@ class DiskCache:
             self._discard(path)
             return None
         except OSError:
-            self._tell("failed")
+            self._report("failed")
             return None
         if mapped is not None:
             self._maps.keep(path, mapped)
         self._touch(path)
-        self._tell("hit", size_bytes=file.nbytes)
+        self._report("hit", size_bytes=file.nbytes)
         return memory.buffer_views(file), mapped is not None
 
     def _discard(self, path: str) -> None:
-        self._tell("damaged")
+        self._report("damaged")
         try:
             os.unlink(path)
         except FileNotFoundError:
             return
         except OSError:
-            self._tell("failed")
+            self._report("failed")
 
     def _touch_mapped(self) -> None:
         """Mark the files that this process has mapped as in use, however long ago they were opened."""
@@ -369,9 +369,9 @@ class DiskCache:
         except FileNotFoundError:
             return  # it was deleted to free space for another
         except OSError:
-            self._tell("failed")
+            self._report("failed")
 
-    def _tell(self, event: Event, files: int = 1, size_bytes: int = 0) -> None:
+    def _report(self, event: Event, files: int = 1, size_bytes: int = 0) -> None:
         if self._listener is not None:
             self._listener.cache_event(event, files, size_bytes)
 
@@ -381,7 +381,7 @@ def _read(path: str) -> memoryview:
         return memoryview(file.read())
 
 
-def _claim(folder: str) -> None:
+def _prepare_folder(folder: str) -> None:
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -139,10 +139,10 @@ _VIEW_BYTES = 4 * ALIGNMENT_BYTES
 
 
 class MemoryCache:
-    """A :class:`~lamella.snapshot.cache.memory.DerivedCache` whose buffers are values of ``resident``."""
+    """A :class:`~lamella.snapshot.cache.memory.DerivedCache` whose buffers are values of ``memory_cache``."""
 
-    def __init__(self, resident: BoundedCache) -> None:
-        self._views: CacheNamespace[Views] = CacheNamespace(resident, "derived")
+    def __init__(self, memory_cache: BoundedCache) -> None:
+        self._views: CacheNamespace[Views] = CacheNamespace(memory_cache, "derived")
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key."""
@@ -179,7 +179,7 @@ class Counts(msgspec.Struct, gc=False):
     size_bytes: int = 0
 
 
-def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
+def estimated_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
     """Estimates the memory of a value of structs, tuples, lists, dicts, texts and numbers.
 
     Values of the types ``shared`` are not counted. Parts that occur twice are counted twice, so the estimate is seldom
@@ -214,34 +214,34 @@ class BoundedCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        self._held: OrderedDict[_Key, tuple[Any, int, Counts]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[Any, int, Counts]] = OrderedDict()
         self._counts: dict[str, Counts] = {}
         self._lock = threading.Lock()
-        self._flights = SingleFlight()
+        self._single_flight = SingleFlight()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def get(self, key: _Key) -> Any:
         """Returns the value, or None if it is not cached."""
         with self._lock:
-            held = self._held.get(key)
-            if held is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._held.move_to_end(key)
-            held[2].hits += 1
-            return held[0]
+            self._entries.move_to_end(key)
+            entry[2].hits += 1
+            return entry[0]
 
     def get_all(self, keys: Sequence[_Key]) -> list[Any] | None:
         """Returns the values of all keys, or None if one is not cached."""
         with self._lock:
-            held = self._held
+            entries = self._entries
             found = []
             for key in keys:
-                one = held.get(key)
+                one = entries.get(key)
                 if one is None:
                     return None
-                held.move_to_end(key)
+                entries.move_to_end(key)
                 found.append(one)
             for one in found:
                 one[2].hits += 1
@@ -257,17 +257,17 @@ class BoundedCache:
             if counts is None:
                 counts = self._counts[key[0]] = Counts()
             counts.misses += was_missed
-            before = self._held.pop(key, None)
+            before = self._entries.pop(key, None)
             if before is not None:
                 self.size_bytes -= before[1]
                 counts.size_bytes -= before[1]
             if size_bytes > self.max_bytes:
                 return
-            self._held[key] = (value, size_bytes, counts)
+            self._entries[key] = (value, size_bytes, counts)
             self.size_bytes += size_bytes
             counts.size_bytes += size_bytes
             while self.size_bytes > self.max_bytes:
-                _, (_, freed_bytes, of_freed) = self._held.popitem(last=False)
+                _, (_, freed_bytes, of_freed) = self._entries.popitem(last=False)
                 self.size_bytes -= freed_bytes
                 of_freed.size_bytes -= freed_bytes
                 of_freed.evicted += 1
@@ -280,7 +280,7 @@ class BoundedCache:
     def load(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
         """Returns the cached value, or that of ``make`` (with its size in bytes); threads wait for each other."""
         found: _T | None = self.get(key)
-        return found if found is not None else self._flights.run(key, lambda: self._made(key, make))
+        return found if found is not None else self._single_flight.run(key, lambda: self._made(key, make))
 
     def _made(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
         found: _T | None = self.get(key)  # another thread may have finished in the meantime
@@ -294,27 +294,27 @@ class BoundedCache:
 class CacheNamespace(Generic[_T]):
     """The values of one kind in a :class:`BoundedCache`; none of them is None."""
 
-    def __init__(self, resident: BoundedCache, kind: str) -> None:
-        self._resident = resident
+    def __init__(self, memory_cache: BoundedCache, kind: str) -> None:
+        self._memory_cache = memory_cache
         self._kind = kind
 
     def get(self, name: Hashable) -> _T | None:
         """Returns the value, or None if it is not cached."""
-        found: _T | None = self._resident.get((self._kind, name))
+        found: _T | None = self._memory_cache.get((self._kind, name))
         return found
 
     def get_all(self, names: Iterable[Hashable]) -> list[_T] | None:
         """Returns the values of all names, or None if one is not cached."""
-        return self._resident.get_all([(self._kind, name) for name in names])
+        return self._memory_cache.get_all([(self._kind, name) for name in names])
 
     def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Cache a value."""
-        self._resident.put((self._kind, name), value, size_bytes)
+        self._memory_cache.put((self._kind, name), value, size_bytes)
 
     def remember(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Cache a value that had not been requested: it was just written."""
-        self._resident.put((self._kind, name), value, size_bytes, was_missed=False)
+        self._memory_cache.put((self._kind, name), value, size_bytes, was_missed=False)
 
     def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
         """Returns the cached value or loads it, as :meth:`BoundedCache.load`."""
-        return self._resident.load((self._kind, name), make)
+        return self._memory_cache.load((self._kind, name), make)

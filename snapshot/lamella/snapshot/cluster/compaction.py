@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Extents, Rows, Sizes
+from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, BlockTarget, Extents, Rows, Sizes
 from lamella.snapshot.cluster.layout import Neighbours, neighbours
 from lamella.snapshot.columnar.keys import Mask
 
@@ -50,7 +50,7 @@ class Bin(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     ``blocks``: their indexes among all blocks (int64, in key order). Several blocks become one, or one becomes several.
     ``level``: the level of the new blocks, which is the maximum of the old levels (at least 0); the new blocks are
-    settled only if all old ones are.
+    unimprovable only if all old ones are.
     """
 
     blocks: Any
@@ -115,7 +115,11 @@ def pack(
 def _bin(sizes: Sizes, blocks: Rows, target: BlockTarget) -> Bin:
     rows, size_bytes = int(sizes.rows[blocks].sum()), int(sizes.size_bytes[blocks].sum())
     levels = sizes.level[blocks]
-    level = SETTLED if (levels >= SETTLED).all() else max(0, int(levels[levels < SETTLED].max()))
+    level = (
+        UNIMPROVABLE_LEVEL
+        if (levels >= UNIMPROVABLE_LEVEL).all()
+        else max(0, int(levels[levels < UNIMPROVABLE_LEVEL].max()))
+    )
     pieces = int(target.blocks_of(rows, size_bytes))
     return Bin(blocks=blocks, rows=rows, size_bytes=size_bytes, pieces=pieces, level=level)
 
@@ -144,9 +148,9 @@ class _Packer:
         classes = np.zeros(len(order), dtype=np.int64) if near is None else near.width_class[order]
         for group in np.split(order, np.flatnonzero(np.diff(classes)) + 1):
             for run in self._runs(group, medium):
-                kept = self._kept(run)
-                if len(kept) > 1:
-                    found.append(_bin(self._sizes, kept, self._target))
+                remaining = self._worth_merging(run)
+                if len(remaining) > 1:
+                    found.append(_bin(self._sizes, remaining, self._target))
         return found
 
     def _runs(self, order: Rows, medium: Mask) -> list[Rows]:
@@ -173,7 +177,7 @@ class _Packer:
             medium_count += mediums[at]
         return list(np.split(order, starts[1:])) if len(order) else []
 
-    def _kept(self, run: Rows) -> Rows:
+    def _worth_merging(self, run: Rows) -> Rows:
         """Returns a run without the blocks that are too large to be worth rewriting; empty if fewer than two are
         left."""
         is_whole = True
@@ -220,10 +224,10 @@ class _Hull:
         """Returns whether a block may be added."""
         if not self._sides:
             return True
-        room = 1.0
+        volume = 1.0
         for (start, stop), low, high in zip(self._sides, self._low, self._high, strict=True):
-            room *= max(high, stop[at]) - min(low, start[at])
-        return room <= max(self._narrow, _WIDER * (self._together + self._width[at]))
+            volume *= max(high, stop[at]) - min(low, start[at])
+        return volume <= max(self._narrow, _WIDER * (self._together + self._width[at]))
 
     def add(self, at: int) -> None:
         """Add a block."""

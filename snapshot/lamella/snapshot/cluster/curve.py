@@ -117,7 +117,7 @@ class Wide(msgspec.Struct, frozen=True, eq=False):
         low = np.searchsorted(cuts.high, self.high, side="left")
         high = np.searchsorted(cuts.high, self.high, side="right")
         # Where the high limbs are equal, the low limbs decide.
-        left = _bisected(low, high, lambda rows, places: cuts.low[places] < self.low[rows])
+        left = _bisected(low, high, lambda rows, cut_rows: cuts.low[cut_rows] < self.low[rows])
         is_cut = left < high
         is_cut[is_cut] = cuts.low[left[is_cut]] == self.low[is_cut]
         return left, is_cut
@@ -163,8 +163,8 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         low = np.where(begins, np.searchsorted(of_cuts, words, side="left"), outside)
         high = np.where(begins, np.searchsorted(of_cuts, words, side="right"), outside)
 
-        def is_below(rows: Ranks, places: Ranks) -> Mask:
-            below = pc.less(cuts.array.take(pa.array(places)), self.array.take(pa.array(rows)))
+        def is_below(rows: Ranks, cut_rows: Ranks) -> Mask:
+            below = pc.less(cuts.array.take(pa.array(cut_rows)), self.array.take(pa.array(rows)))
             return np.asarray(below.to_numpy(zero_copy_only=False))
 
         left = _bisected(low, high, is_below)
@@ -219,7 +219,7 @@ def _first(differs: Any, count: int) -> Mask:
 def _bisected(low: Ranks, high: Ranks, is_below: Callable[[Ranks, Ranks], Mask]) -> Ranks:
     """Returns for each row the first index from ``low`` to ``high`` whose element is not below the row's value.
 
-    ``is_below(rows, places)``: whether the element at an index is below a row's value.
+    ``is_below(rows, cut_rows)``: whether the element at an index is below a row's value.
     """
     left, right = low.astype(np.int64), high.astype(np.int64)
     rows = np.flatnonzero(left < right)
@@ -267,14 +267,14 @@ class Quantiles(msgspec.Struct, frozen=True, eq=False):
     between: Any
     of_null: int
 
-    def places(self, values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    def numbers(self, values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
         """Returns the number of each value.
 
         Raises:
             TypeError: the array does not hold values of the column's type.
         """
         if isinstance(values, pa.ChunkedArray):
-            parts = [self.places(chunk) for chunk in values.chunks]
+            parts = [self.numbers(chunk) for chunk in values.chunks]
             return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
         given, valid = ordered(values, self.dtype)
         left, is_cut = given.rank_in(self.cuts)
@@ -338,11 +338,11 @@ def quantiles(sample: pa.Array | pa.ChunkedArray, dtype: DataType, bits: int) ->
     )
 
 
-def _spread_out(starts: Any, stops: Any, most: int) -> Any:
+def _spread_out(starts: Any, stops: Any, count: int) -> Any:
     """Selects the distinct values to remember: those at evenly spaced rows of the sample."""
-    if len(starts) <= most:
+    if len(starts) <= count:
         return np.arange(len(starts))
-    targets = (np.arange(most) + 0.5) * (stops[-1] / most)
+    targets = (np.arange(count) + 0.5) * (stops[-1] / count)
     return np.unique(np.searchsorted(stops, targets, side="right"))
 
 
@@ -415,9 +415,9 @@ def _interleaved(columns: list[Any], bits: int) -> Positions:
     for level in range(bits):
         for column, values in enumerate(columns):
             # Counted from the lowest bit of the position.
-            place = level * len(columns) + len(columns) - 1 - column
+            bit_index = level * len(columns) + len(columns) - 1 - column
             bit = (values >> np.uint64(level)) & one
-            found[words - 1 - place // _WORD_BITS] |= bit << np.uint64(place % _WORD_BITS)
+            found[words - 1 - bit_index // _WORD_BITS] |= bit << np.uint64(bit_index % _WORD_BITS)
     return np.ascontiguousarray(found.T)
 
 

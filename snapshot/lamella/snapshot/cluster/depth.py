@@ -51,13 +51,13 @@ class Corners:
         self.weight = _pile_shares(boxes, self.low)
         self.is_constant = boxes.is_constant
 
-    def holding(self, place: Any) -> Mask:
+    def holding(self, point: Any) -> Mask:
         """Returns the boxes that contain a point."""
-        return np.asarray(((self.low <= place) & (place <= self.high)).all(axis=1))
+        return np.asarray(((self.low <= point) & (point <= self.high)).all(axis=1))
 
-    def depth_at(self, place: Any) -> float:
+    def depth_at(self, point: Any) -> float:
         """Returns the number of boxes that contain a point; a pile counts as one."""
-        return float(self.weight[self.holding(place)].sum())
+        return float(self.weight[self.holding(point)].sum())
 
 
 def box_depths(boxes: Boxes, rng: np.random.Generator) -> Depths:
@@ -135,16 +135,16 @@ class DepthSummary(msgspec.Struct, frozen=True, kw_only=True):
 def interval_depths(intervals: Intervals) -> Depths:
     """Returns the exact depth and overlaps of every block on a line, in O(n log n)."""
     low, high, constant = intervals.low, intervals.high, intervals.is_constant
-    places, at_places = _profile(low, high, constant)
-    first = np.searchsorted(places, low)
-    last = np.searchsorted(places, high, side="right") - 1
+    points, at_points = _profile(low, high, constant)
+    first = np.searchsorted(points, low)
+    last = np.searchsorted(points, high, side="right") - 1
     begun = np.searchsorted(np.sort(low), high, side="right")
     ended = np.searchsorted(np.sort(high), low, side="left")
     overlaps = begun - ended - 1
     values, owner, piled = np.unique(low[constant], return_inverse=True, return_counts=True)
     if len(values):
         overlaps[constant] -= piled[owner] - 1
-    return Depths(np.arange(len(low)), _range_max(at_places, first, last), overlaps)
+    return Depths(np.arange(len(low)), _range_max(at_points, first, last), overlaps)
 
 
 def depth_profile(intervals: Intervals) -> tuple[Rows, Rows]:
@@ -175,9 +175,9 @@ def _profile(low: Rows, high: Rows, constant: npt.NDArray[np.bool_]) -> tuple[Ro
     piles = np.unique(low[constant])
     begins = np.sort(np.concatenate([low[~constant], piles]))
     ends = np.sort(np.concatenate([high[~constant], piles]))
-    places = begins[np.concatenate([np.ones(min(len(begins), 1), dtype=bool), begins[1:] != begins[:-1]])]
-    depth = np.searchsorted(begins, places, side="right") - np.searchsorted(ends, places, side="left")
-    return places, depth
+    points = begins[np.concatenate([np.ones(min(len(begins), 1), dtype=bool), begins[1:] != begins[:-1]])]
+    depth = np.searchsorted(begins, points, side="right") - np.searchsorted(ends, points, side="left")
+    return points, depth
 
 
 def _range_max(values: Rows, first: Rows, last: Rows) -> Rows:
@@ -196,5 +196,5 @@ def _range_max(values: Rows, first: Rows, last: Rows) -> Rows:
 def _histogram(depth: Rows) -> dict[int, int]:
     exponent = np.ceil(np.log2(np.maximum(depth, 1))).astype(np.int64)
     buckets = np.where(depth <= _SINGLE, depth, np.left_shift(1, exponent))
-    most, counts = np.unique(buckets, return_counts=True)
-    return dict(zip(most.tolist(), counts.tolist(), strict=True))
+    values, counts = np.unique(buckets, return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))

@@ -43,7 +43,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 #: ``Sizes.level`` of blocks that were not written for the key.
 NOT_WRITTEN: Final = -1
 #: Blocks of this level are never chosen again, because rewriting does not help them.
-SETTLED: Final = 32
+UNIMPROVABLE_LEVEL: Final = 32
 #: Blocks below this fraction of the target size are small and worth merging.
 SMALL: Final = 0.4
 #: Blocks above this multiple of the target size are large and worth splitting.
@@ -245,11 +245,11 @@ def _lexicographic(sides: Sequence[Intervals]) -> Intervals:
         if not open_.any():
             break
     tuples = np.concatenate([np.column_stack(lows), np.column_stack(highs)])
-    places = np.lexsort(tuple(tuples[:, column] for column in reversed(range(tuples.shape[1]))))
-    inner = tuples[places]
+    order = np.lexsort(tuple(tuples[:, column] for column in reversed(range(tuples.shape[1]))))
+    inner = tuples[order]
     differs = np.concatenate([np.zeros(min(len(inner), 1), dtype=bool), (inner[1:] != inner[:-1]).any(axis=1)])
-    ranks = np.empty(len(places), dtype=np.int64)
-    ranks[places] = np.cumsum(differs)
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.cumsum(differs)
     return Intervals(ranks[:count], ranks[count:], int(ranks.max(initial=-1)) + 1, unknown)
 
 
@@ -310,20 +310,20 @@ class Mass(msgspec.Struct, frozen=True, eq=False):
         """Returns the spans of blocks on the line."""
         return Spans(self.sums[2 * intervals.first], self.sums[2 * intervals.last + 1])
 
-    def place(self, part: Numbers) -> Rows:
+    def element_at(self, part: Numbers) -> Rows:
         """Returns the element in which a fraction of the rows is reached."""
         found = np.searchsorted(self.sums, part, side="right") - 1
         return np.asarray(np.clip(found, 0, len(self.sums) - 2))
 
     def centred(self, part: Numbers) -> Numbers:
         """Moves fractions that fall within one point to the middle of its rows."""
-        element = self.place(part)
+        element = self.element_at(part)
         middle = (self.sums[element] + self.sums[element + 1]) / 2
         return np.asarray(np.where(element % 2 == 0, middle, part))
 
     def widened(self, spans: Spans) -> Spans:
         """Extends spans that end within the rows of one point to all rows of that point."""
-        first, last = self.place(spans.start), self.place(np.nextafter(spans.stop, 0))
+        first, last = self.element_at(spans.start), self.element_at(np.nextafter(spans.stop, 0))
         return Spans(
             np.where(first % 2 == 0, self.sums[first], spans.start),
             np.where(last % 2 == 0, self.sums[last + 1], spans.stop),
@@ -344,8 +344,8 @@ def mass_of(intervals: Intervals, rows: Rows) -> Mass:
     else:
         for _ in range(ROUNDS):
             sums = np.concatenate([[0.0], np.cumsum(weight)])
-            room = sums[last + 1] - sums[first]
-            density = np.divide(count, room, out=np.zeros(len(count)), where=room > 0)
+            widths = sums[last + 1] - sums[first]
+            density = np.divide(count, widths, out=np.zeros(len(count)), where=widths > 0)
             weight = np.maximum(weight * spread(elements, first, last, density), 0.0) + piles
     total = float(weight.sum())
     sums = np.concatenate([[0.0], np.cumsum(weight)])
@@ -381,5 +381,5 @@ def met(width: Numbers, share: float) -> Numbers:
     if share >= 1:
         return np.ones(len(width))
     free = np.maximum(1.0 - width - share, 0.0) ** 2
-    room = (1.0 - width) * (1.0 - share)
-    return np.asarray(1.0 - np.divide(free, room, out=np.zeros(len(width)), where=room > 0))
+    total = (1.0 - width) * (1.0 - share)
+    return np.asarray(1.0 - np.divide(free, total, out=np.zeros(len(width)), where=total > 0))

@@ -8,7 +8,7 @@ import numpy as np
 from lamella.snapshot.cluster.depth import DepthSummary, box_depths, interval_depths, summary
 from lamella.snapshot.cluster.extent import (
     NOT_WRITTEN,
-    SETTLED,
+    UNIMPROVABLE_LEVEL,
     BlockTarget,
     Extents,
     Intervals,
@@ -50,9 +50,9 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a layout.
 
-    Blocks are *constant* if they have a single key value, *unclustered* if they were not written for the key, *settled*
-    if sorting does not help them, and *unknown* if a bound of a key column is unknown; *small*, *perfect* and *large*
-    compare them with the target size. ``depth``: see :mod:`lamella.snapshot.cluster.depth`.
+    Blocks are *constant* if they have a single key value, *unclustered* if they were not written for the key,
+    *unimprovable* if sorting does not help them, and *unknown* if a bound of a key column is unknown; *small*,
+    *perfect* and *large* compare them with the target size. ``depth``: see :mod:`lamella.snapshot.cluster.depth`.
     """
 
     block_count: int
@@ -61,7 +61,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     depth: DepthSummary
     constant_blocks: int
     unclustered_blocks: int
-    settled_blocks: int
+    unimprovable_blocks: int
     unknown_blocks: int
     small_blocks: int
     perfect_blocks: int
@@ -95,7 +95,7 @@ def health(
         depth=summary(depths),
         constant_blocks=int(extents.is_constant.sum()),
         unclustered_blocks=int((sizes.level == NOT_WRITTEN).sum()),
-        settled_blocks=int((sizes.level >= SETTLED).sum()),
+        unimprovable_blocks=int((sizes.level >= UNIMPROVABLE_LEVEL).sum()),
         unknown_blocks=int(extents.is_unknown.sum()),
         small_blocks=int(target.is_small(sizes).sum()),
         perfect_blocks=int(target.is_perfect(sizes).sum()),

@@ -70,13 +70,13 @@ class Neighbours(msgspec.Struct, frozen=True, eq=False):
     """The neighbourhood of n blocks. ``start`` and ``stop``: the range of each in each column, as fractions of all rows
     (n rows, a column per key column).
 
-    ``place``: numbers that sort like the middles of blocks along the key. ``width_class``: from 0, the narrowest.
+    ``position``: numbers that sort like the middles of blocks along the key. ``width_class``: from 0, the narrowest.
     ``narrow``: the width that counts as narrow.
     """
 
     start: Any
     stop: Any
-    place: Any
+    position: Any
     width_class: Any
     narrow: float
 
@@ -87,7 +87,7 @@ class Neighbours(msgspec.Struct, frozen=True, eq=False):
 
     def order(self, blocks: Rows) -> Rows:
         """Returns blocks by width class, and within a class along the key."""
-        return blocks[np.lexsort((blocks, self.place[blocks], self.width_class[blocks]))]
+        return blocks[np.lexsort((blocks, self.position[blocks], self.width_class[blocks]))]
 
 
 def neighbours(extents: Extents, rows: Rows, block_rows: float) -> Neighbours:
@@ -99,10 +99,10 @@ def neighbours(extents: Extents, rows: Rows, block_rows: float) -> Neighbours:
     narrow = min(1.0, NARROW_BLOCKS * block_rows / max(float(rows.sum()), 1.0))
     width = np.maximum(np.prod(stop - start, axis=1), narrow)
     classes = np.floor(np.log(width / narrow) / np.log(_WIDER) + 1e-9).astype(np.int64)
-    return Neighbours(start, stop, _places((start + stop) / 2), classes, narrow)
+    return Neighbours(start, stop, _positions((start + stop) / 2), classes, narrow)
 
 
-def _places(middles: Any) -> Numbers:
+def _positions(middles: Any) -> Numbers:
     if middles.shape[1] == 1:
         return np.asarray(middles[:, 0])
     points = np.minimum(middles * (1 << _BITS), (1 << _BITS) - 1).astype(np.uint64)
@@ -148,29 +148,29 @@ class LineLayout:
         order = candidates[np.argsort(self._low[candidates], kind="stable")]
         low, high = self._low[order].tolist(), self._high[order].tolist()
         density, level = self.density[order].tolist(), self._sizes.level[order].tolist()
-        places, depths = depth_profile(self._intervals)
+        points, depths = depth_profile(self._intervals)
         deep = depths > trigger
         free: list[tuple[float, int, int]] = []
         taken: list[tuple[int, int]] = []
         together = 0.0
         begun = 0
-        for place, depth in zip(places[deep].tolist(), depths[deep].tolist(), strict=True):
-            while begun < len(low) and low[begun] <= place:
+        for point, depth in zip(points[deep].tolist(), depths[deep].tolist(), strict=True):
+            while begun < len(low) and low[begun] <= point:
                 heapq.heappush(free, (density[begun], level[begun], begun))
                 begun += 1
-            while taken and taken[0][0] < place:
+            while taken and taken[0][0] < point:
                 together -= density[heapq.heappop(taken)[1]]
             wanted = depth - target_depth + 1
             while free:
-                least, _, block = free[0]
-                if high[block] < place:
+                lowest, _, block = free[0]
+                if high[block] < point:
                     heapq.heappop(free)
                     continue
-                if len(taken) >= wanted and least > AS_DENSE * together:
+                if len(taken) >= wanted and lowest > AS_DENSE * together:
                     break
                 heapq.heappop(free)
                 heapq.heappush(taken, (high[block], block))
-                together += least
+                together += lowest
                 found[order[block]] = True
         return found
 
@@ -187,8 +187,8 @@ class LineLayout:
     def around_peak(self, blocks: Rows) -> tuple[Rows, Rows]:
         """Splits blocks into those at the deepest point, and the others, beginning with those after it."""
         low, high = self._low[blocks], self._high[blocks]
-        places, depths = depth_profile(self._intervals.take(blocks))
-        peak = places[int(np.argmax(depths))]
+        points, depths = depth_profile(self._intervals.take(blocks))
+        peak = points[int(np.argmax(depths))]
         there = (low <= peak) & (high >= peak)
         cover = blocks[there]
         cover = cover[np.lexsort((cover, self._sizes.level[cover], self.density[cover]))]
@@ -286,11 +286,11 @@ class BoxLayout:
             return found
         usable = allowed & ~self._boxes.is_constant
         middles = self._middles(sampled(len(found), np.random.default_rng(self._seed)))
-        depths = np.array([self._corners.depth_at(place) for place in middles])
+        depths = np.array([self._corners.depth_at(point) for point in middles])
         wanted = target_depth * self._depth_of_sorted
         trigger = wanted if depths.mean() > wanted else 2 * wanted
-        for place, depth in zip(middles[depths > trigger], depths[depths > trigger].tolist(), strict=True):
-            here = self._sparse_first(np.flatnonzero(self._corners.holding(place) & usable))
+        for point, depth in zip(middles[depths > trigger], depths[depths > trigger].tolist(), strict=True):
+            here = self._sparse_first(np.flatnonzero(self._corners.holding(point) & usable))
             # They come back at the depth of a sorted table.
             count = int(np.ceil(depth - wanted + self._depth_of_sorted))
             density = self.density[here]
@@ -300,8 +300,8 @@ class BoxLayout:
             before = np.concatenate([[0.0], together[:-1]])
             wanted_too = (np.arange(len(here)) < count) | (density <= AS_DENSE * before)
             # Both conditions hold up to some index, except for the first few.
-            most = int(np.argmin(wanted_too)) if not wanted_too.all() else len(here)
-            found[here[: int(np.flatnonzero(useful[:most]).max(initial=-1)) + 1]] = True
+            cutoff = int(np.argmin(wanted_too)) if not wanted_too.all() else len(here)
+            found[here[: int(np.flatnonzero(useful[:cutoff]).max(initial=-1)) + 1]] = True
         return found
 
     def components(self, chosen: Mask) -> list[Rows]:
@@ -324,7 +324,7 @@ class BoxLayout:
         low, high = self._corners.low[blocks], self._corners.high[blocks]
         looked_at = blocks[:: max(1, len(blocks) // _PEAKS)]
         middles = self._middles(looked_at)
-        counts = [int(((low <= place) & (place <= high)).all(axis=1).sum()) for place in middles]
+        counts = [int(((low <= point) & (point <= high)).all(axis=1).sum()) for point in middles]
         best = int(np.argmax(counts))
         there = ((low <= middles[best]) & (middles[best] <= high)).all(axis=1)
         peak = looked_at[best]

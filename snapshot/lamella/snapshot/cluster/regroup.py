@@ -100,10 +100,10 @@ def regroup(
     mean_rows = float(rows.sum()) / len(rows)
     view = _View(neighbours(extents, rows, mean_rows), members, aims)
     layout = layout_of(segments, sizes)
-    everything = view.kept(members)
+    everything = view.opened(members)
 
     def evaluate(group: Rows) -> tuple[list[Read], list[Read]] | None:
-        before, after = view.kept([members[at] for at in group.tolist()]), view.kept(view.arranged(group))
+        before, after = view.opened([members[at] for at in group.tolist()]), view.opened(view.arranged(group))
         better = np.mean([then.share_of(now) for now, then in zip(before, after, strict=True)])
         return None if better >= _NO_BETTER else (before, after)
 
@@ -155,7 +155,7 @@ class _View:
         self._members = members
         self._aims = aims
 
-    def kept(self, segments: list[Rows]) -> list[Read]:
+    def opened(self, segments: list[Rows]) -> list[Read]:
         """Returns the number of segments that look-ups open, and the number of blocks in these, for each kind of
         look-up."""
         near, share = self._near, self._aims.range_share
@@ -173,7 +173,7 @@ class _View:
 
     def arranged(self, group: Rows) -> list[Rows]:
         """Returns the blocks of some segments arranged in new segments."""
-        near, most = self._near, self._aims.segment_blocks
+        near, max_blocks = self._near, self._aims.segment_blocks
         order = near.order(np.concatenate([self._members[at] for at in group.tolist()]))
         parts = np.split(order, np.flatnonzero(np.diff(near.width_class[order])) + 1)
         found: list[Rows] = []
@@ -181,20 +181,20 @@ class _View:
         for at, part in enumerate(parts):
             waiting.append(part)
             blocks = np.concatenate(waiting)
-            if len(blocks) < _OWN_SEGMENT * most and at + 1 < len(parts):
+            if len(blocks) < _OWN_SEGMENT * max_blocks and at + 1 < len(parts):
                 continue
-            blocks = blocks[np.lexsort((blocks, near.place[blocks]))]
-            found += np.array_split(blocks, -(-len(blocks) // most))
+            blocks = blocks[np.lexsort((blocks, near.position[blocks]))]
+            found += np.array_split(blocks, -(-len(blocks) // max_blocks))
             waiting = []
         return found
 
     def regroup(self, chosen: Chosen) -> Regroup:
         """Returns how a group is regrouped."""
         new = self.arranged(chosen.members)
-        before = self.kept([self._members[at] for at in chosen.members.tolist()])
+        before = self.opened([self._members[at] for at in chosen.members.tolist()])
         return Regroup(
             segments=chosen.members,
             blocks=tuple(new),
             opened_before=float(np.mean([each.blocks for each in before])),
-            opened_after=float(np.mean([each.blocks for each in self.kept(new)])),
+            opened_after=float(np.mean([each.blocks for each in self.opened(new)])),
         )

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.cluster.depth import interval_depths
-from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Extents, Intervals, Read, Rows, Sizes
+from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, BlockTarget, Extents, Intervals, Read, Rows, Sizes
 from lamella.snapshot.cluster.layout import BoxLayout, Layout, LineLayout, volume_of
 from lamella.snapshot.columnar.keys import Mask
 
@@ -60,8 +60,8 @@ class Chooser:
         self._everything = everything
         self._evaluate = evaluate
 
-    def best(self, groups: Sequence[Rows], most: int, min_gain: float) -> Choice:
-        """Returns the best groups whose total cost is at most ``most``; a group that costs too much is cut."""
+    def best(self, groups: Sequence[Rows], limit: int, min_gain: float) -> Choice:
+        """Returns the best groups whose total cost is at most ``limit``; a group that costs too much is cut."""
         min_gain = max(min_gain, _MIN_GAIN)
         costs = [int(self._cost[group].sum()) for group in groups]
         promise = [self._promise(group) / max(cost, 1) for group, cost in zip(groups, costs, strict=True)]
@@ -71,7 +71,7 @@ class Chooser:
         exceeds_limit = bool(beyond)
         worth: list[tuple[int, Chosen]] = []
         for at in looked_at:
-            mine = self._within(groups[at], most)
+            mine = self._within(groups[at], limit)
             found = self._chosen(mine, min_gain)
             if found is not None:
                 worth.append((at, found))
@@ -80,13 +80,13 @@ class Chooser:
         worth.sort(key=lambda pair: (-pair[1].gain.ratio, int(groups[pair[0]][0])))
         taken: list[Chosen] = []
         for at, each in worth:
-            fits = int(self._cost[each.members].sum()) <= most
-            one = each if fits else self._chosen(self._within(groups[at], most), min_gain)
+            fits = int(self._cost[each.members].sum()) <= limit
+            one = each if fits else self._chosen(self._within(groups[at], limit), min_gain)
             remaining += costs[at]
             if one is not None:
                 spent = int(self._cost[one.members].sum())
                 taken.append(one)
-                most -= spent
+                limit -= spent
                 remaining -= spent
         return Choice(tuple(taken), remaining, exceeds_limit or remaining > 0)
 
@@ -105,16 +105,16 @@ class Chooser:
         )
         return Chosen(self._layout.in_order(members), Gain(mean, ratio))
 
-    def _within(self, group: Rows, most: int) -> Rows:
+    def _within(self, group: Rows, limit: int) -> Rows:
         """Returns as much of a group as the limit allows: the least dense members at its deepest point, or all of those
         and their neighbours."""
-        if int(self._cost[group].sum()) <= most:
+        if int(self._cost[group].sum()) <= limit:
             return group
         found = np.zeros(len(self._cost), dtype=bool)
         for member in np.concatenate(self._layout.around_peak(group)).tolist():
-            if self._cost[member] <= most:
+            if self._cost[member] <= limit:
                 found[member] = True
-                most -= int(self._cost[member])
+                limit -= int(self._cost[member])
         # Members that are now disjoint gain nothing from being rewritten together.
         return max(self._layout.components(found), key=self._promise, default=np.zeros(0, dtype=np.int64))
 
@@ -179,8 +179,8 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
     """Returns the tasks of the next run; the same arguments give the same tasks.
 
     ``extents``, ``sizes``: of all blocks of the table. ``allowed``: the blocks that may be chosen (None: all). Blocks
-    of one key value and blocks of level :data:`~lamella.snapshot.cluster.extent.SETTLED` are never chosen. ``seed``:
-    for the sample of points at which the depth of many boxes is evaluated.
+    of one key value and blocks of level :data:`~lamella.snapshot.cluster.extent.UNIMPROVABLE_LEVEL` are never chosen.
+    ``seed``: for the sample of points at which the depth of many boxes is evaluated.
 
     The result is empty when nothing is left to do, so a caller repeats until then.
 
@@ -189,7 +189,7 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
     """
     if len(extents) != len(sizes) or (allowed is not None and len(allowed) != len(sizes)):
         raise ValueError("extents, sizes and allowed are of the same blocks")
-    free = (np.ones(len(sizes), dtype=bool) if allowed is None else allowed) & (sizes.level < SETTLED)
+    free = (np.ones(len(sizes), dtype=bool) if allowed is None else allowed) & (sizes.level < UNIMPROVABLE_LEVEL)
     if not len(sizes) or not sizes.rows.sum():
         return Selection(tasks=(), reason="the table has no rows")
     fits = sizes.size_bytes <= aims.max_bytes
@@ -223,15 +223,15 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
     )
 
 
-def settled(extents: Extents, is_new: Mask) -> Mask:
+def unimprovable(extents: Extents, is_new: Mask) -> Mask:
     """Returns the blocks written by *one* task that their zone maps cannot tell apart, although they were sorted.
 
     ``extents``: of the blocks that the task read and of those that it wrote, by their zone maps; ``is_new``: the
     latter. The result has one element per block, False for those that it read. Truncated or unknown bounds are no
     better after sorting. The writer of such blocks gives them the level
-    :data:`~lamella.snapshot.cluster.extent.SETTLED`, so that they are not chosen again. On a line these are the blocks
-    that overlap each other. Overlapping boxes are normal, so for boxes it is all of them if their volume is not smaller
-    than that of the old ones.
+    :data:`~lamella.snapshot.cluster.extent.UNIMPROVABLE_LEVEL`, so that they are not chosen again. On a line these are
+    the blocks that overlap each other. Overlapping boxes are normal, so for boxes it is all of them if their volume is
+    not smaller than that of the old ones.
     """
     if isinstance(extents, Intervals):
         found = np.zeros(len(extents), dtype=bool)
@@ -253,8 +253,8 @@ def _task(chosen: Chosen, sizes: Sizes) -> Task:
         blocks=blocks,
         rows=int(sizes.rows[blocks].sum()),
         size_bytes=int(sizes.size_bytes[blocks].sum()),
-        # Only the writer of the new blocks can see that they are settled.
-        level=min(max(int(sizes.level[blocks].max()), 0) + 1, SETTLED - 1),
+        # Only the writer of the new blocks can see that sorting did not help them.
+        level=min(max(int(sizes.level[blocks].max()), 0) + 1, UNIMPROVABLE_LEVEL - 1),
         blocks_saved=chosen.gain.saved.blocks,
         bytes_saved=chosen.gain.saved.size_bytes,
         gain=chosen.gain.ratio,

@@ -90,8 +90,8 @@ class _Numbers:
     """An array that is filled from its beginning: four bytes per element, which mostly suffices for row counts and file
     sizes."""
 
-    def __init__(self, room: int) -> None:
-        self.array: npt.NDArray[Any] = np.empty(room, dtype=np.uint32)
+    def __init__(self, capacity: int) -> None:
+        self.array: npt.NDArray[Any] = np.empty(capacity, dtype=np.uint32)
         self.count = 0
 
     def add(self, part: npt.NDArray[np.int64]) -> None:
@@ -105,9 +105,9 @@ class _Numbers:
 class _Zones:
     """Zone maps assembled part by part: numeric bounds in place, others at the end."""
 
-    def __init__(self, dtype: DataType, room: int) -> None:
+    def __init__(self, dtype: DataType, capacity: int) -> None:
         self._dtype = dtype
-        self._capacity = room
+        self._capacity = capacity
         self._count = 0
         #: The lows, the highs and the flags.
         self._of_table: tuple[npt.NDArray[Any], ...] | None = None
@@ -200,10 +200,10 @@ ColumnCache = CacheNamespace[Column | Numbers]
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Where columns of chunks are cached: ``shelf`` in memory, ``disk`` for all processes of the host (None: no disk
+    """Where columns of chunks are cached: ``memory`` in memory, ``disk`` for all processes of the host (None: no disk
     cache)."""
 
-    shelf: ColumnCache
+    memory: ColumnCache
     disk: DerivedCache | None = None
 
 
@@ -225,20 +225,20 @@ class Chunk:
 
     def column(self, leaf: Leaf, load: Load) -> Column:
         """Returns the statistics of a column."""
-        found = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
+        found = self._columns.memory.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
         assert isinstance(found, Column)  # noqa: S101  # by its name
         return found
 
     def prepare(self, leaves: Sequence[Leaf], load: Load, wanted: Sequence[str] = NEEDED) -> None:
         """Assemble these columns and the ``wanted`` numbers; each sidecar is opened once."""
-        shelf = self._columns.shelf
-        new = [leaf for leaf in leaves if shelf.get(self._name(leaf)) is None]
-        names = [name for name in wanted if shelf.get(f"{self.key}/{name}") is None]
+        memory = self._columns.memory
+        new = [leaf for leaf in leaves if memory.get(self._name(leaf)) is None]
+        names = [name for name in wanted if memory.get(f"{self.key}/{name}") is None]
         assembly = self._assembly(load, new, names)
         for name in names:
-            shelf.load(f"{self.key}/{name}", partial(self._numbers, name, assembly))
+            memory.load(f"{self.key}/{name}", partial(self._numbers, name, assembly))
         for leaf in new:
-            shelf.load(self._name(leaf), partial(self._column, leaf, assembly))
+            memory.load(self._name(leaf), partial(self._column, leaf, assembly))
 
     def is_assembled(self, leaves: Sequence[Leaf]) -> bool:
         """Returns whether :meth:`prepare` will most likely open no sidecar."""
@@ -246,29 +246,31 @@ class Chunk:
         names = [*(self._name(leaf) for leaf in leaves), *(f"{self.key}/{name}" for name in NEEDED)]
         kinds = [*("column" for _ in leaves), *("numbers" for _ in NEEDED)]
         return all(
-            self._columns.shelf.get(name) is not None or (disk is not None and disk.has_derived(_stored(kind, name)))
+            self._columns.memory.get(name) is not None or (disk is not None and disk.has_derived(_stored(kind, name)))
             for kind, name in zip(kinds, names, strict=True)
         )
 
-    def held(self, leaves: Sequence[Leaf]) -> CachedColumns | None:
+    def cached(self, leaves: Sequence[Leaf]) -> CachedColumns | None:
         """Returns the columns from memory, or None if one of them is missing there."""
         # The names tell columns and numbers apart.
-        found: list[Any] | None = self._columns.shelf.get_all([*map(self._name, leaves), *self._needed])
+        found: list[Any] | None = self._columns.memory.get_all([*map(self._name, leaves), *self._needed])
         if found is None:
             return None
         count = len(leaves)
         zones = [each.zones for each in found[:count]]
-        return self._held(leaves, zones, {name: each.array for name, each in zip(NEEDED, found[count:], strict=True)})
+        return self._cached_columns(
+            leaves, zones, {name: each.array for name, each in zip(NEEDED, found[count:], strict=True)}
+        )
 
     def made(self, leaves: Sequence[Leaf], load: Load) -> CachedColumns:
         """Returns the columns, assembled if they are not in memory."""
-        found = self.held(leaves)
+        found = self.cached(leaves)
         if found is not None:
             return found
         zones = [self.column(leaf, load).zones for leaf in leaves]
-        return self._held(leaves, zones, {name: self.numbers(name, load) for name in NEEDED})
+        return self._cached_columns(leaves, zones, {name: self.numbers(name, load) for name in NEEDED})
 
-    def _held(
+    def _cached_columns(
         self, leaves: Sequence[Leaf], zones: Sequence[Zones], numbers: dict[str, npt.NDArray[Any]]
     ) -> CachedColumns:
         have_rows = self._have_rows
@@ -278,7 +280,7 @@ class Chunk:
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
         """Returns a numeric column of the sidecars, in the smallest sufficient width."""
-        found = self._columns.shelf.load(
+        found = self._columns.memory.load(
             f"{self.key}/{name}", lambda: self._numbers(name, self._assembly(load, (), [name]))
         )
         assert isinstance(found, Numbers)  # noqa: S101  # by its name

@@ -139,8 +139,8 @@ class BytesKeys:
         lengths = self.offsets[rows + 1] - starts
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return BytesKeys(self.prefix[rows], offsets, memoryview(self._bytes()[places].tobytes()))
+        indexes = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return BytesKeys(self.prefix[rows], offsets, memoryview(self._bytes()[indexes].tobytes()))
 
     def cut(self, start: int, stop: int) -> BytesKeys:
         """Returns the bounds from ``start`` to before ``stop``, without copying."""
@@ -250,9 +250,9 @@ def words_at(
     """Returns eight bytes of the strings ``rows`` from byte ``at`` on, zero-padded, as big-endian numbers."""
     if not len(rows) or not len(data):
         return np.zeros(len(rows), dtype=np.uint64)
-    places = (offsets[rows] + at)[:, None] + np.arange(_WORD_BYTES)
-    inside = places < offsets[rows + 1][:, None]
-    found = np.where(inside, data[np.where(inside, places, 0)], np.uint8(0))
+    indexes = (offsets[rows] + at)[:, None] + np.arange(_WORD_BYTES)
+    inside = indexes < offsets[rows + 1][:, None]
+    found = np.where(inside, data[np.where(inside, indexes, 0)], np.uint8(0))
     words: Words = found.view(">u8").ravel().astype(np.uint64)
     return words
 
@@ -278,11 +278,11 @@ def _shared_beginning(keys: BytesKeys, rows: npt.NDArray[np.int64]) -> bytes:
     data = np.frombuffer(keys.data, dtype=np.uint8)
     starts = keys.offsets[rows]
     shortest = int((keys.offsets[rows + 1] - starts).min())
-    most = min(shortest, _MAX_SHARED_BYTES)
-    for at in range(most):
+    limit = min(shortest, _MAX_SHARED_BYTES)
+    for at in range(limit):
         if not (data[starts + at] == first[at]).all():
             return first[:at]
-    return first[:most]
+    return first[:limit]
 
 
 _LIMB: Final = 1 << 64

@@ -34,7 +34,7 @@ def location_hash(location: str) -> int:
 def hashes_of(locations: Iterable[str]) -> Hashes:
     """Returns the hashes of locations, in their order."""
     blake2b = hashlib.blake2b
-    digests = [blake2b(place.encode("utf-8", "surrogatepass"), digest_size=8).digest() for place in locations]
+    digests = [blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8).digest() for location in locations]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -79,8 +79,8 @@ class LocationIndex:
     def renumbered(self, numbers: npt.NDArray[np.int64]) -> tuple[Hashes, npt.NDArray[np.uint32]]:
         """Returns the entries with each segment number n replaced by ``numbers[n]``, without those that become -1."""
         new = numbers[self.segments]
-        kept = new >= 0
-        return self.hashes[kept], new[kept].astype(np.uint32)
+        has_number = new >= 0
+        return self.hashes[has_number], new[has_number].astype(np.uint32)
 
 
 def may_share(left: Hashes, right: Hashes) -> bool:

@@ -22,13 +22,13 @@ def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
     """
     keys = joined_keys([low, high])
     if isinstance(keys, NumberKeys):
-        _, first, places = np.unique(keys.array, return_index=True, return_inverse=True)
+        _, first, numbers = np.unique(keys.array, return_index=True, return_inverse=True)
     elif isinstance(keys, WideKeys):
-        first, places = _of_limbs(keys)
+        first, numbers = _of_limbs(keys)
     else:
-        first, places = _of_texts(keys)
-    half = len(places) // 2
-    return Points(keys.take(first)), places[:half].astype(np.int64), places[half:].astype(np.int64)
+        first, numbers = _of_texts(keys)
+    half = len(numbers) // 2
+    return Points(keys.take(first)), numbers[:half].astype(np.int64), numbers[half:].astype(np.int64)
 
 
 class Points:
@@ -94,6 +94,6 @@ def _numbered(order: Ranks, differs: Any) -> tuple[Ranks, Ranks]:
     if not len(order):
         return order, order
     starts = np.concatenate([[True], differs])
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.cumsum(starts) - 1
-    return order[starts], places
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.cumsum(starts) - 1
+    return order[starts], numbers

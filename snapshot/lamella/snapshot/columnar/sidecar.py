@@ -183,8 +183,8 @@ class Sidecar:
         if view is None or (view.wanted is not wanted and view.wanted != wanted):
             view = EvolvedSidecar(self, written, wanted)
             # The dict is replaced as a whole, so threads need no lock.
-            kept = dict(list(self._views.items())[-(_MAX_VIEWS - 1) :])
-            self._views = {**kept, wanted.schema_id: view}
+            recent = dict(list(self._views.items())[-(_MAX_VIEWS - 1) :])
+            self._views = {**recent, wanted.schema_id: view}
         return view
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
@@ -490,11 +490,11 @@ def _scaled(keys: Keys, times: int, target: DataType) -> tuple[Keys, npt.NDArray
     """Returns the bounds times a factor, and where the result is not a value of the target type."""
     if times == 1 and isinstance(keys, NumberKeys) and target.order != "decimal":
         return NumberKeys(keys.array.astype(number_dtype(target))), np.zeros(len(keys.array), dtype=bool)
-    least, greatest = target.int_range
+    lowest, highest = target.int_range
     values = [value * times for value in _integers(keys)]
-    lost = np.array([not least <= value <= greatest for value in values], dtype=bool)
-    kept = [0 if gone else value for value, gone in zip(values, lost, strict=True)]
-    made: Any = keys_of(target, kept)
+    lost = np.array([not lowest <= value <= highest for value in values], dtype=bool)
+    fitting = [0 if gone else value for value, gone in zip(values, lost, strict=True)]
+    made: Any = keys_of(target, fitting)
     return made, lost
 
 

@@ -78,14 +78,14 @@ def edges_of(zones: Zones) -> Edges | None:
     if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
         return None
     kind = low.array.dtype
-    least, greatest = ends_of(kind)
+    lowest, highest = ends_of(kind)
     number, nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
-    highs = np.where(zones.has(HIGH_KNOWN), high.array, kind.type(greatest))
-    highs = np.where(nan, kind.type(greatest), np.where(number, highs, kind.type(least)))
-    lows = np.where(number, np.where(zones.has(LOW_KNOWN), low.array, kind.type(least)), kind.type(greatest))
+    highs = np.where(zones.has(HIGH_KNOWN), high.array, kind.type(highest))
+    highs = np.where(nan, kind.type(highest), np.where(number, highs, kind.type(lowest)))
+    lows = np.where(number, np.where(zones.has(LOW_KNOWN), low.array, kind.type(lowest)), kind.type(highest))
     if kind.kind == "f":  # a NaN bound of a damaged file carries no information
-        lows = np.where(np.isnan(lows), least, lows)
-        highs = np.where(np.isnan(highs), greatest, highs)
+        lows = np.where(np.isnan(lows), lowest, lows)
+        highs = np.where(np.isnan(highs), highest, highs)
     return Edges(np.maximum.accumulate(highs), np.minimum.accumulate(lows[::-1])[::-1])
 
 

@@ -28,7 +28,7 @@ _ENDING: Final = ".blocks"
 #: Lists that are read ahead of the one in use.
 _AHEAD: Final = 1
 _DECODER: Final = msgspec.json.Decoder(Block)
-_PLACE: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`(?P<path>\$.*)`", re.DOTALL)
+_ERROR_PATH: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`(?P<path>\$.*)`", re.DOTALL)
 
 
 class Listed(NamedTuple):
@@ -91,13 +91,15 @@ def checked_lists(
             raise LimitExceeded(
                 f"a list of blocks may have at most {max_bytes} bytes, not {each.size_bytes}",
                 limit="list_bytes",
-                most=max_bytes,
+                maximum=max_bytes,
                 location=each.location,
             )
     count = sum(each.block_count for each in found)
     if count > max_blocks:
         raise LimitExceeded(
-            f"a commit may add at most {max_blocks} blocks in lists, not {count}", limit="list_blocks", most=max_blocks
+            f"a commit may add at most {max_blocks} blocks in lists, not {count}",
+            limit="list_blocks",
+            maximum=max_blocks,
         )
     return tuple(found)
 
@@ -169,10 +171,12 @@ def _block(location: str, number: int, line: memoryview) -> Block:
     try:
         return _DECODER.decode(line)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
+        found = _ERROR_PATH.fullmatch(str(error))
         message, path = (found["message"], found["path"]) if found else (str(error), "$")
-        place = f"a key of {path}" if found and found["key"] else path
-        raise InvalidRequest(f"{message} at {place} of {where}", location=location, index=number, path=path) from error
+        where_in_block = f"a key of {path}" if found and found["key"] else path
+        raise InvalidRequest(
+            f"{message} at {where_in_block} of {where}", location=location, index=number, path=path
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{where} is not JSON: {error}", location=location, index=number) from error
     except RecursionError as error:

@@ -79,18 +79,18 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def apply_changes(
-    held: Mapping[str, str], requests: Sequence[Request], *, known_schemas: Collection[int], snapshot_id: str
+    segment_ids: Mapping[str, str], requests: Sequence[Request], *, known_schemas: Collection[int], snapshot_id: str
 ) -> AppliedChanges:
     """Applies several change sets one after another to a base.
 
-    ``held``: for each block that a request adds or removes, the segment of the base that has it; a location that is
-    missing here is not in the base. ``known_schemas`` and ``snapshot_id`` are those of the base: the schemas whose
+    ``segment_ids``: for each block that a request adds or removes, the segment of the base that has it; a location that
+    is missing here is not in the base. ``known_schemas`` and ``snapshot_id`` are those of the base: the schemas whose
     files its columns can read.
 
     Outcomes may be the errors DuplicateBlock, CommitConflict and NewMatches (``blocks`` names the blocks,
     ``snapshot_id`` is the base), SchemaConflict, and ``refused``.
     """
-    now = dict(held)
+    now = dict(segment_ids)
     fresh: set[str] = set()
     removals: dict[str, set[str]] = {}
     outcomes: list[Applied | LamellaError] = []
@@ -99,10 +99,10 @@ def apply_changes(
         if error is not None:
             outcomes.append(error)
             continue
-        for place in request.removed:
-            removals.setdefault(now.pop(place), set()).add(place)
+        for location in request.removed:
+            removals.setdefault(now.pop(location), set()).add(location)
         now.update(request.added)
-        fresh.update(place for place, _ in request.added)
+        fresh.update(location for location, _ in request.added)
         outcomes.append(Applied(added=len(request.added), removed=len(request.removed)))
     return AppliedChanges(tuple(outcomes), removals)
 
@@ -119,29 +119,29 @@ def _refusal(
     if strange:
         text = f"a segment was written under schema {strange[0]}, which is not a schema of the table"
         return SchemaConflict(text, schema_id=strange[0], snapshot_id=snapshot_id)
-    gone = sorted(place for place in request.removed if place not in now)
+    gone = sorted(location for location in request.removed if location not in now)
     if gone:
         return conflict(gone, "not in the table", snapshot_id)
     if request.stale is not None:
         # The caller cannot have read a block that an earlier request added.
-        changed = sorted(place for place in request.removed if place in request.stale or place in fresh)
+        changed = sorted(location for location in request.removed if location in request.stale or location in fresh)
         if changed:
             return conflict(changed, "not the blocks that were read", snapshot_id)
     if request.refused is not None:
         return request.refused
     if request.is_serial and fresh:
         return _was_added_before(sorted(fresh), snapshot_id)
-    doubled = _doubled(place for place, _ in request.added)
+    doubled = _doubled(location for location, _ in request.added)
     if doubled:
         return _duplicate(doubled, "twice in the request")
     removed = set(request.removed)
-    present = sorted(place for place, _ in request.added if place in now and place not in removed)
+    present = sorted(location for location, _ in request.added if location in now and location not in removed)
     if present:
         return _duplicate(present, "already in the table")
     replaced = set(request.replaced)
     if request.only_new:
-        removed_now = {place for places in removals.values() for place in places} - removed
-        replaced.update(place for place, _ in request.added if place in removed_now)
+        removed_now = {location for locations in removals.values() for location in locations} - removed
+        replaced.update(location for location, _ in request.added if location in removed_now)
     if replaced:
         return _duplicate(
             sorted(replaced), "files that were removed from the table earlier", "; to add them again, set take_replaced"
@@ -149,8 +149,8 @@ def _refusal(
     return None
 
 
-def _doubled(places: Iterable[str]) -> list[str]:
-    return sorted(place for place, count in Counter(places).items() if count > 1)
+def _doubled(locations: Iterable[str]) -> list[str]:
+    return sorted(location for location, count in Counter(locations).items() if count > 1)
 
 
 def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflict:

@@ -59,8 +59,8 @@ def segments_to_merge(block_counts: Sequence[int], shape: Shape) -> list[int]:
 
 def to_move(block_counts: Sequence[int], shape: Shape) -> list[list[int]]:
     """Selects the snapshot's own segments that move into groups, oldest first: the members of each new group."""
-    settled = [index for index, count in enumerate(block_counts) if not shape.is_small(count)]
-    left = settled[: shape.max_moved]
+    large = [index for index, count in enumerate(block_counts) if not shape.is_small(count)]
+    left = large[: shape.max_moved]
     moved: list[list[int]] = []
     while len(left) >= shape.group_segments:
         size = shape.group_segments

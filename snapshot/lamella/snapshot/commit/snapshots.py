@@ -244,13 +244,13 @@ def clustered_snapshot(
     A new key gets an id that no key of the table had before. The same key of the same kind keeps its id.
     """
     before = base.cluster_key
-    greatest = base.max_cluster_key_id
+    max_id = base.max_cluster_key_id
     if before is not None and (before.columns, before.kind) == (tuple(columns), kind):
         meta, last = base.cluster_key_meta, base.last_cluster_key_id
     elif columns:
-        meta, last = (greatest + 1, tuple(columns)), msgspec.UNSET
+        meta, last = (max_id + 1, tuple(columns)), msgspec.UNSET
     else:
-        meta, last = None, greatest if greatest >= 0 else msgspec.UNSET
+        meta, last = None, max_id if max_id >= 0 else msgspec.UNSET
     return _following(
         base,
         snapshot_id=snapshot_id,

@@ -110,10 +110,10 @@ def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, t
     values: set[int | float | bytes] = set()
     has_nan = False
     for literal in given:
-        place = coerce(literal, term, time_zone)
-        if isinstance(place, Unusable):
-            return Anything(text, place.reason)
-        value = place.value
+        point = coerce(literal, term, time_zone)
+        if isinstance(point, Unusable):
+            return Anything(text, point.reason)
+        value = point.value
         if isinstance(value, float):
             if math.isnan(value):
                 has_nan = dtype.is_float
@@ -316,8 +316,8 @@ class _Kind(msgspec.Struct, frozen=True):
 
     order: Order | None
     is_signed: bool
-    least: int
-    greatest: int
+    minimum: int
+    maximum: int
 
 
 @lru_cache(maxsize=1_024)
@@ -430,14 +430,14 @@ class _Binder:
         if literal.kind == "null":
             return Fixed(None)
         check_comparable(literal, term)
-        place = coerce(literal, term, self._time_zone)
-        if isinstance(place, Unusable):
-            return Anything(text, place.reason)
+        point = coerce(literal, term, self._time_zone)
+        if isinstance(point, Unusable):
+            return Anything(text, point.reason)
         if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(literal):
             return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
-            return BoundNot(_at(term, "eq", place, text))
-        return _at(term, op, place, text)
+            return BoundNot(_at(term, "eq", point, text))
+        return _at(term, op, point, text)
 
     def _constant(self, term: Term) -> Literal | None:
         """Returns the constant value of a term in a comparison, with a type only if a cast gave it one; None if it is
@@ -446,13 +446,13 @@ class _Binder:
             return term if not term.type else Literal(term.kind, term.value)
         if not isinstance(term, Cast) or not isinstance(term.term, Literal):
             return None
-        held = self._terms.bind(term)
-        if not isinstance(held, ConstantTerm) or not isinstance(held.value, int):
+        bound_term = self._terms.bind(term)
+        if not isinstance(bound_term, ConstantTerm) or not isinstance(bound_term.value, int):
             return None
-        if held.dtype.name == "decimal":
-            number = Decimal(held.value).scaleb(-held.dtype.scale, _EXACT)
-            return Literal("decimal", format(number, "f"), str(held.dtype))
-        return Literal("integer", held.value, held.dtype.name)
+        if bound_term.dtype.name == "decimal":
+            number = Decimal(bound_term.value).scaleb(-bound_term.dtype.scale, _EXACT)
+            return Literal("decimal", format(number, "f"), str(bound_term.dtype))
+        return Literal("integer", bound_term.value, bound_term.dtype.name)
 
     def _pair(self, op: Operator, left: BoundTerm | Unusable, right: BoundTerm | Unusable, text: str) -> BoundPredicate:
         for side in (left, right):
@@ -516,12 +516,12 @@ def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundP
     return Anything(text, "a comparison of constants is not evaluated")
 
 
-def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
-    """Binds ``column op place``, with the place moved to a value of the column."""
-    value, kind = place.value, _kind(term.dtype)
+def _at(term: BoundTerm, op: BoundOperator, point: Point, text: str) -> BoundPredicate:
+    """Binds ``column op point``, with the point moved to a value of the column."""
+    value, kind = point.value, _kind(term.dtype)
     if kind.order in ("float", "bytes"):
         if not isinstance(value, int | float | bytes):
-            raise AssertionError("floats and bytes have no places between values")
+            raise AssertionError("floats and bytes have no points between values")
         return Comparison(term, op, value, text)
     if isinstance(value, float):  # NaN or infinite, compared with integers
         above = math.isnan(value) or value > 0
@@ -533,9 +533,9 @@ def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPre
             return NonNull(term, False, text)
         whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
         op, value = ("le" if op in ("lt", "le") else "gt"), whole
-    if value < kind.least:
+    if value < kind.minimum:
         return NonNull(term, op in ("gt", "ge"), text)
-    if value > kind.greatest:
+    if value > kind.maximum:
         return NonNull(term, op in ("lt", "le"), text)
     return Comparison(term, op, value, text)
 

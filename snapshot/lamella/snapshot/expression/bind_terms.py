@@ -635,16 +635,16 @@ class TermBinder:
         if literal.kind not in _BESIDE.get(dtype.name, frozenset()):
             return None
         name = term_text(literal)
-        place = coerce(literal, ConstantTerm(None, dtype, name), self._time_zone)
-        if isinstance(place, Unusable) or not _is_value(place, dtype):
+        point = coerce(literal, ConstantTerm(None, dtype, name), self._time_zone)
+        if isinstance(point, Unusable) or not _is_value(point, dtype):
             return None
-        return ConstantTerm(as_type("int | float | bytes", place.value), dtype, name)
+        return ConstantTerm(as_type("int | float | bytes", point.value), dtype, name)
 
 
-def _is_value(place: Point, dtype: DataType) -> bool:
-    if isinstance(place.value, Fraction) or (isinstance(place.value, float) != (dtype.order == "float")):
+def _is_value(point: Point, dtype: DataType) -> bool:
+    if isinstance(point.value, Fraction) or (isinstance(point.value, float) != (dtype.order == "float")):
         return False
-    if isinstance(place.value, int) and dtype.order != "float":
+    if isinstance(point.value, int) and dtype.order != "float":
         low, high = dtype.int_range
-        return low <= place.value <= high
+        return low <= point.value <= high
     return True

@@ -185,7 +185,7 @@ def _number(literal: Literal, leaf: Target) -> Point | Unusable:
     if ratio is not None:
         if (decimal or literal.kind == "decimal") and sum(common_digits(literal, leaf)) > MAX_DIGITS:
             return Unusable("Spark rounds the two to a common decimal type of 38 digits")
-        return _place(ratio[0] * 10**leaf.dtype.scale, ratio[1])
+        return _quotient(ratio[0] * 10**leaf.dtype.scale, ratio[1])
     if literal.kind in ("double", "float"):
         value = float(literal.value or 0.0)
         if literal.kind == "float" and leaf.dtype.is_integer and leaf.dtype.bits > 16 and abs(value) >= _EXACT_SINGLE:
@@ -237,10 +237,10 @@ def _has_digits(literal: Literal) -> bool:
 
 
 def _scaled(number: Fraction, leaf: Target) -> Point:
-    return _place(number.numerator * 10**leaf.dtype.scale, number.denominator)
+    return _quotient(number.numerator * 10**leaf.dtype.scale, number.denominator)
 
 
-def _place(numerator: int, denominator: int) -> Point:
+def _quotient(numerator: int, denominator: int) -> Point:
     """Returns the position of a quotient, a whole number if it is one."""
     whole, rest = divmod(numerator, denominator)
     return Point(Fraction(numerator, denominator) if rest else whole)
@@ -298,7 +298,7 @@ def _date(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
         # Spark casts the date to midnight of the session's zone
         if literal.kind == "timestamp" and not spark_casts.is_utc(time_zone):
             return Unusable("a date compared with a timestamp depends on the time zone's transitions")
-        return _place(literal.value, _DAY_US)
+        return _quotient(literal.value, _DAY_US)
     raise _mismatch(literal, leaf)
 
 
@@ -338,7 +338,7 @@ def _unread_time(literal: Literal, leaf: Target) -> Unusable:
 
 def _in_unit(micros: int, leaf: Target) -> Point:
     """Returns microseconds in the column's unit; between two milliseconds the result is a fraction."""
-    return _place(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
+    return _quotient(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
 
 
 def _time(literal: Literal, leaf: Target) -> Point | Unusable:

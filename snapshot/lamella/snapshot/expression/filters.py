@@ -118,11 +118,11 @@ class Filters:
             entry = self._by_predicate.get(id(predicate))
         if entry is None or entry.predicate is not predicate:
             return bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
-        for held in entry.bounds:
+        for cached in entry.bounds:
             # The head of a new snapshot is another object, usually with an equal schema.
-            is_same_binding = held.time_zone == time_zone and held.case_sensitive == case_sensitive
-            if is_same_binding and (held.schema is schema or held.schema == schema):
-                return held.predicate
+            is_same_binding = cached.time_zone == time_zone and cached.case_sensitive == case_sensitive
+            if is_same_binding and (cached.schema is schema or cached.schema == schema):
+                return cached.predicate
         bound = bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         with self._lock:
             entry.bounds = (_Bound(schema, time_zone, case_sensitive, bound), *entry.bounds[: _SCHEMAS - 1])

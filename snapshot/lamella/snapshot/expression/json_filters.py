@@ -230,11 +230,11 @@ class _Reader:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
-                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", maximum=MAX_NODES
             )
         if depth > MAX_DEPTH:
             raise LimitExceeded(
-                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
             )
         if isinstance(node, bool):
             return Constant(node)
@@ -309,7 +309,9 @@ class _Reader:
         if not isinstance(values, list):
             raise wrong(f"{path}.values", "a list of values is required")
         if len(values) > MAX_IN_LITERALS:
-            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
+            raise LimitExceeded(
+                f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", maximum=MAX_IN_LITERALS
+            )
         literals = json_literals(values, f"{path}.values")
         if isinstance(term, Unknown):
             return term
@@ -364,11 +366,11 @@ class _Reader:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
-                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", maximum=MAX_NODES
             )
         if depth > MAX_DEPTH:
             raise LimitExceeded(
-                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
             )
         if isinstance(term, str) and term:
             encodable(term, path)

@@ -95,7 +95,7 @@ def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) ->
         raise LimitExceeded(
             f"the filter has {len(text)} characters; SQL text may have {MAX_SQL_CHARACTERS}, use a JSON filter",
             limit="sql_characters",
-            most=MAX_SQL_CHARACTERS,
+            maximum=MAX_SQL_CHARACTERS,
         )
     if not text.strip():
         raise InvalidFilter("the filter is empty", position=0)
@@ -123,7 +123,7 @@ def check_together(filters: Iterable[Any]) -> None:
                 "counting those of filters with only columns and constants"
                 "",
                 limit="sql_tokens",
-                most=MAX_REQUEST_SQL_TOKENS,
+                maximum=MAX_REQUEST_SQL_TOKENS,
             )
 
 
@@ -147,7 +147,7 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequ
             message = (
                 f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels always work, a JSON filter can have more"
             )
-            raise LimitExceeded(message, limit="filter_depth", most=SURE_SQL_DEPTH) from error
+            raise LimitExceeded(message, limit="filter_depth", maximum=SURE_SQL_DEPTH) from error
 
 
 def _read(text: str, time_zone: str, now_us: int | None, lists: Sequence[LongList]) -> Predicate:
@@ -209,11 +209,11 @@ class _Reader:
         check_deadline()
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
-                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", maximum=MAX_NODES
             )
         if depth > MAX_DEPTH:
             raise LimitExceeded(
-                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
             )
         try:
             return self._read(node, depth)
@@ -230,9 +230,9 @@ class _Reader:
         term = self._column_term(node)
         if term is None:
             return self._unknown(node, "this expression is not used for pruning")
-        return Truth(term, at=self._place(node))
+        return Truth(term, at=self._source_position(node))
 
-    def _place(self, node: exp.Expr) -> SourcePosition:
+    def _source_position(self, node: exp.Expr) -> SourcePosition:
         return SourcePosition(self._source.offset(node))
 
     def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
@@ -246,7 +246,7 @@ class _Reader:
             start = self._source.offset(node) or 0
             end = start + len(text)
             self.lists_read.update(number for number, each in enumerate(self._lists) if start <= each.start < end)
-        return Unknown(text, reason, names, at=self._place(node))
+        return Unknown(text, reason, names, at=self._source_position(node))
 
     def _spelled(self, node: exp.Expr) -> str:
         """Returns what was read as text, with its long lists."""
@@ -281,7 +281,7 @@ class _Reader:
         child = self._predicate(node.this, depth + 1)
         if isinstance(child, Unknown) and self._source.text(node.this) is None:  # x NOT IN (...) as a whole
             text = self._source.text(node)
-            return child if text is None else Unknown(text, child.reason, child.columns, at=self._place(node))
+            return child if text is None else Unknown(text, child.reason, child.columns, at=self._source_position(node))
         return Not(child)
 
     def _boolean(self, node: exp.Expr, depth: int) -> Predicate:
@@ -301,7 +301,7 @@ class _Reader:
     def _column(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = path_of(node)
-        return Truth(Ref(path), at=self._place(node)) if path else self._unknown(node, "not a column")
+        return Truth(Ref(path), at=self._source_position(node)) if path else self._unknown(node, "not a column")
 
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -309,8 +309,8 @@ class _Reader:
         if left is None or right is None:
             return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal) and not isinstance(right, Literal):
-            return Compare(_MIRRORED[op], right, left, at=self._place(node))
-        return Compare(op, left, right, at=self._place(node))
+            return Compare(_MIRRORED[op], right, left, at=self._source_position(node))
+        return Compare(op, left, right, at=self._source_position(node))
 
     def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -319,7 +319,7 @@ class _Reader:
             return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal):
             left, right = right, left
-        equal = NullSafeEqual(left, right, at=self._place(node))
+        equal = NullSafeEqual(left, right, at=self._source_position(node))
         return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
 
     def _sides(self, node: exp.Expr) -> tuple[Term | None, Term | None]:
@@ -330,8 +330,8 @@ class _Reader:
         term, low, high = (self._terms.read(node.args[name]) for name in ("this", "low", "high"))
         if term is None or low is None or high is None or isinstance(term, Literal):
             return self._unknown(node, "one side of this BETWEEN is not supported")
-        place = self._place(node)
-        return And((Compare("ge", term, low, at=place), Compare("le", term, high, at=place)))
+        position = self._source_position(node)
+        return And((Compare("ge", term, low, at=position), Compare("le", term, high, at=position)))
 
     def _in(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -342,13 +342,15 @@ class _Reader:
         marked = _MARKED.fullmatch(f"'{items[0].this}'") if self._lists and isinstance(items[0], exp.Literal) else None
         if marked is not None and len(items) == 1:
             self.lists_read.add(int(marked[1]))
-            return In(term, self._lists[int(marked[1])].literals, at=self._place(node))
+            return In(term, self._lists[int(marked[1])].literals, at=self._source_position(node))
         if len(items) > MAX_IN_LITERALS:
-            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
+            raise LimitExceeded(
+                f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", maximum=MAX_IN_LITERALS
+            )
         literals = [self._terms.listed(item) for item in items]
         if any(literal is None for literal in literals):
             return self._unknown(node, "a value of the IN list is not a constant")
-        return In(term, tuple(literal for literal in literals if literal is not None), at=self._place(node))
+        return In(term, tuple(literal for literal in literals if literal is not None), at=self._source_position(node))
 
     def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
@@ -364,7 +366,7 @@ class _Reader:
         """Returns the null test that ``node`` makes of a term or a predicate; None if the operand is not supported."""
         term = self._column_term(tested)
         if term is not None:
-            return IsNull(term, at=self._place(node))
+            return IsNull(term, at=self._source_position(node))
         if not isinstance(bare(tested), _CONDITIONS):
             return None
         child = self._predicate(bare(tested), depth + 1)
@@ -379,7 +381,9 @@ class _Reader:
         del depth
         term = self._column_term(node.this)
         return (
-            IsNan(term, at=self._place(node)) if term else self._unknown(node, "isnan of this expression is not used")
+            IsNan(term, at=self._source_position(node))
+            if term
+            else self._unknown(node, "isnan of this expression is not used")
         )
 
     def _function(self, node: exp.Expr, depth: int) -> Predicate:
@@ -392,21 +396,21 @@ class _Reader:
         condition = self._column_term(node)
         if condition is None:
             return self._unknown(node, f"function {name} is not used for pruning")
-        return Truth(condition, at=self._place(node))
+        return Truth(condition, at=self._source_position(node))
 
     def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         term, prefix = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or prefix is None or prefix.kind not in ("string", "binary"):
             return self._unknown(node, "startswith is only used with a column and a constant")
-        return StartsWith(term, prefix, at=self._place(node))
+        return StartsWith(term, prefix, at=self._source_position(node))
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
         term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "LIKE is only used with a column and a constant pattern")
-        like = Like(term, str(pattern.value), escape, at=self._place(node))
+        like = Like(term, str(pattern.value), escape, at=self._source_position(node))
         return Not(like) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:

@@ -232,7 +232,7 @@ def _too_much_work() -> LimitExceeded:
     return LimitExceeded(
         "the filter takes too long to parse; write it with less nesting, or as a JSON filter",
         limit="sql_nodes",
-        most=MAX_NODES_PER_TOKEN,
+        maximum=MAX_NODES_PER_TOKEN,
     )
 
 
@@ -241,14 +241,14 @@ def _too_many_tokens(position: int) -> LimitExceeded:
         f"the filter has more than {MAX_SQL_TOKENS} words, numbers, texts and signs (at offset {position}); "
         "comparisons of columns with constants, and lists of constants, may be longer, as may a JSON filter",
         limit="sql_tokens",
-        most=MAX_SQL_TOKENS,
+        maximum=MAX_SQL_TOKENS,
         position=position,
     )
 
 
-def token_count(text: str, most: int) -> int:
+def token_count(text: str, limit: int) -> int:
     """Returns the approximate number of tokens of a text, at most ``most + 1``."""
-    return sum(1 for _ in islice(_TOKEN.finditer(text), most + 1))
+    return sum(1 for _ in islice(_TOKEN.finditer(text), limit + 1))
 
 
 def _check_length(text: str) -> None:
@@ -321,13 +321,13 @@ def _check_depth(tokens: Sequence[Token]) -> None:
         elif kind in _CONNECTIVES:  # these were comparisons of columns with such names
             angles = 0
         if len(brackets) > MAX_DEPTH or types + angles > MAX_SQL_TYPE_DEPTH:
-            what, most = (
+            what, limit = (
                 ("brackets", MAX_DEPTH) if len(brackets) > MAX_DEPTH else ("types or arrays", MAX_SQL_TYPE_DEPTH)
             )
             raise LimitExceeded(
-                f"more than {most} {what} are nested in each other (at offset {token.start})",
+                f"more than {limit} {what} are nested in each other (at offset {token.start})",
                 limit="filter_depth",
-                most=most,
+                maximum=limit,
                 position=token.start,
             )
         before = token
@@ -356,14 +356,14 @@ def _unmarked(trees: list[exp.Expr | None], mark: str) -> list[exp.Expr | None]:
 
 
 def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
-    place = error.errors[0] if error.errors else {}
+    location = error.errors[0] if error.errors else {}
     lines = text.splitlines(keepends=True) or [""]
-    line = max(1, min(int(place.get("line") or 1), len(lines)))
-    highlight = place.get("highlight") or ""
+    line = max(1, min(int(location.get("line") or 1), len(lines)))
+    highlight = location.get("highlight") or ""
     # sqlglot's column counts the last character of the token at which it stopped.
-    column = int(place.get("col") or 1) - max(len(highlight), 1)
+    column = int(location.get("col") or 1) - max(len(highlight), 1)
     position = min(len(text), sum(len(part) for part in lines[: line - 1]) + max(column, 0))
-    description = place.get("description") or "cannot be parsed"
+    description = location.get("description") or "cannot be parsed"
     if "missing for" in description:
         description = f"something is missing after {highlight!r}"
     return InvalidFilter(f"{description} (at offset {position})", position=position, near=highlight)

@@ -158,7 +158,7 @@ class _Reader:
         self._text = text
         self._time_zone = time_zone
         self.at = 0
-        self._place = SourcePosition()
+        self._source_position = SourcePosition()
         self._nodes = 0
         self.behind = _END
 
@@ -198,13 +198,13 @@ class _Reader:
         if match is not None:
             name, sign, *value, behind = match.groups()
             self.at, self.behind = match.end(), len(behind)
-            place = SourcePosition(match.start(1))
+            position = SourcePosition(match.start(1))
             if sign == "<=>":
-                return NullSafeEqual(_column(name), self._literal(*value), at=place)
-            return Compare(_OPERATORS[sign], _column(name), self._literal(*value), at=place)
+                return NullSafeEqual(_column(name), self._literal(*value), at=position)
+            return Compare(_OPERATORS[sign], _column(name), self._literal(*value), at=position)
         match = _OTHER.match(self._text, self.at)
         if match is not None:
-            self.at, self._place = match.end(), SourcePosition(match.start(1))
+            self.at, self._source_position = match.end(), SourcePosition(match.start(1))
             test = _TESTS[match[3].lower()](self, _column(match[1]))
             if match[2] is None:
                 return test
@@ -235,7 +235,7 @@ class _Reader:
         self._follow(_BEHIND)
         if len(literals) > MAX_IN_LITERALS:
             raise _Unsure
-        return In(column, literals, at=self._place)
+        return In(column, literals, at=self._source_position)
 
     def constants(self) -> tuple[Literal, ...]:
         """Reads a list of constants in parentheses, and moves ``at`` to its end."""
@@ -260,13 +260,18 @@ class _Reader:
     def _between(self, column: Ref) -> Predicate:
         *values, _ = self._follow(_BOUNDS).groups()
         low, high = self._literal(*values[:5]), self._literal(*values[5:])
-        return And((Compare("ge", column, low, at=self._place), Compare("le", column, high, at=self._place)))
+        return And(
+            (
+                Compare("ge", column, low, at=self._source_position),
+                Compare("le", column, high, at=self._source_position),
+            )
+        )
 
     def _like(self, column: Ref) -> Predicate:
-        return Like(column, self._follow(_LIKE)[1], at=self._place)
+        return Like(column, self._follow(_LIKE)[1], at=self._source_position)
 
     def _is(self, column: Ref) -> Predicate:
-        test = IsNull(column, at=self._place)
+        test = IsNull(column, at=self._source_position)
         if self._follow(_NULL)[1] is None:
             return test
         self._count()

@@ -300,7 +300,7 @@ class TermReader:
         """Returns the term of a node, None if it is not supported; raises LimitExceeded if it is too deep."""
         if self._depth >= MAX_DEPTH:
             raise LimitExceeded(
-                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
             )
         self._depth += 1
         try:
@@ -360,7 +360,7 @@ class TermReader:
         day = _moved_day(made)
         if day is not None:
             return day
-        return _folded(made) if all(isinstance(argument, Literal) for argument in made.arguments) else made
+        return _fold_constants(made) if all(isinstance(argument, Literal) for argument in made.arguments) else made
 
     def _clock(self, node: exp.Expr) -> Literal | None:
         """Returns the value of ``now()``, ``current_timestamp``, ``current_date`` and ``localtimestamp``, which take no
@@ -500,7 +500,7 @@ def _moved_day(call: Call) -> Literal | None:
     return Literal("date", day.value + count) if abs(count) < 10**6 and days.type in ("", "int8", "int16") else None
 
 
-def _folded(call: Call) -> Cast | None:
+def _fold_constants(call: Call) -> Cast | None:
     """Returns a sum, difference or product of constants, in the type that Spark gives it, if the result is exact
     there."""
     literals = [argument for argument in call.arguments if isinstance(argument, Literal)]

@@ -42,8 +42,8 @@ _MINUTE_US: Final = 60 * _SECOND
 _LAST_S: Final = 253_402_214_400
 _AGREED_FROM_S: Final = -2_678_400  # 1969-12-01, so that the beginning of 1970 is known in every zone
 #: Regions whose offsets differ between Java and Python, the last of them until 1996.
-_AGREE_LATER_FROM_S: Final = 849_398_400  # 1996-12-01
-_AGREE_LATER: Final = frozenset({"WET", "EET", "Asia/Tehran", "Iran"})
+_AGREED_SINCE_1996_S: Final = 849_398_400  # 1996-12-01
+_ZONES_SINCE_1996: Final = frozenset({"WET", "EET", "Asia/Tehran", "Iran"})
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -68,10 +68,10 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
         last = np.searchsorted(self.starts, high, side="right") - 1
         exact = first == last
         at = np.maximum(first, 0)
-        least = np.where(exact, self.offsets[at], self.offsets.min())
-        greatest = np.where(exact, self.offsets[at], self.offsets.max())
+        lowest = np.where(exact, self.offsets[at], self.offsets.min())
+        highest = np.where(exact, self.offsets[at], self.offsets.max())
         trusted = (low >= self.trusted_from) & (high < self.trusted_until)
-        return np.where(trusted, least, -WIDEST_US), np.where(trusted, greatest, WIDEST_US)
+        return np.where(trusted, lowest, -WIDEST_US), np.where(trusted, highest, WIDEST_US)
 
     def at(self, instants: MicrosArray) -> tuple[MicrosArray, Flags]:
         """Returns the offset at each instant, and where it is known."""
@@ -79,10 +79,10 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
             return np.full(len(instants), self.offsets[0], dtype=np.int64), np.ones(len(instants), dtype=bool)
         starts, offsets, since = _transitions(self.zone)
         found = offsets[np.maximum(np.searchsorted(starts, instants, side="right") - 1, 0)]
-        late = instants >= _TRUSTED_UNTIL_S * _SECOND
-        if late.any():
+        untrusted = instants >= _TRUSTED_UNTIL_S * _SECOND
+        if untrusted.any():
             found = found.copy()
-            found[late] = _probed(self.zone, instants[late], wall=False)
+            found[untrusted] = _probed(self.zone, instants[untrusted], wall=False)
         return found, np.asarray((instants >= since) & (instants < _LAST_S * _SECOND))
 
     def instants(self, walls: MicrosArray, *, starts_of_days: bool = False) -> tuple[MicrosArray, Flags]:
@@ -101,12 +101,12 @@ class Offsets(msgspec.Struct, frozen=True, eq=False):
             following = starts[np.minimum(index + 1, len(starts) - 1)]
             found = np.where((index + 1 < len(starts)) & (found > following), following, found)
         known = (found >= since) & (found < _LAST_S * _SECOND)
-        late = known & (walls >= _TRUSTED_UNTIL_S * _SECOND - WIDEST_US)
-        if late.any():
-            found[late] = walls[late] - _probed(self.zone, walls[late], wall=True)
+        untrusted = known & (walls >= _TRUSTED_UNTIL_S * _SECOND - WIDEST_US)
+        if untrusted.any():
+            found[untrusted] = walls[untrusted] - _probed(self.zone, walls[untrusted], wall=True)
             if starts_of_days:
                 shown = found + self.at(found)[0]
-                known = known & ~(late & (shown != walls))
+                known = known & ~(untrusted & (shown != walls))
         return found, np.asarray(known)
 
 
@@ -139,7 +139,7 @@ def offsets_of(zone: dt.tzinfo) -> Offsets:
 def _transitions(zone: zoneinfo.ZoneInfo) -> tuple[MicrosArray, MicrosArray, int]:
     """Returns the instants from which offsets apply, the offsets, and the instant from which they are known; until
     2038."""
-    since = _AGREE_LATER_FROM_S if zone.key in _AGREE_LATER else _AGREED_FROM_S
+    since = _AGREED_SINCE_1996_S if zone.key in _ZONES_SINCE_1996 else _AGREED_FROM_S
     starts, offsets = [since], [_offset_s(zone, since)]
     for day in range(since + _DAY_S, _TRUSTED_UNTIL_S + 2 * _DAY_S, _DAY_S):
         if _offset_s(zone, day) != offsets[-1]:
@@ -220,8 +220,8 @@ class Wall(msgspec.Struct, frozen=True, gc=False):
         span, _ = _micros(span_of(arguments[0]), self.factor)
         low = np.where(span.low_known, span.low, -SAFE)
         high = np.where(span.high_known, span.high, SAFE)
-        least, greatest = self.offsets.between(low, high)
-        return result(_WALL, span._replace(low=low + least, high=high + greatest), arguments)
+        lowest, highest = self.offsets.between(low, high)
+        return result(_WALL, span._replace(low=low + lowest, high=high + highest), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the wall clock times; one with an unknown offset has failed."""
@@ -344,8 +344,8 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
         span, _ = _micros(span_of(arguments[0]), 1)
         low = np.where(span.low_known, span.low, -SAFE)
         high = np.where(span.high_known, span.high, SAFE)
-        least, greatest = self.offsets.between(low - 2 * WIDEST_US, high + 2 * WIDEST_US)
-        return result(_INSTANT, span._replace(low=low - greatest, high=high - least), arguments)
+        lowest, highest = self.offsets.between(low - 2 * WIDEST_US, high + 2 * WIDEST_US)
+        return result(_INSTANT, span._replace(low=low - highest, high=high - lowest), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the instants; one with an unknown offset has failed."""
@@ -497,13 +497,13 @@ def _cyclic(
     """
     everywhere = np.ones(len(low), dtype=bool)
     one = span.known & (units == 0)
-    least, greatest = limits
-    made = Span(np.where(one, low, least), np.where(one, high, greatest), everywhere, everywhere)
+    lowest, highest = limits
+    made = Span(np.where(one, low, lowest), np.where(one, high, highest), everywhere, everywhere)
     zones = result(_INT, made, arguments)
     across = span.known & (units == 1) & (high < low)
     if across.any():
         offsets = np.concatenate([[0], np.cumsum(across * 4)])
-        edges = [np.full_like(low, least), high, low, np.full_like(high, greatest)]
+        edges = [np.full_like(low, lowest), high, low, np.full_like(high, highest)]
         zones.spans = Spans(offsets, np.stack(edges, axis=1)[across].reshape(-1))
     return zones
 

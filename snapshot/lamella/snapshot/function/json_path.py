@@ -213,8 +213,8 @@ def steps_of(path: str) -> tuple[Step, ...] | None:
         found = _STEP.match(path, at)
         if found is None:
             return None
-        word, name, place = found.groups()
-        steps.append(int(place) if place is not None else word if name is None else name)
+        word, name, index = found.groups()
+        steps.append(int(index) if index is not None else word if name is None else name)
         at = found.end()
     return tuple(steps) or None
 

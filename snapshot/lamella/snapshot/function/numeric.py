@@ -158,8 +158,8 @@ def computed(operation: Operation, left: _Numbers, right: _Numbers, *factors: in
     """Returns ``left * factor op right * factor``, exact: as int64 if every result fits, else as Python integers."""
     first, second = factors or (1, 1)
     a, b = _max_distance(left) * first, _max_distance(right) * second
-    most = a * b if operation == "multiply" else a + b
-    kind = object if max(a, b, most) > SAFE else np.int64
+    max_result = a * b if operation == "multiply" else a + b
+    kind = object if max(a, b, max_result) > SAFE else np.int64
     left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
     return np.asarray(_applied(operation, left * first, right * second))
 
@@ -249,8 +249,8 @@ class Whole(msgspec.Struct, frozen=True, gc=False):
         scale = np.int64(min(self.factor, SAFE))
         with np.errstate(over="ignore"):
             low, high = (_cut(side * scale, self.divisor) for side in (span.low, span.high))
-        least, greatest = self.dtype.int_range
-        inside = fits & (low >= max(least, -SAFE)) & (high <= min(greatest, SAFE))
+        lowest, highest = self.dtype.int_range
+        inside = fits & (low >= max(lowest, -SAFE)) & (high <= min(highest, SAFE))
         return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
 
     def rows(self, *arguments: Vector) -> Vector:
@@ -293,9 +293,9 @@ class ToInteger(msgspec.Struct, frozen=True, gc=False):
         """Returns zone maps of the integers."""
         (zones,) = arguments
         span = span_of(zones)
-        least, greatest = (max(-_EXACT, min(_EXACT, float(limit))) for limit in self.dtype.int_range)
+        lowest, highest = (max(-_EXACT, min(_EXACT, float(limit))) for limit in self.dtype.int_range)
         with np.errstate(invalid="ignore"):
-            inside = span.known & (span.low >= least) & (span.high <= greatest) & ~zones.has(MAY_NAN)
+            inside = span.known & (span.low >= lowest) & (span.high <= highest) & ~zones.has(MAY_NAN)
             low, high = (np.where(inside, np.trunc(side), 0).astype(np.int64) for side in (span.low, span.high))
         return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
 
@@ -303,10 +303,10 @@ class ToInteger(msgspec.Struct, frozen=True, gc=False):
         """Returns the integers. 2^63 becomes the greatest 64-bit integer: Spark compares with that as a double, and
         cuts."""
         values = arguments[0].values
-        least, greatest = self.dtype.int_range
+        lowest, highest = self.dtype.int_range
         with np.errstate(invalid="ignore"):
             whole = np.trunc(values)
-            fits = (whole >= float(least)) & (whole <= float(greatest))
+            fits = (whole >= float(lowest)) & (whole <= float(highest))
             beyond = fits & (whole >= float(1 << 63))
             made = np.where(fits & ~beyond, whole, 0.0).astype(np.int64)
         made = np.where(beyond, np.int64((1 << 63) - 1), made)
@@ -361,8 +361,8 @@ def _or_value(first: Vector, second: Vector) -> Vector:
 def _or_else(first: Zones, second: Zones) -> Zones:
     reached = first.has(MAY_NULL)
     taken = second.flags & np.uint8(MAY_NUMBER | MAY_NAN)
-    held = first.flags & np.uint8(MAY_NUMBER | MAY_NAN)
-    flags = np.where(reached, held | taken | (second.flags & np.uint8(MAY_NULL)), held)
+    values = first.flags & np.uint8(MAY_NUMBER | MAY_NAN)
+    flags = np.where(reached, values | taken | (second.flags & np.uint8(MAY_NULL)), values)
     counted = (first.has(NULLS_KNOWN) & second.has(NULLS_KNOWN)) | ~reached
     flags = flags | counted * np.uint8(NULLS_KNOWN)
     low, low_known = _side(first, second, reached, LOW_KNOWN)

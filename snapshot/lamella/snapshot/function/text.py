@@ -69,14 +69,14 @@ class ChangedCase(msgspec.Struct, frozen=True, gc=False):
         """
         text, broken = text_of(arguments[0])
         if pc.all(pc.string_is_ascii(text)).as_py() is not False:
-            folded = (pc.ascii_lower if self.to == "lower" else pc.ascii_upper)(text)
+            changed = (pc.ascii_lower if self.to == "lower" else pc.ascii_upper)(text)
         else:
             words = text.to_pylist()
             broken = broken | np.fromiter((_is_new(word) for word in words), bool, len(words))
             fold = str.lower if self.to == "lower" else str.upper
-            folded = pa.array([fold(word) for word in words], pa.large_string())
+            changed = pa.array([fold(word) for word in words], pa.large_string())
         return strict(
-            folded.cast(pa.large_binary()),
+            changed.cast(pa.large_binary()),
             arguments,
             failed=broken,
             reason=f"{self.to} of {NOT_UTF8}, or of letters added by newer versions of Unicode",
@@ -86,14 +86,14 @@ class ChangedCase(msgspec.Struct, frozen=True, gc=False):
         if low is None or high is None:
             return None, None
         shared = shared_beginning(low, high)
-        kept = 0
-        while kept < len(shared) and shared[kept] < 0x80 and shared[kept] not in b"iI":
-            kept += 1
+        length = 0
+        while length < len(shared) and shared[length] < 0x80 and shared[length] not in b"iI":
+            length += 1
         # among ASCII letters only i and I depend on what follows (a dot above), or on the locale
-        whole = kept == len(low) == len(high)
-        start = shared[:kept]
-        folded = start.lower() if self.to == "lower" else start.upper()
-        return (folded, folded) if whole else (folded, _after(folded))
+        whole = length == len(low) == len(high)
+        start = shared[:length]
+        changed = start.lower() if self.to == "lower" else start.upper()
+        return (changed, changed) if whole else (changed, _after(changed))
 
 
 class Length(msgspec.Struct, frozen=True, gc=False):

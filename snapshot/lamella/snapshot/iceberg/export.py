@@ -161,7 +161,7 @@ def _manifest_entry(block: Block, schema: Schema, columns: Collection[int] | Non
 
 def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> bytes:
     """Returns an Avro file with all records in one block, or no block if there are no records."""
-    out = _Kept()
+    out = _MemoryFile()
     with AvroOutputFile[Any](output_file=out, file_schema=schema, schema_name=name, metadata=meta) as writer:
         if records:
             writer.write_block(records)
@@ -171,16 +171,16 @@ def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> b
 class _Stream(io.BytesIO):
     """Keeps its content when it is closed."""
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, file: _MemoryFile) -> None:
         super().__init__()
-        self._kept = kept
+        self._file = file
 
     def close(self) -> None:
-        self._kept.data = self.getvalue()
+        self._file.data = self.getvalue()
         super().close()
 
 
-class _Kept(OutputFile):
+class _MemoryFile(OutputFile):
     """A file in memory, for pyiceberg to write."""
 
     def __init__(self) -> None:
@@ -328,10 +328,10 @@ def next_metadata(
     own = added if added is not None else _entry(previous, number)
     if own is None:
         raise ValueError("an entry is required for a snapshot that was not exported before")
-    kept = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
-    mapping, kept = _mapping(snapshot, kept)
+    remaining = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
+    mapping, remaining = _mapping(snapshot, remaining)
     schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
-    entries = sorted([*kept, own], key=lambda each: int(each["sequence-number"]))
+    entries = sorted([*remaining, own], key=lambda each: int(each["sequence-number"]))
     in_use = {each["schema-id"] for each in entries}
     # Schemas of older files are included for readers that look there for the names in a file, as Lamella does.
     for schema in (*written_with(snapshot), snapshot.schema):
@@ -339,7 +339,7 @@ def next_metadata(
             schemas[schema.schema_id] = schema_json(schema)
             in_use.add(schema.schema_id)
     of = {_lamella_id(each): each["snapshot-id"] for each in entries}
-    logged = sorted((each["timestamp-ms"], each["snapshot-id"]) for each in kept)
+    logged = sorted((each["timestamp-ms"], each["snapshot-id"]) for each in remaining)
     before = [(at, each) for at, each in logged if at <= own["timestamp-ms"]]
     found: dict[str, Any] = {
         "format-version": 2,
@@ -387,18 +387,18 @@ def says_the_same(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> bo
 
 
 def _mapping(
-    snapshot: Snapshot, kept: Sequence[Mapping[str, Any]]
+    snapshot: Snapshot, remaining: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
     """Returns the name mapping of a snapshot and the other snapshots, which are dropped if no mapping is right for
     all."""
     by_id = {str(schema.schema_id): schema for schema in snapshot.history}
-    ids = {one for each in kept for one in str(each["summary"].get(SCHEMAS, "")).split(",") if one}
-    ids |= {str(each["schema-id"]) for each in kept}
+    ids = {one for each in remaining for one in str(each["summary"].get(SCHEMAS, "")).split(",") if one}
+    ids |= {str(each["schema-id"]) for each in remaining}
     own = written_with(snapshot)
     if ids <= set(by_id):
         others = [by_id[one] for one in sorted(ids, key=int, reverse=True)]
         try:
-            return mapping_of(snapshot.schema, [*own, *others]), list(kept)
+            return mapping_of(snapshot.schema, [*own, *others]), list(remaining)
         except NotExpressible:
             pass  # the name belonged to another column then
     return mapping_of(snapshot.schema, own), []

@@ -166,23 +166,23 @@ def _is_in_range(value: Any, dtype: DataType) -> bool:
 def without_infinity(node: Mapping[str, Any], dtype: DataType) -> Node:
     """Returns the equivalent for a column of floats, as an expression whose numbers are finite."""
     term, kind = node["term"], node["type"]
-    most = _DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX
+    max_value = _DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX
     if "values" in node:
         rest = [value for value in node["values"] if value not in _INFINITIES]
         if len(rest) == len(node["values"]):
             return dict(node)
         connective, single = ("or", "eq") if kind == "in" else ("and", "not-eq")
         parts = [{"type": kind, "term": term, "values": rest}] if rest else []
-        parts += [_compared(single, term, sign, most) for sign in _INFINITIES if sign in node["values"]]
+        parts += [_compared(single, term, sign, max_value) for sign in _INFINITIES if sign in node["values"]]
         return _chained(connective, parts)
     if node.get("value") not in _INFINITIES:
         return dict(node)
-    return _compared(kind, term, node["value"], most)
+    return _compared(kind, term, node["value"], max_value)
 
 
-def _compared(kind: str, term: str, infinity: str, most: float) -> Node:
+def _compared(kind: str, term: str, infinity: str, max_value: float) -> Node:
     if infinity == "-Infinity":
-        below, others = _of("lt", term, -most), _of("gt-eq", term, -most)
+        below, others = _of("lt", term, -max_value), _of("gt-eq", term, -max_value)
         return {
             "lt": _both(below, others),  # nothing is below it
             "lt-eq": below,
@@ -191,7 +191,7 @@ def _compared(kind: str, term: str, infinity: str, most: float) -> Node:
             "gt-eq": _either(others, below),  # including NaN if that is the greatest
             "not-eq": _either(_either(others, _of("is-nan", term)), _null(term)),
         }[kind]
-    above, others = _of("gt", term, most), _of("lt-eq", term, most)
+    above, others = _of("gt", term, max_value), _of("lt-eq", term, max_value)
     equal = _both(above, _of("not-nan", term))
     return {
         "lt": others,
@@ -320,7 +320,7 @@ class _Reader:
         self._count()
         if depth > MAX_DEPTH:
             raise LimitExceeded(
-                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
             )
         if isinstance(node, bool):
             return node is not negated
@@ -357,7 +357,7 @@ class _Reader:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
-                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", maximum=MAX_NODES
             )
 
     def _leaf(self, kind: str, node: dict[str, Any], path: str) -> Atom:
@@ -366,12 +366,12 @@ class _Reader:
 
     def _read(self, kind: str, node: dict[str, Any], path: str) -> IcebergLeaf:
         """Reads one predicate; ``kind`` is its type after the surrounding negations."""
-        place = next((name for name in ("term", "left", "child") if name in node), None)
-        if place is None:
+        operand = next((name for name in ("term", "left", "child") if name in node), None)
+        if operand is None:
             raise wrong(path, f"{kind} requires 'term'")
-        name = self._column(node[place], f"{path}.{place}")
+        name = self._column(node[operand], f"{path}.{operand}")
         if name is None:
-            text, written = f"{kind} of {shown(node[place])}", {**node, "type": kind}
+            text, written = f"{kind} of {shown(node[operand])}", {**node, "type": kind}
             return IcebergLeaf(written, (Unknown(text, "column transforms are not used"),))
         leaf = self._schema.find(name, case_sensitive=self._case_sensitive)
         given = {"type": kind, "term": name}
@@ -384,7 +384,7 @@ class _Reader:
                 raise wrong(f"{path}.values", "a list of values is required")
             if len(values) > MAX_IN_LITERALS:
                 raise LimitExceeded(
-                    f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS
+                    f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", maximum=MAX_IN_LITERALS
                 )
             plain = [plain_value(value, f"{path}.values[{index}]") for index, value in enumerate(values)]
             return _known({**given, "values": plain}, leaf, plain, name)
@@ -539,7 +539,7 @@ class IcebergResiduals:
         states = states_of(self._bound, sidecar)[rows]
         vectors, inverse = np.unique(states, axis=0, return_inverse=True)
         left = [self._text(simplified(self._filter.shape, vector.tolist())) for vector in vectors]
-        return [left[place] for place in inverse.reshape(-1).tolist()]
+        return [left[number] for number in inverse.reshape(-1).tolist()]
 
     def _text(self, shape: Shape) -> bool | msgspec.Raw:
         if shape is None or isinstance(shape, bool):

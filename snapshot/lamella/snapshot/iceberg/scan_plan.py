@@ -260,17 +260,17 @@ def within(parts: Iterable[SegmentSelection], start: Position, stop: Position) -
 
 
 def ranges(
-    parts: Iterable[SegmentSelection], start: Position, stop: Position, most: int
+    parts: Iterable[SegmentSelection], start: Position, stop: Position, max_blocks: int
 ) -> list[tuple[Position, Position]]:
-    """Returns ranges of at most ``most`` blocks each that cover everything from ``start`` to before ``stop``."""
+    """Returns ranges of at most ``max_blocks`` blocks each that cover everything from ``start`` to before ``stop``."""
     cuts = [start]
     count = 0
     for part in within(parts, start, stop):
         left = part.rows
-        while len(left) > most - count:
-            cut = Position(part.segment, int(left[most - count]))
+        while len(left) > max_blocks - count:
+            cut = Position(part.segment, int(left[max_blocks - count]))
             cuts.append(cut)
-            left = left[most - count :]
+            left = left[max_blocks - count :]
             count = 0
         count += len(left)
     return list(zip(cuts, [*cuts[1:], stop], strict=True))
@@ -285,20 +285,20 @@ def blocks_of(parts: Iterable[SegmentSelection], residuals: IcebergResiduals) ->
 
 
 def enough(
-    parts: Iterable[SegmentSelection], residuals: IcebergResiduals, row_count: int, most: int
+    parts: Iterable[SegmentSelection], residuals: IcebergResiduals, row_count: int, max_blocks: int
 ) -> list[PlannedBlock] | None:
     """Returns blocks with ``row_count`` rows or more, all of which are proven to match.
 
-    None: fewer rows are proven to match, or they need more than ``most`` blocks.
+    None: fewer rows are proven to match, or they need more than ``max_blocks`` blocks.
     """
     found: list[PlannedBlock] = []
     for block in blocks_of(parts, residuals):
         if block.left is True:
             found.append(block)
             row_count -= int(block.part.sidecar.numbers("row_count")[block.row])
-        if row_count <= 0 or len(found) > most:
+        if row_count <= 0 or len(found) > max_blocks:
             break
-    return found if row_count <= 0 and len(found) <= most else None
+    return found if row_count <= 0 and len(found) <= max_blocks else None
 
 
 def part_sizes(task_bytes: int, token_characters: int) -> tuple[int, int]:
@@ -312,9 +312,9 @@ def task_bytes(residual_bytes: int, columns: int) -> int:
     return _TASK_BYTES + residual_bytes + _COLUMN_BYTES * columns
 
 
-def spread(cuts: Sequence[tuple[Position, Position]], most: int) -> list[tuple[Position, Position]]:
-    """Returns at most ``most`` ranges that cover the given ones, of about as many each."""
-    step = -(-len(cuts) // most)
+def spread(cuts: Sequence[tuple[Position, Position]], max_ranges: int) -> list[tuple[Position, Position]]:
+    """Returns at most ``max_ranges`` ranges that cover the given ones, of about as many each."""
+    step = -(-len(cuts) // max_ranges)
     return [(cuts[at][0], cuts[min(at + step, len(cuts)) - 1][1]) for at in range(0, len(cuts), step)]
 
 
@@ -338,7 +338,7 @@ def _of_part(blocks: Sequence[PlannedBlock], extra: Extra | None) -> Iterator[by
     part = blocks[0].part
     rows = np.array([block.row for block in blocks], dtype=np.int64)
     sidecar = part.sidecar
-    for block, place, size, count in zip(
+    for block, location, size, count in zip(
         blocks,
         sidecar.texts("location", rows),
         sidecar.numbers("file_size")[rows].tolist(),
@@ -349,7 +349,7 @@ def _of_part(blocks: Sequence[PlannedBlock], extra: Extra | None) -> Iterator[by
             b'{"data-file":{"spec-id":0,"partition":[],"content":"data","file-path":%b,"file-format":"parquet",'
             b'"file-size-in-bytes":%d,"record-count":%d%b},"residual-filter":%b}'
             % (
-                _ENCODE(place),
+                _ENCODE(location),
                 size,
                 count,
                 b"" if extra is None else extra(part, block.row),

@@ -26,10 +26,10 @@ from lamella.snapshot.schema import DataType, parse_type
 Side = Literal["prefix", "suffix"]
 SIDES: Final[tuple[Side, Side]] = ("prefix", "suffix")
 _OPTIONS: Final = {
-    "prefix_chars": Option(4, least=0, most=32, text="characters at the beginning; 0: none"),
-    "suffix_chars": Option(4, least=0, most=32, text="characters at the end; 0: none"),
+    "prefix_chars": Option(4, minimum=0, maximum=32, text="characters at the beginning; 0: none"),
+    "suffix_chars": Option(4, minimum=0, maximum=32, text="characters at the end; 0: none"),
     "values": Option(
-        256, least=1, most=1 << 16, text="maximum number of beginnings, and of endings, to store for a block"
+        256, minimum=1, maximum=1 << 16, text="maximum number of beginnings, and of endings, to store for a block"
     ),
 }
 NULL: Final = 1
@@ -57,8 +57,8 @@ class AffixKind:
         found = _required_ends(test)
         if found is None:
             return "only LIKE, = and IN test how text begins or ends"
-        kept = options["prefix_chars"] > 0, options["suffix_chars"] > 0
-        helps = all((start and kept[0]) or (end and kept[1]) for start, end, _ in found)
+        has_side = options["prefix_chars"] > 0, options["suffix_chars"] > 0
+        helps = all((start and has_side[0]) or (end and has_side[1]) for start, end, _ in found)
         return None if found and helps else "the pattern has no fixed text at an end that the index stores"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:  # noqa: ARG002  # text is text
@@ -89,7 +89,7 @@ class AffixBuilder:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._chars: dict[Side, int] = {"prefix": options["prefix_chars"], "suffix": options["suffix_chars"]}
-        self._most: int = options["values"]
+        self._max_values: int = options["values"]
         self._flags: list[int] = []
         self._sets: dict[Side, list[list[bytes]]] = {"prefix": [], "suffix": []}
         self._start_block()
@@ -106,7 +106,7 @@ class AffixBuilder:
             if self._bits & UNKNOWN[side]:
                 continue
             self._seen[side].update(pc.unique(_affixes(text, side, self._chars[side])).to_pylist())
-            if len(self._seen[side]) > self._most:
+            if len(self._seen[side]) > self._max_values:
                 self._bits |= UNKNOWN[side]
 
     def end_block(self) -> None:

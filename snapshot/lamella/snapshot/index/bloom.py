@@ -47,7 +47,7 @@ def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
     """Returns the requested false positive rate; for layer "segment" that of the filter above the blocks' filters,
     unless it would be too large."""
     counts = np.maximum(np.round(profile.distinct), 0).astype(np.int64)
-    different, places = np.unique(counts, return_inverse=True)
+    different, numbers = np.unique(counts, return_inverse=True)
     slots = np.where(different > 0, np.maximum(np.round(different / keys_per_slot(rate)), 1), 0).astype(np.int64)
     rates = np.full(len(different), rate)
     few = slots <= _ROUNDED_SLOTS
@@ -56,13 +56,13 @@ def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
         for count, number in zip(different[few].tolist(), slots[few].tolist(), strict=True)
     ]
     if profile.layer == "block":
-        own_bytes = float(slots[places].sum() * SLOT_BYTES) + len(profile) * _BLOCK_BYTES
-        kept = rates[places]
+        own_bytes = float(slots[numbers].sum() * SLOT_BYTES) + len(profile) * _BLOCK_BYTES
+        chances = rates[numbers]
         above, more_bytes = _above(profile, rate, above_bytes)
-        return Expected(kept, own_bytes + more_bytes, "", kept * above)
+        return Expected(chances, own_bytes + more_bytes, "", chances * above)
     fits = slots * SLOT_BYTES <= above_bytes
     reason = "" if fits.all() else "the filter above the blocks would be too large in some segments"
-    return Expected(np.where(fits, rates, 1.0)[places], float((slots * fits)[places].sum() * SLOT_BYTES), reason)
+    return Expected(np.where(fits, rates, 1.0)[numbers], float((slots * fits)[numbers].sum() * SLOT_BYTES), reason)
 
 
 def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]:
@@ -79,9 +79,11 @@ def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]
 #: Options of all kinds that stack filters.
 FILTER_OPTIONS: Final = {
     "false_positives": Option(
-        0.01, least=1e-9, most=0.5, text="false positive rate: how often a block without the value is read"
+        0.01, minimum=1e-9, maximum=0.5, text="false positive rate: how often a block without the value is read"
     ),
-    "above_bytes": Option(1 << 20, least=0, most=1 << 30, text="maximum bytes of a filter over all blocks of a part"),
+    "above_bytes": Option(
+        1 << 20, minimum=0, maximum=1 << 30, text="maximum bytes of a filter over all blocks of a part"
+    ),
 }
 
 
@@ -171,12 +173,12 @@ class BloomProbe:
             self._stack.any_of({domain: some for domain, some in keys.items() if some is not None}, rows)
         )
 
-    def _keys(self, domain: str, asked: DataType, values: list[Value]) -> Hashes | None:
+    def _keys(self, domain: str, query_type: DataType, values: list[Value]) -> Hashes | None:
         """Returns the keys of the values that rows of such a block can have; None if that is unknown."""
         if domain == stacked_filters.OURS:
-            return self._stack.left(value_keys(self._dtype, narrowed(self._dtype, asked, values)))
+            return self._stack.left(value_keys(self._dtype, narrowed(self._dtype, query_type, values)))
         dtype = type_of(domain)
-        return hashes_in(domain, narrowed(dtype, asked, values)) if can_serve(dtype, asked) else None
+        return hashes_in(domain, narrowed(dtype, query_type, values)) if can_serve(dtype, query_type) else None
 
 
 def look_up_values(test: BoundTest) -> list[Value] | None:

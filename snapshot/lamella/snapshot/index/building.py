@@ -264,7 +264,7 @@ class _Reader:
 
         def found() -> _Read:
             footer = own_footer(self._store, block)
-            if self._place(block, footer) is not None:
+            if self._chunk_with_filters(block, footer) is not None:
                 return footer
             if self._source == "filters":
                 return "its file has no bloom filters for the column"
@@ -275,10 +275,10 @@ class _Reader:
     def feed(self, block: Block, read: _Read) -> str | None:
         """Feed a block to the builder; returns the reason if it is left out."""
         if isinstance(read, Footer):
-            footer, place = read, self._place(block, read)
-            assert self._files is not None and place is not None  # noqa: S101, PT018  # see read
+            footer, chunk = read, self._chunk_with_filters(block, read)
+            assert self._files is not None and chunk is not None  # noqa: S101, PT018  # see read
             files = self._files
-            reason = _or_reason(lambda: files.add_file(self._store, footer, place))
+            reason = _or_reason(lambda: files.add_file(self._store, footer, chunk))
             if reason is None or self._source == "filters":
                 return reason
             read = _or_reason(lambda: list(term_values(self._store, self._table, self._term, block, footer)))
@@ -289,14 +289,14 @@ class _Reader:
         self._builder.end_block()
         return None
 
-    def _place(self, block: Block, footer: Footer) -> int | None:
+    def _chunk_with_filters(self, block: Block, footer: Footer) -> int | None:
         """Returns the index of the column in a file that has filters of it, if the builder can use them."""
         if self._files is None or not isinstance(self._term, Leaf):
             return None
-        place = index_in_file(self._table, self._term, block, footer)
-        if place is None or not any(group.chunks[place].bloom_filter for group in footer.metadata.row_groups):
+        chunk = index_in_file(self._table, self._term, block, footer)
+        if chunk is None or not any(group.chunks[chunk].bloom_filter for group in footer.metadata.row_groups):
             return None
-        return place
+        return chunk
 
 
 def _or_reason(work: Callable[[], _T]) -> _T | str:

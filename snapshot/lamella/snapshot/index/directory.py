@@ -191,7 +191,7 @@ class DirectoryEntries(NamedTuple):
     has_location: npt.NDArray[np.bool_]
 
 
-def place(directories: Sequence[Directory], keys: BlockKeys) -> DirectoryEntries:
+def find_entries(directories: Sequence[Directory], keys: BlockKeys) -> DirectoryEntries:
     """Looks blocks up in the directories of an index, oldest first; the last directory that has a block wins."""
     parts: list[PartRef] = []
     number = np.full(len(keys), -1, dtype=np.int64)

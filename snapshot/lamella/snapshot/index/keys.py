@@ -24,7 +24,7 @@ from lamella.snapshot.index.widening import can_serve, narrowed
 from lamella.snapshot.schema import DataType, parse_type
 
 _OPTIONS: Final = {
-    "records": Option(1024, least=16, most=1 << 16, text="records between two fences, which one look-up reads"),
+    "records": Option(1024, minimum=16, maximum=1 << 16, text="records between two fences, which one look-up reads"),
 }
 _SHORTS: Final = 4  # 16-bit numbers per hash
 #: One record: a hash, and the number of a block.
@@ -64,12 +64,12 @@ class KeysKind:
         blocks: list[npt.NDArray[np.int64]] = []
         first = 0
         for part, rows in parts:
-            place = np.full(part.header.block_count, -1, dtype=np.int64)
-            place[rows] = np.arange(first, first + len(rows))
+            new_row = np.full(part.header.block_count, -1, dtype=np.int64)
+            new_row[rows] = np.arange(first, first + len(rows))
             keys, of = _unpacked(part.whole("records"))
-            kept = place[of] >= 0
-            hashes.append(keys[kept])
-            blocks.append(place[of[kept]])
+            is_taken = new_row[of] >= 0
+            hashes.append(keys[is_taken])
+            blocks.append(new_row[of[is_taken]])
             first += len(rows)
         step = int(parts[0][0].header.options["records"])
         return sections_of(np.concatenate(hashes), np.concatenate(blocks), first, step), {}

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option. Its values have the type of ``default``; ``least`` and ``most`` limit numbers."""
+    """One option. Its values have the type of ``default``; ``minimum`` and ``maximum`` limit numbers."""
 
     default: Any
     text: str
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 def checked(
@@ -62,11 +62,12 @@ def _value(kind: str, name: str, option: Option, value: Any) -> Any:
         value = float(value)
     if type(value) is not wanted:
         raise InvalidRequest(f"option {name!r} of the index kind {kind} must be a {wanted.__name__}", option=name)
-    too_small = option.least is not None and not value >= option.least
-    too_large = option.most is not None and not value <= option.most
+    too_small = option.minimum is not None and not value >= option.minimum
+    too_large = option.maximum is not None and not value <= option.maximum
     if too_small or too_large:
         raise InvalidRequest(
-            f"option {name!r} of the index kind {kind} must be between {option.least} and {option.most}", option=name
+            f"option {name!r} of the index kind {kind} must be between {option.minimum} and {option.maximum}",
+            option=name,
         )
     return value
 
@@ -108,20 +109,20 @@ class Profile(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
         If distinct values were not counted, the truth lies between this profile and the original one.
         """
-        least = np.minimum(self.distinct, 1.0)
-        return msgspec.structs.replace(self, distinct=least, total=max(float(least.max(initial=0.0)), 1.0))
+        distinct = np.minimum(self.distinct, 1.0)
+        return msgspec.structs.replace(self, distinct=distinct, total=max(float(distinct.max(initial=0.0)), 1.0))
 
 
 class Expected(msgspec.Struct, frozen=True, eq=False):
     """The expected effect of an index on a look-up of one value (``=``, or one value of IN).
 
-    ``kept``: for each entry that lacks the value but has smaller and greater ones, the probability that it is read
-    nevertheless: 0 if the index always excludes it, 1 if it never does. None: cannot be estimated from manifests.
+    ``read_chance``: for each entry that lacks the value but has smaller and greater ones, the probability that it is
+    read nevertheless: 0 if the index always excludes it, 1 if it never does. None: cannot be estimated from manifests.
     ``read_if_absent``: the same for a value that the whole table lacks; None: the same probability. ``size_bytes``:
     size of the index over all entries, None if it cannot be estimated. ``reason``: what cannot be estimated, and why.
     """
 
-    kept: Any = None
+    read_chance: Any = None
     size_bytes: float | None = None
     reason: str = ""
     read_if_absent: Any = None
@@ -129,13 +130,13 @@ class Expected(msgspec.Struct, frozen=True, eq=False):
     @property
     def keeps_all(self) -> bool:
         """Returns whether the index is expected to exclude nothing in a look-up."""
-        kept = [each for each in (self.kept, self.read_if_absent) if each is not None]
-        return bool(kept) and all(bool((each >= 1.0).all()) for each in kept)
+        chances = [each for each in (self.read_chance, self.read_if_absent) if each is not None]
+        return bool(chances) and all(bool((each >= 1.0).all()) for each in chances)
 
 
-def same(profile: Profile, kept: float, size_bytes: float | None, reason: str = "") -> Expected:
+def same(profile: Profile, read_chance: float, size_bytes: float | None, reason: str = "") -> Expected:
     """Returns the same expectation for every entry."""
-    return Expected(np.full(len(profile), kept), size_bytes, reason)
+    return Expected(np.full(len(profile), read_chance), size_bytes, reason)
 
 
 def dictionary_bytes(profile: Profile, pairs: float, code_bytes: float) -> float:

@@ -44,7 +44,7 @@ _CHARACTERS_AT_ONCE: Final = 1 << 20
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
-def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
+def gram_keys(texts: Vector, size: int, *, fold_case: bool) -> tuple[Hashes, bool]:
     """Returns the distinct keys of the n-grams of some texts, and whether all texts are UTF-8; nulls have none."""
     distinct = pc.unique(texts.values.filter(pa.array(texts.valid)))
     vector = Vector(distinct, np.ones(len(distinct), dtype=bool))
@@ -57,36 +57,36 @@ def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
     while start < len(text):
         done = int(lengths[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(lengths, done + _CHARACTERS_AT_ONCE, side="right")))
-        found.append(_grams(*_points(text.slice(start, stop - start), folded=folded), size))
+        found.append(_grams(*_points(text.slice(start, stop - start), fold_case=fold_case), size))
         start = stop
     return xxh64_numbers(ascending(np.concatenate([np.zeros(0, dtype=np.uint64), *found]))), not broken.any()
 
 
-def keys_in(text: str, size: int, *, folded: bool) -> Hashes:
+def keys_in(text: str, size: int, *, fold_case: bool) -> Hashes:
     """Returns the distinct keys of one text's n-grams, in the order of their first occurrence."""
-    points, ends = _points(pa.array([text], pa.large_string()), folded=folded)
+    points, ends = _points(pa.array([text], pa.large_string()), fold_case=fold_case)
     grams = _grams(points, ends, size, ordered=True)
     _, first = np.unique(grams, return_index=True)
     return xxh64_numbers(grams[np.sort(first)])
 
 
-def _points(text: Any, *, folded: bool) -> tuple[_Points, npt.NDArray[np.int64]]:
+def _points(text: Any, *, fold_case: bool) -> tuple[_Points, npt.NDArray[np.int64]]:
     """Returns the code points of texts, one text after another, and the end of each."""
     joined = "".join(text.to_pylist())
     points = np.frombuffer(joined.encode("utf-32-le"), dtype="<u4")
     ends = np.cumsum(pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64))
-    if not folded or not len(points):
+    if not fold_case or not len(points):
         return points, ends
     used = ascending(points)
-    places = np.searchsorted(used, points)
-    forms = [folded_character(chr(point)) for point in used.tolist()]
-    counts = np.array([len(form) for form in forms], dtype=np.int64)[places]
+    indexes = np.searchsorted(used, points)
+    forms = [fold_character(chr(point)) for point in used.tolist()]
+    counts = np.array([len(form) for form in forms], dtype=np.int64)[indexes]
     flat = np.frombuffer("".join(forms).encode("utf-32-le"), dtype="<u4")
     starts = np.concatenate([[0], np.cumsum([len(form) for form in forms])])[:-1]
     behind = np.concatenate([[0], np.cumsum(counts)])
     # Character i of the folded text is one of the characters that its original folds to.
     within = np.arange(behind[-1]) - np.repeat(behind[:-1], counts)
-    return flat[np.repeat(starts[places], counts) + within], behind[ends]
+    return flat[np.repeat(starts[indexes], counts) + within], behind[ends]
 
 
 def folding_version() -> str:
@@ -99,7 +99,7 @@ def version_independent_pieces(text: str) -> list[str]:
     return [piece for piece in _NOT_ASCII.split(text) if piece]
 
 
-def folded_character(character: str) -> str:
+def fold_character(character: str) -> str:
     """Returns the folding of a character: one or a few characters."""
     return character.upper().casefold()
 
@@ -118,13 +118,13 @@ def _grams(points: _Points, ends: npt.NDArray[np.int64], size: int, *, ordered: 
     for back in range(1, size):
         before = ends - back
         inside[before[before >= 0]] = False
-    kept = grams[inside[:count]]
-    return kept if ordered else ascending(kept)
+    inner = grams[inside[:count]]
+    return inner if ordered else ascending(inner)
 
 
 _OPTIONS: Final = {
     **FILTER_OPTIONS,
-    "n": Option(3, least=1, most=16, text="characters of a gram; shorter pieces of a pattern are not used"),
+    "n": Option(3, minimum=1, maximum=16, text="characters of a gram; shorter pieces of a pattern are not used"),
     "ignore_case": Option(False, text="grams of case-folded text: a smaller, less precise index"),
 }
 
@@ -149,8 +149,8 @@ class NgramKind:
         found = _required_pieces(test)
         if found is None:
             return "only LIKE, = and IN test whether a text exists"
-        n, folded = int(options["n"]), bool(options["ignore_case"])
-        if found and all(_keys(runs, n, folded=folded) is not None for runs in found):
+        n, fold_case = int(options["n"]), bool(options["ignore_case"])
+        if found and all(_keys(runs, n, fold_case=fold_case) is not None for runs in found):
             return None
         return f"no piece of fixed text has {n} characters"
 
@@ -183,7 +183,7 @@ class NgramBuilder:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._size: int = options["n"]
-        self._folded: bool = options["ignore_case"]
+        self._fold_case: bool = options["ignore_case"]
         self._stack = stacked_filters.StackBuilder(options["false_positives"], options["above_bytes"])
         self._broken: list[bool] = []
         self._keys: list[Hashes] = []
@@ -191,7 +191,7 @@ class NgramBuilder:
 
     def add(self, values: Vector) -> None:
         """Add rows of the current block."""
-        keys, is_text = gram_keys(values, self._size, folded=self._folded)
+        keys, is_text = gram_keys(values, self._size, fold_case=self._fold_case)
         self._keys.append(keys)
         self._is_text = self._is_text and is_text
 
@@ -204,7 +204,7 @@ class NgramBuilder:
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Returns the filters of all blocks."""
         sections, facts = self._stack.sections()
-        if self._folded:
+        if self._fold_case:
             facts[_FOLDING] = folding_version()
         return {"broken": np.array(self._broken, dtype=bool), **sections}, facts
 
@@ -216,8 +216,8 @@ class NgramProbe:
         self._part = part
         self._stack = stacked_filters.Stack(part)
         self._size: int = part.header.options["n"]
-        self._folded: bool = part.header.options["ignore_case"]
-        self._same_folding = not self._folded or part.header.facts.get(_FOLDING) == folding_version()
+        self._fold_case: bool = part.header.options["ignore_case"]
+        self._same_folding = not self._fold_case or part.header.facts.get(_FOLDING) == folding_version()
 
     def possible_outcomes(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> PossibleOutcomes | None:
         """Proves that no row matches a pattern that has an n-gram which the block lacks."""
@@ -225,11 +225,13 @@ class NgramProbe:
         if texts is None:
             return None
         found = np.asarray(self._part.whole("broken")[rows])
-        for asked in texts:
+        for literal in texts:
             runs = (
-                asked if self._same_folding else [piece for run in asked for piece in version_independent_pieces(run)]
+                literal
+                if self._same_folding
+                else [piece for run in literal for piece in version_independent_pieces(run)]
             )
-            keys = _keys(runs, self._size, folded=self._folded)
+            keys = _keys(runs, self._size, fold_case=self._fold_case)
             if keys is None:
                 return None
             found = found | self._having(keys, rows)
@@ -241,9 +243,9 @@ class NgramProbe:
         return self._stack.all_of(keys, rows)
 
 
-def _keys(runs: list[str], size: int, *, folded: bool) -> Hashes | None:
+def _keys(runs: list[str], size: int, *, fold_case: bool) -> Hashes | None:
     """Returns the keys of all n-grams of pieces of text; None if there are none."""
-    keys = [keys_in(run, size, folded=folded) for run in runs]
+    keys = [keys_in(run, size, fold_case=fold_case) for run in runs]
     every = np.concatenate([np.zeros(0, dtype=np.uint64), *keys])
     return every if len(every) else None
 

@@ -89,12 +89,12 @@ def vector(dtype: DataType, values: Sequence[Any]) -> Vector:
     return Vector(array, valid)
 
 
-def picked(values: Vector, places: _Array) -> Vector:
+def picked(values: Vector, rows: _Array) -> Vector:
     """Returns some of the values, in the given order."""
-    valid = values.valid[places]
+    valid = values.valid[rows]
     if values.is_bytes:
-        return Vector(values.values.take(pa.array(places, pa.int64())), valid)
-    return Vector(values.values[places], valid)
+        return Vector(values.values.take(pa.array(rows, pa.int64())), valid)
+    return Vector(values.values[rows], valid)
 
 
 def stored(name: str, dtype: DataType, values: Sequence[Any]) -> dict[str, _Array]:
@@ -226,13 +226,13 @@ def pack(
 ) -> tuple[bytes, int]:
     """Returns a part's bytes, and the size of its tail."""
     pieces: list[bytes] = []
-    places: dict[str, Section] = {}
+    by_name: dict[str, Section] = {}
     at = 0
     for name, array in sections.items():
         whole = np.ascontiguousarray(array)
-        kept = whole.astype(whole.dtype.newbyteorder("<"), copy=False)
-        places[name] = Section(at, kept.dtype.str, kept.shape)
-        data = kept.tobytes()
+        stored = whole.astype(whole.dtype.newbyteorder("<"), copy=False)
+        by_name[name] = Section(at, stored.dtype.str, stored.shape)
+        data = stored.tobytes()
         padding = -len(data) % _ALIGNMENT
         pieces += [data, bytes(padding)]
         at += len(data) + padding
@@ -242,7 +242,7 @@ def pack(
         kind=kind,
         dtype=dtype,
         block_count=block_count,
-        sections=places,
+        sections=by_name,
         sections_bytes=len(body),
         options=dict(options),
         facts=dict(facts),
@@ -372,8 +372,8 @@ class Part:
             else:
                 runs.append([number, number + 1])
         end = self.header.sections_bytes
-        asked = [(first * PAGE_BYTES, min(last * PAGE_BYTES, end) - first * PAGE_BYTES) for first, last in runs]
-        for (first, last), (_, length), data in zip(runs, asked, self._fetch(asked), strict=True):
+        spans_of_runs = [(first * PAGE_BYTES, min(last * PAGE_BYTES, end) - first * PAGE_BYTES) for first, last in runs]
+        for (first, last), (_, length), data in zip(runs, spans_of_runs, self._fetch(spans_of_runs), strict=True):
             view = memoryview(data)
             self.read_bytes += length
             for number in range(first, last):

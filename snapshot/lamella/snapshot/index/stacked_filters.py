@@ -180,8 +180,8 @@ class Stack:
         if not self._part.has("above"):
             return keys
         slots = self._part.shape("above")[0]
-        places = slot_numbers(keys, slots)
-        found = np.concatenate(self._part.ranges("above", [(at, at + 1) for at in places.tolist()]))
+        slots_of_keys = slot_numbers(keys, slots)
+        found = np.concatenate(self._part.ranges("above", [(at, at + 1) for at in slots_of_keys.tolist()]))
         masks = masks_of(keys)
         return np.asarray(keys[((found & masks) == masks).all(axis=1)])
 
@@ -193,13 +193,13 @@ class Stack:
         for level in self._levels(rows):
             some = keys.get(level.domain)
             if some is None:
-                found[level.places] = True
+                found[level.rows] = True
             else:
                 sought.append((level, some))
         for looked_up in self._looked_up(sought):
             for level, mask, words in looked_up:
                 has = ((words & mask) == mask).all(axis=1)
-                found[level.places[has]] = True
+                found[level.rows[has]] = True
             if found.all():
                 break
         return found
@@ -212,10 +212,10 @@ class Stack:
         for level in levels:
             if level.domain != OURS:
                 raise ValueError("only filters of one domain have one filter for each block")
-            found[level.places] = True
+            found[level.rows] = True
         for looked_up in self._looked_up([(level, keys) for level in levels]):
             for level, mask, words in looked_up:
-                found[level.places] &= ((words & mask) == mask).all(axis=1)
+                found[level.rows] &= ((words & mask) == mask).all(axis=1)
             if not found.any():
                 break
         return found
@@ -229,9 +229,9 @@ class Stack:
             members = self._part.whole(f"members.{number}")
             columns = np.flatnonzero(np.isin(members, rows))
             if len(columns):
-                places = np.searchsorted(rows, members[columns])
+                positions = np.searchsorted(rows, members[columns])
                 sizes = self._part.whole(f"sizes.{number}")
-                found.append(_Level(f"words.{number}", domain, power, sizes, columns, places))
+                found.append(_Level(f"words.{number}", domain, power, sizes, columns, positions))
         return found
 
     def _looked_up(
@@ -261,7 +261,7 @@ class _Level(msgspec.Struct, frozen=True, eq=False):
     power: int
     sizes: _Rows
     columns: _Rows
-    places: _Rows
+    rows: _Rows
 
 
 class Window(msgspec.Struct, frozen=True, eq=False):
@@ -297,12 +297,12 @@ def taken(parts: Sequence[tuple[Part, _Rows]]) -> tuple[dict[str, _Array], dict[
     first = 0
     for part, rows in parts:
         counts.append(part.whole("counts")[rows])
-        place = {row: first + at for at, row in enumerate(rows.tolist())}
+        new_row = {row: first + at for at, row in enumerate(rows.tolist())}
         for number, (domain, power) in enumerate(part.header.facts["classes"]):
             filters = _unstacked(part.whole(f"words.{number}"), part.whole(f"sizes.{number}"), power)
             for row, words in zip(part.whole(f"members.{number}").tolist(), filters, strict=True):
-                if row in place:
-                    classes.setdefault((domain, power), []).append((place[row], words))
+                if row in new_row:
+                    classes.setdefault((domain, power), []).append((new_row[row], words))
         first += len(rows)
     return _with_stacks({"counts": np.concatenate(counts)}, classes)
 
@@ -316,32 +316,32 @@ def _with_stacks(
         sizes = np.array([len(words) for _, words in filters], dtype=np.int64)
         sections[f"members.{number}"] = np.array([row for row, _ in filters], dtype=np.int64)
         sections[f"sizes.{number}"] = sizes
-        sections[f"words.{number}"] = _stacked([words for _, words in filters], _places(sizes, power))
+        sections[f"words.{number}"] = _stacked([words for _, words in filters], _slots(sizes, power))
     return sections, {"classes": [list(each) for each in sorted(classes)]}
 
 
-def _stacked(filters: Sequence[_Words], places: _Rows) -> _Words:
+def _stacked(filters: Sequence[_Words], slots: _Rows) -> _Words:
     """Returns filters as one stack."""
-    stack = np.empty((len(places), _WORDS), dtype=np.uint32)
+    stack = np.empty((len(slots), _WORDS), dtype=np.uint32)
     first = 0
     for words in filters:
-        stack[places[first : first + len(words)]] = words
+        stack[slots[first : first + len(words)]] = words
         first += len(words)
     return stack
 
 
 def _unstacked(stack: _Words, sizes: _Rows, power: int) -> list[_Words]:
     """Returns the filters of a stack, one by one."""
-    return [stack[some] for some in np.split(_places(sizes, power), np.cumsum(sizes)[:-1])]
+    return [stack[some] for some in np.split(_slots(sizes, power), np.cumsum(sizes)[:-1])]
 
 
-def _places(sizes: _Rows, power: int) -> _Rows:
+def _slots(sizes: _Rows, power: int) -> _Rows:
     """Returns the indexes of the slots of filters in a stack, one filter after another."""
     stripes = [(np.arange(size) << (_STRIPE_BITS + power)) // size for size in sizes.tolist()]
     order = np.argsort(np.concatenate(stripes), kind="stable")
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    return places
+    slots = np.empty_like(order)
+    slots[order] = np.arange(len(order))
+    return slots
 
 
 def _class_of(domain: str, words: _Words) -> _Class:
@@ -358,6 +358,6 @@ def filled(keys: Hashes, slots: int) -> _Words:
     bits = np.zeros(slots * _WORDS * 32, dtype=bool)
     first = slot_numbers(keys, slots)[:, None] * (_WORDS * 32) + np.arange(_WORDS) * 32
     # The one bit that a key sets in each word.
-    places = np.log2(masks_of(keys)).astype(np.int64)
-    bits[(first + places).ravel()] = True
+    bits_of_keys = np.log2(masks_of(keys)).astype(np.int64)
+    bits[(first + bits_of_keys).ravel()] = True
     return np.packbits(bits, bitorder="little").view("<u4").reshape(slots, _WORDS)

@@ -76,9 +76,9 @@ class Sets:
         used = ascending(every)
         if self._values is None:
             self._values = loaded(self._part, f"{self._name}.values", self._dtype)
-        places = np.zeros(len(self._values), dtype=np.int64)
-        places[used] = np.arange(len(used))
-        return ChosenSets(picked(self._values, used.astype(np.int64)), places[every], offsets, rows)
+        new_index = np.zeros(len(self._values), dtype=np.int64)
+        new_index[used] = np.arange(len(used))
+        return ChosenSets(picked(self._values, used.astype(np.int64)), new_index[every], offsets, rows)
 
     def lists(self, rows: npt.NDArray[np.int64]) -> list[list[Any]]:
         """Returns the sets of blocks in any order, as lists."""
@@ -91,20 +91,20 @@ class Sets:
 class ChosenSets:
     """Some of the sets; ``values`` are all values that occur in them."""
 
-    def __init__(self, values: Vector, places: _Array, offsets: _Array, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, values: Vector, indexes: _Array, offsets: _Array, rows: npt.NDArray[np.int64]) -> None:
         self.values = values
-        self._places = places
+        self._indexes = indexes
         self._offsets = offsets
         self._rows = rows
 
     def having(self, hits: Mask) -> Mask:
         """Returns per block whether its set contains one of the ``values`` that are hit."""
-        return any_by_row(hits[self._places], self._offsets, self._rows)
+        return any_by_row(hits[self._indexes], self._offsets, self._rows)
 
 
 _OPTIONS: Final = {
-    "values": Option(256, least=1, most=1 << 20, text="maximum number of values to store for a block"),
-    "bytes": Option(8 << 10, least=16, most=1 << 24, text="maximum bytes of the values of a block"),
+    "values": Option(256, minimum=1, maximum=1 << 20, text="maximum number of values to store for a block"),
+    "bytes": Option(8 << 10, minimum=16, maximum=1 << 24, text="maximum bytes of the values of a block"),
 }
 #: Typical size of an index into a dictionary.
 _CODE_BYTES: Final = 2
@@ -150,10 +150,10 @@ class ValueSetKind:
         """Estimates exact answers for blocks within the limit, none for the others."""
         if profile.layer == "segment":
             return Expected(reason="value sets are stored for blocks only, not for higher layers")
-        most = float(options["values"])
+        max_values = float(options["values"])
         if profile.dtype.order == "bytes":
-            most = min(most, options["bytes"] / max(profile.value_bytes, 1.0))
-        fits = profile.distinct <= most
+            max_values = min(max_values, options["bytes"] / max(profile.value_bytes, 1.0))
+        fits = profile.distinct <= max_values
         size_bytes = dictionary_bytes(profile, float(profile.distinct[fits].sum()), _CODE_BYTES) + len(profile)
         return Expected(np.where(fits, 0.0, 1.0), size_bytes)
 

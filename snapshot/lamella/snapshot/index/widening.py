@@ -49,30 +49,32 @@ _SHORT_FLOATS: Final = {16: "<e", 32: "<f"}
 _LIMITS: Final = {"int": (-(1 << 63), (1 << 63) - 1), "uint": (0, (1 << 64) - 1)}
 
 
-def can_serve(built: DataType, asked: DataType) -> bool:
-    """Returns whether a part over a term of type ``built`` can answer queries with values of type ``asked``."""
-    return built == asked or (built.order is not None and asked.order is not None and can_widen(built, asked))
+def can_serve(built: DataType, query_type: DataType) -> bool:
+    """Returns whether a part over a term of type ``built`` can answer queries with values of type ``query_type``."""
+    return built == query_type or (
+        built.order is not None and query_type.order is not None and can_widen(built, query_type)
+    )
 
 
-def factor(built: DataType, asked: DataType) -> int:
+def factor(built: DataType, query_type: DataType) -> int:
     """Returns the factor that converts a value of the built type to the asked type."""
     if built.name == "decimal":
-        return int(10 ** (asked.scale - built.scale))
+        return int(10 ** (query_type.scale - built.scale))
     if built.name in ("time", "timestamp", "timestamp_ntz"):
-        return PER_SECOND[asked.unit] // PER_SECOND[built.unit]
+        return PER_SECOND[query_type.unit] // PER_SECOND[built.unit]
     return 1
 
 
-def narrowed(built: DataType, asked: DataType, values: Sequence[Value]) -> list[Value]:
+def narrowed(built: DataType, query_type: DataType, values: Sequence[Value]) -> list[Value]:
     """Returns those values of the asked type that the built type has, converted; no row of the part has the others.
 
     NaN is not among them. Only for types accepted by :func:`can_serve`.
     """
-    if asked.order == "bytes":
+    if query_type.order == "bytes":
         return [value for value in values if isinstance(value, bytes)]
-    if asked.order == "float":
+    if query_type.order == "float":
         return [float(value) for value in values if _is_float(built, float(value))]
-    times = factor(built, asked)
+    times = factor(built, query_type)
     low, high = built.int_range
     found: list[Value] = []
     for value in values:
@@ -82,19 +84,19 @@ def narrowed(built: DataType, asked: DataType, values: Sequence[Value]) -> list[
     return found
 
 
-def widened(values: Vector, built: DataType, asked: DataType) -> Vector | None:
+def widened(values: Vector, built: DataType, query_type: DataType) -> Vector | None:
     """Converts values of the built type to the asked type; None if one is out of range, so that reading it would fail.
 
     Only for types accepted by :func:`can_serve`.
     """
-    if built == asked or asked.order in ("bytes", "float"):
+    if built == query_type or query_type.order in ("bytes", "float"):
         return values
-    kind = np.dtype(object) if is_wide(asked) else number_dtype(asked)
-    times = factor(built, asked)
+    kind = np.dtype(object) if is_wide(query_type) else number_dtype(query_type)
+    times = factor(built, query_type)
     if times == 1:
         return Vector(values.values.astype(kind), values.valid)
     scaled = values.values.astype(object) * times
-    limits = asked.int_range if asked.order == "decimal" else _LIMITS[asked.order or "int"]
+    limits = query_type.int_range if query_type.order == "decimal" else _LIMITS[query_type.order or "int"]
     if len(scaled) and not (limits[0] <= scaled.min() and scaled.max() <= limits[1]):
         return None
     return Vector(scaled.astype(kind), values.valid)

@@ -36,7 +36,9 @@ from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, upper_prefix
 from lamella.snapshot.stats.ranges import MAX_RANGES, Range, RangeFinder, has_ranges
 
-_RANGES: Final = {"ranges": Option(MAX_RANGES, least=2, most=MAX_RANGES, text="maximum number of ranges of a block")}
+_RANGES: Final = {
+    "ranges": Option(MAX_RANGES, minimum=2, maximum=MAX_RANGES, text="maximum number of ranges of a block")
+}
 #: Flags of a block, and the index of its first range.
 _FLAG_BYTES: Final = 9
 _Array = npt.NDArray[Any]
@@ -82,13 +84,13 @@ class ZonalKind(ABC):
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
         """Estimates no gain over the manifests' own bounds if they exist; otherwise unknown."""
-        most = self._max_ranges(options)
-        per_block = _FLAG_BYTES + 2 * most * profile.value_bytes
+        limit = self._max_ranges(options)
+        per_block = _FLAG_BYTES + 2 * limit * profile.value_bytes
         if profile.layer == "segment":
             return Expected(reason="ranges are stored for blocks only, not for higher layers")
-        if most > 1:
+        if limit > 1:
             return Expected(None, len(profile) * per_block, "manifests do not have the gaps between values")
-        if most == 0:
+        if limit == 0:
             return same(profile, 1.0, len(profile) * per_block, "it does not test values")
         if not profile.is_bounded.all():
             return Expected(None, len(profile) * per_block, "the manifests lack bounds of some blocks")
@@ -146,7 +148,7 @@ class ZonalBuilder:
 
     def __init__(self, dtype: DataType, max_ranges: int) -> None:
         self._dtype = dtype
-        self._most = max_ranges
+        self._max_ranges = max_ranges
         self._flags: list[int] = []
         self._ranges: list[list[Range]] = []
         self._finder = RangeFinder(dtype, max_ranges)
@@ -159,7 +161,7 @@ class ZonalBuilder:
             self._bits |= MAY_NULL
         if has_nan(self._dtype, values):
             self._bits |= MAY_NAN
-        if self._most > 1:
+        if self._max_ranges > 1:
             numbers = values.values[values.valid]
             if self._dtype.order == "float":
                 numbers = numbers[~np.isnan(numbers)]
@@ -174,11 +176,11 @@ class ZonalBuilder:
     def end_block(self) -> None:
         """Store the block's ranges."""
         self._flags.append(self._bits)
-        if self._most > 1:
+        if self._max_ranges > 1:
             self._ranges.append(self._finder.found)
         else:
-            self._ranges.append([_cut(*self._span)] if self._span and self._most else [])
-        self._finder = RangeFinder(self._dtype, self._most)
+            self._ranges.append([_cut(*self._span)] if self._span and self._max_ranges else [])
+        self._finder = RangeFinder(self._dtype, self._max_ranges)
         self._span, self._bits = [], NULLS_KNOWN
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
@@ -203,12 +205,12 @@ class ZonalProbe:
         if zones is None:
             return None
         offsets = self._part.whole("offsets")
-        places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans_of(offsets, rows))])
-        found = zones_outcome(test, zones.take(places)) if len(places) else None
+        entries = np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans_of(offsets, rows))])
+        found = zones_outcome(test, zones.take(entries)) if len(entries) else None
         masks = [np.zeros(len(rows), dtype=bool) for _ in range(3)]
         if found is not None:
             outcomes = (found.true, found.false, found.null)
-            masks = [any_by_row(filled(mask, len(places)), offsets, rows) for mask in outcomes]
+            masks = [any_by_row(filled(mask, len(entries)), offsets, rows) for mask in outcomes]
         flags = self._part.whole("flags")[rows]
         for bit in (MAY_NULL, MAY_NAN) if self._has_bounds else (MAY_NULL, MAY_NAN, MAY_NUMBER):
             where = (flags & bit) != 0
@@ -218,16 +220,16 @@ class ZonalProbe:
                 masks = [mask | (where & each) for mask, each in zip(masks, may, strict=True)]
         return PossibleOutcomes(*masks)
 
-    def _of(self, asked: DataType) -> Zones | None:
+    def _of(self, query_type: DataType) -> Zones | None:
         """Returns the zone maps of all ranges, in the order of the asked type; None if they are out of its range."""
-        if asked not in self._zones:
-            low, high = (widened(loaded(self._part, s, self._dtype), self._dtype, asked) for s in ("low", "high"))
+        if query_type not in self._zones:
+            low, high = (widened(loaded(self._part, s, self._dtype), self._dtype, query_type) for s in ("low", "high"))
             if low is None or high is None:
-                self._zones[asked] = None
+                self._zones[query_type] = None
             else:
                 flags = np.full(len(low), LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER | NULLS_KNOWN, dtype=np.uint8)
-                self._zones[asked] = Zones(_keys(asked, low), _keys(asked, high), flags)
-        return self._zones[asked]
+                self._zones[query_type] = Zones(_keys(query_type, low), _keys(query_type, high), flags)
+        return self._zones[query_type]
 
 
 def sections_of(dtype: DataType, flags: Sequence[int], ranges: Sequence[Sequence[Range]]) -> dict[str, _Array]:

@@ -79,17 +79,17 @@ class ReplacedSet:
         A file with an unknown footer matches only if its entry is for any file at the location; with ``unknown`` it
         matches every entry of its location.
         """
-        places = list(files)
-        wanted = hashes_of(places)
+        locations = list(files)
+        wanted = hashes_of(locations)
         low = np.searchsorted(self.locations, wanted, side="left")
         high = np.searchsorted(self.locations, wanted, side="right")
         found = set()
         for at in np.flatnonzero(high > low).tolist():
             entries = self.footers[low[at] : high[at]]
-            footer = files[places[at]]
+            footer = files[locations[at]]
             known = unknown if footer is None else bool((entries == np.uint64(_footer(footer))).any())
             if known or (entries == _ANY).any():
-                found.add(places[at])
+                found.add(locations[at])
         return found
 
 

@@ -160,18 +160,18 @@ def _file_leaves(metadata: FileMetadata, block: KnownBlock, column_ids: Iterable
     ]
     found: dict[tuple[tuple[int, int], ...], int] = {}
     doubled: set[tuple[tuple[int, int], ...]] = set()
-    for leaf, places in enumerate(chunks):
-        if places in found:
-            doubled.add(places)
-        found[places] = leaf
+    for leaf, indexes in enumerate(chunks):
+        if indexes in found:
+            doubled.add(indexes)
+        found[indexes] = leaf
     wanted = {
         column_id: tuple((meta.offset, meta.len) for meta in block.col_metas.get(column_id, ()))
         for column_id in column_ids
     }
     return {
-        column_id: found[places]
-        for column_id, places in wanted.items()
-        if places and places in found and places not in doubled
+        column_id: found[indexes]
+        for column_id, indexes in wanted.items()
+        if indexes and indexes in found and indexes not in doubled
     }
 
 

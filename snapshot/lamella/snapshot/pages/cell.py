@@ -29,13 +29,13 @@ def pack(values: npt.NDArray[Any]) -> bytes:
     """Packs an array of int64 or uint64."""
     if not len(values):
         return b""
-    least, most = int(values.min()), int(values.max())
-    width, code = next(each for each in _WIDTHS if most - least < 1 << (8 * each[0]))
+    minimum, maximum = int(values.min()), int(values.max())
+    width, code = next(each for each in _WIDTHS if maximum - minimum < 1 << (8 * each[0]))
     head = _HEAD_UNSIGNED if values.dtype == np.uint64 else _HEAD
     if code is None:
-        return head.pack(least, 0)
-    distances = values.astype(np.uint64) - np.uint64(least % (1 << 64))  # modulo 2^64, for either sign
-    return head.pack(least, width) + distances.astype(code).tobytes()
+        return head.pack(minimum, 0)
+    distances = values.astype(np.uint64) - np.uint64(minimum % (1 << 64))  # modulo 2^64, for either sign
+    return head.pack(minimum, width) + distances.astype(code).tobytes()
 
 
 def unpack(data: bytes, count: int, *, unsigned: bool = False) -> npt.NDArray[Any]:
@@ -48,14 +48,14 @@ def unpack(data: bytes, count: int, *, unsigned: bool = False) -> npt.NDArray[An
     head = _HEAD_UNSIGNED if unsigned else _HEAD
     if len(data) < head.size:
         raise ManifestError("packed numbers are truncated")
-    least, width = head.unpack_from(data)
+    minimum, width = head.unpack_from(data)
     code = dict(_WIDTHS).get(width, "")
     if code == "" or len(data) != head.size + width * count:
         raise ManifestError("packed numbers have a wrong length")
     if code is None:
-        return np.full(count, least, dtype=dtype)
+        return np.full(count, minimum, dtype=dtype)
     distances = np.frombuffer(data, dtype=code, offset=head.size).astype(np.uint64)
-    return (distances + np.uint64(least % (1 << 64))).astype(dtype)
+    return (distances + np.uint64(minimum % (1 << 64))).astype(dtype)
 
 
 Numbers = npt.NDArray[np.int64]

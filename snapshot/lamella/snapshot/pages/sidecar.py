@@ -237,10 +237,10 @@ def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manife
     body: list[bytes] = []
     for column_id, dtype in shapes.pop():
         cells_of = [b""] * len(parts)
-        for part, places in by_part:
-            read = part._raw(column_id, [parts[place][1] for place in places])
-            for place, data in zip(places, read, strict=True):
-                cells_of[place] = data
+        for part, positions in by_part:
+            read = part._raw(column_id, [parts[position][1] for position in positions])
+            for position, data in zip(positions, read, strict=True):
+                cells_of[position] = data
         sizes: npt.NDArray[np.int64] = np.array([len(data) for data in cells_of], dtype=np.int64)
         columns.append(_Column(column_id, dtype, pack(sizes), b"".join(_check(data) for data in cells_of)))
         body.extend(cells_of)
@@ -253,10 +253,10 @@ def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manife
 def _by_part(parts: Sequence[tuple[PageSidecar, int]]) -> list[tuple[PageSidecar, list[int]]]:
     """Returns the indexes of each sidecar's blocks, in its order, so that neighbouring cells are read by one
     request."""
-    places: dict[int, list[int]] = {}
-    for place, (part, _) in enumerate(parts):
-        places.setdefault(id(part), []).append(place)
-    return [(parts[mine[0]][0], sorted(mine, key=lambda place: parts[place][1])) for mine in places.values()]
+    positions: dict[int, list[int]] = {}
+    for position, (part, _) in enumerate(parts):
+        positions.setdefault(id(part), []).append(position)
+    return [(parts[mine[0]][0], sorted(mine, key=lambda position: parts[position][1])) for mine in positions.values()]
 
 
 def _check(data: bytes) -> bytes:

@@ -80,19 +80,19 @@ class _NoCell(msgspec.Struct, frozen=True):
     """A block has no cell of a column."""
 
 
-_Held = PageSidecar | _Known | Footer | Cell | _NoCell
+_CachedValue = PageSidecar | _Known | Footer | Cell | _NoCell
 _Kind = TypeVar("_Kind", PageSidecar, _Known, Footer)
 _Missing = dict[int, list[tuple[Leaf, bool]]]
 
 
-class _Cache(LRUCache[tuple[str, ...], tuple[_Held, int]]):
+class _Cache(LRUCache[tuple[str, ...], tuple[_CachedValue, int]]):
     """Values with their sizes; counts evictions."""
 
     def __init__(self, max_bytes: int, counts: Counts) -> None:
         super().__init__(max_bytes, getsizeof=lambda entry: entry[1])
         self._counts = counts
 
-    def popitem(self) -> tuple[tuple[str, ...], tuple[_Held, int]]:
+    def popitem(self) -> tuple[tuple[str, ...], tuple[_CachedValue, int]]:
         """Remove the least recently used value."""
         self._counts.evicted += 1
         return super().popitem()
@@ -262,7 +262,7 @@ class PageSource:
         return BlockPages(group_rows=rows, content_id=content_id, cells=cells, reason=reason)
 
     def _sidecar(self, segment: SegmentPages, usage: Usage) -> PageSidecar | None:
-        found = self._held(("sidecar", segment.segment_id), PageSidecar)
+        found = self._get(("sidecar", segment.segment_id), PageSidecar)
         if found is not None:
             return found
         with self._lock:
@@ -292,16 +292,16 @@ class PageSource:
 
     def _known(self, segment: SegmentPages) -> tuple[KnownBlock, ...]:
         key = ("manifest", segment.segment_id)
-        found = self._held(key, _Known)
+        found = self._get(key, _Known)
         if found is None:
             found = _Known(known_blocks(self._read_manifest(segment.manifest), segment.manifest.location))
-            places = sum(len(metas) for block in found.blocks for metas in block.col_metas.values())
-            self._keep(key, found, _LOCATION_BYTES * (len(found.blocks) + places))
+            count = sum(len(metas) for block in found.blocks for metas in block.col_metas.values())
+            self._keep(key, found, _LOCATION_BYTES * (len(found.blocks) + count))
         return found.blocks
 
     def _footer(self, segment: SegmentPages, row: int, block: KnownBlock) -> Footer:
         key = ("footer", segment.segment_id, str(row))
-        found = self._held(key, Footer)
+        found = self._get(key, Footer)
         if found is None:
             found = read_block_footer(self._store, block)
             self._keep(key, found, _FOOTER_FACTOR * found.footer_size)
@@ -311,22 +311,22 @@ class PageSource:
         """Returns a cell from memory; one with zones also serves requests for locations only."""
         key = (segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
         with self._lock:
-            found = self._cache.get(("cell", *key)) or (None if zones else self._cache.get(("place", *key)))
+            found = self._cache.get(("cell", *key)) or (None if zones else self._cache.get(("location", *key)))
             self._counts.hits += found is not None
         return found[0] if found is not None and isinstance(found[0], Cell | _NoCell) else None
 
     def _keep_cell(self, segment: SegmentPages, row: int, leaf: Leaf, cell: Cell | None, *, zones: bool) -> None:
-        kind = "cell" if zones else "place"
+        kind = "cell" if zones else "location"
         key = (kind, segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
         self._keep(key, cell or _NoCell(), cell.size_bytes if cell is not None else _NOTHING_BYTES)
 
-    def _held(self, key: tuple[str, ...], kind: type[_Kind]) -> _Kind | None:
+    def _get(self, key: tuple[str, ...], kind: type[_Kind]) -> _Kind | None:
         with self._lock:
             found = self._cache.get(key)
             self._counts.hits += found is not None
         return found[0] if found is not None and isinstance(found[0], kind) else None
 
-    def _keep(self, key: tuple[str, ...], value: _Held, size_bytes: int) -> None:
+    def _keep(self, key: tuple[str, ...], value: _CachedValue, size_bytes: int) -> None:
         with self._lock:
             self._counts.misses += 1
             if size_bytes <= self._cache.maxsize // 4:  # no single value may evict everything else
@@ -392,10 +392,10 @@ def carry_page_sidecars(store: Store, made: Sequence[SegmentRef], of: Sequence[S
 
     See :func:`take_page_sidecars`.
     """
-    places = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
+    blocks = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
     stops = list(accumulate(ref.summary.block_count for ref in made))
     starts = [0, *stops[:-1]]
-    take_page_sidecars(store, [(ref, places[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)])
+    take_page_sidecars(store, [(ref, blocks[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)])
 
 
 def take_page_sidecars(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
@@ -409,14 +409,14 @@ def take_page_sidecars(store: Store, made: Sequence[tuple[SegmentRef, Sequence[t
     """
     opened: dict[str, PageSidecar] = {}
     try:
-        for ref in {ref.segment_id: ref for _, places in made for ref, _ in places}.values():
+        for ref in {ref.segment_id: ref for _, blocks in made for ref, _ in blocks}.values():
             pages = SegmentPages(ref.segment_id, ref.manifest)
             part = PageSidecar(store, pages.location, pages.segment_id, pages.manifest.sha256)
             if len(part) != ref.summary.block_count:
                 return
             opened[ref.segment_id] = part
-        for ref, places in made:
-            parts = [(opened[old.segment_id], number) for old, number in places]
+        for ref, blocks in made:
+            parts = [(opened[old.segment_id], number) for old, number in blocks]
             data = join_pages(parts, ref.segment_id, ref.manifest.sha256)
             if data is None:
                 return

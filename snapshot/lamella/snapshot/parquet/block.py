@@ -119,17 +119,17 @@ def _merged(column: PlannedColumn, parts: list[tuple[int, ColumnStats]]) -> Colu
 
 def _page_index(metadata: FileMetadata) -> tuple[int, int] | None:
     """Returns the one range of bytes, as (offset, length), that contains every column and offset index of the file."""
-    places = [
-        place
+    ranges = [
+        range_
         for group in metadata.row_groups
         for chunk in group.chunks
-        for place in (chunk.column_index, chunk.offset_index)
-        if place is not None
+        for range_ in (chunk.column_index, chunk.offset_index)
+        if range_ is not None
     ]
-    if not places:
+    if not ranges:
         return None
-    start = min(offset for offset, _ in places)
-    return start, max(offset + length for offset, length in places) - start
+    start = min(offset for offset, _ in ranges)
+    return start, max(offset + length for offset, length in ranges) - start
 
 
 def _bloom(footer: Footer) -> tuple[str | None, int]:

@@ -256,8 +256,8 @@ def _stats(
     reason = None
     low, high = span.low, span.high
     if dtype.order in ("int", "uint", "decimal") and low is not None and high is not None:
-        least, greatest = dtype.int_range
-        if low < least or high > greatest:  # type: ignore[operator]  # integers
+        lowest, highest = dtype.int_range
+        if low < lowest or high > highest:  # type: ignore[operator]  # integers
             low = high = None
             reason = "a value is outside the column's type"
     limits = column.gregorian_from
@@ -286,10 +286,10 @@ def _gregorian(
     low: Value | None, high: Value | None, limits: tuple[int, int]
 ) -> tuple[Value | None, Value | None, str | None]:
     """Returns the bounds that mean the same in the old calendar."""
-    kept_low = None if low is not None and low < limits[0] else low  # type: ignore[operator]  # integers
-    kept_high = None if high is not None and high < limits[1] else high  # type: ignore[operator]  # integers
-    changed = kept_low != low or kept_high != high
-    return kept_low, kept_high, "dates or times of the Julian calendar" if changed else None
+    new_low = None if low is not None and low < limits[0] else low  # type: ignore[operator]  # integers
+    new_high = None if high is not None and high < limits[1] else high  # type: ignore[operator]  # integers
+    changed = new_low != low or new_high != high
+    return new_low, new_high, "dates or times of the Julian calendar" if changed else None
 
 
 def _may_have_finer_digits(store: Store, footer: Footer, index: int, span: Extent) -> bool:

@@ -140,7 +140,7 @@ def _read(store: Store, stat: ObjectStat) -> bytes:
         raise LimitExceeded(
             f"{stat.location} has a footer of {length} bytes; the limit is {MAX_FOOTER_BYTES}",
             limit="footer_bytes",
-            most=MAX_FOOTER_BYTES,
+            maximum=MAX_FOOTER_BYTES,
         )
     if length + 8 <= len(tail):
         return tail[-8 - length : -8]

@@ -125,8 +125,8 @@ class BatchColumn:
                 values, right_width = made
                 self.fits &= right_width
                 if leaf.dtype.order != "float":
-                    least, greatest = leaf.dtype.int_range
-                    self.fits &= (values >= least) & (values <= greatest)
+                    lowest, highest = leaf.dtype.int_range
+                    self.fits &= (values >= lowest) & (values <= highest)
                 sides.append(values)
             low, high = sides
             self.fits &= low <= high  # not NaN, and in the right order
@@ -283,7 +283,7 @@ FEWEST: Final = 48
 #: Number of shapes that are searched among the files of one call.
 _SHAPES: Final = 6
 #: Larger counts and sizes are left to the general path, so that those of 2^16 chunks add up to less than 2^62.
-_MOST: Final = 1 << 45
+_MAX_NUMBER: Final = 1 << 45
 _MAX_CHUNKS: Final = 1 << 16
 
 
@@ -348,7 +348,7 @@ class _ChunkLocations:
         self.fits: Flags = (
             (self.values >= 0)
             & (self.uncompressed >= 0)
-            & (self.uncompressed < _MOST)
+            & (self.uncompressed < _MAX_NUMBER)
             & (self.compressed >= 0)
             & (offset >= 4)
             & (offset + self.compressed <= data_end)
@@ -370,9 +370,9 @@ class _ChunkLocations:
 class _Shape:
     """A footer template, with the metadata of the file that it was taken from: its constant values are those of all."""
 
-    def __init__(self, prefix: bytes, stencil: FooterTemplate, sample: FileMetadata, schema: Schema) -> None:
+    def __init__(self, prefix: bytes, template: FooterTemplate, sample: FileMetadata, schema: Schema) -> None:
         self.prefix = prefix
-        self._stencil = stencil
+        self._template = template
         self._sample = sample
         self._plan = plan(sample.schema, schema)
         self._schema_id = schema.schema_id
@@ -383,18 +383,20 @@ class _Shape:
     ) -> Iterator[tuple[int, Block]]:
         """Yields the blocks of those files, by their numbers, that have this shape and are plain."""
         start = len(self.prefix)
-        reading = self._stencil.lay_over([footers[index][start:] for index in which])
-        held = [which[row] for row in reading.rows.tolist()]
-        data_end = np.array([stats[index].size_bytes - 8 - len(footers[index]) for index in held], dtype=np.int64)
+        reading = self._template.lay_over([footers[index][start:] for index in which])
+        footer_numbers = [which[row] for row in reading.rows.tolist()]
+        data_end = np.array(
+            [stats[index].size_bytes - 8 - len(footers[index]) for index in footer_numbers], dtype=np.int64
+        )
         try:
-            yield from self._blocks(reading, held, data_end, stats, footers)
+            yield from self._blocks(reading, footer_numbers, data_end, stats, footers)
         except Unfit:
             return
 
     def _blocks(
         self,
         reading: Reading,
-        held: Sequence[int],
+        footer_numbers: Sequence[int],
         data_end: Numbers,
         stats: Sequence[ObjectStat],
         footers: Sequence[bytes],
@@ -402,20 +404,20 @@ class _Shape:
         sample, leaves = self._sample, range(len(self._sample.schema.leaves))
         groups = range(len(sample.row_groups))
         rows = [reading.numbers[(4, group, 3)] for group in groups]
-        places = [[_ChunkLocations(reading, group, leaf, data_end) for leaf in leaves] for group in groups]
-        fits: Flags = np.logical_and.reduce([(count > 0) & (count < _MOST) for count in rows])
+        chunk_locations = [[_ChunkLocations(reading, group, leaf, data_end) for leaf in leaves] for group in groups]
+        fits: Flags = np.logical_and.reduce([(count > 0) & (count < _MAX_NUMBER) for count in rows])
         for group in groups:
-            for leaf, place in zip(sample.schema.leaves, places[group], strict=True):
-                fits &= place.fits
+            for leaf, locations in zip(sample.schema.leaves, chunk_locations[group], strict=True):
+                fits &= locations.fits
                 if not (leaf.opaque or leaf.repeated):
-                    fits &= place.values == rows[group]
+                    fits &= locations.values == rows[group]
         columns = [
             BatchColumn(
                 column,
                 sample,
                 self._origin,
                 reading,
-                [Lengths(rows[group], places[group][column.index].uncompressed) for group in groups],
+                [Lengths(rows[group], chunk_locations[group][column.index].uncompressed) for group in groups],
             )
             for column in self._plan.present
         ]
@@ -424,15 +426,17 @@ class _Shape:
         chosen = np.flatnonzero(fits)
         row_counts = np.sum([count[chosen] for count in rows], axis=0).tolist()
         group_rows = list(zip(*(count[chosen].tolist() for count in rows), strict=True))
-        sizes = np.sum([place.uncompressed[chosen] for of_group in places for place in of_group], axis=0).tolist()
-        pages = _page_indexes(places, chosen)
-        blooms = _bloom_sizes(places, chosen)
+        sizes = np.sum(
+            [locations.uncompressed[chosen] for of_group in chunk_locations for locations in of_group], axis=0
+        ).tolist()
+        pages = _page_indexes(chunk_locations, chosen)
+        blooms = _bloom_sizes(chunk_locations, chosen)
         col_stats = self._col_stats(columns, chosen, row_counts)
-        col_metas = self._col_metas(places, chosen)
+        col_metas = self._col_metas(chunk_locations, chosen)
         codecs = {chunk.codec for group in sample.row_groups for chunk in group.chunks if chunk.codec}
         compression = ",".join(sorted(codecs))
         for position, row in enumerate(chosen.tolist()):
-            index = held[row]
+            index = footer_numbers[row]
             stat = stats[index]
             yield (
                 index,
@@ -471,7 +475,7 @@ class _Shape:
         return found
 
     def _col_metas(
-        self, places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
+        self, chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
     ) -> list[dict[int, tuple[ColumnMeta, ...]]]:
         """Returns the locations of the chunks of the columns, by file."""
         columns = [column for column in self._plan.present if not column.opaque]
@@ -479,9 +483,9 @@ class _Shape:
         metas: list[list[tuple[ColumnMeta, ...]]] = []
         for column in columns:
             of_groups = []
-            for of_group in places:
-                place = of_group[column.index]
-                parts = (place.offset, place.compressed, place.values)
+            for of_group in chunk_locations:
+                locations = of_group[column.index]
+                parts = (locations.offset, locations.compressed, locations.values)
                 of_groups.append(list(map(ColumnMeta, *(part[chosen].tolist() for part in parts))))
             metas.append(list(zip(*of_groups, strict=True)))
         return [dict(zip(ids, of_file, strict=True)) for of_file in _by_file(metas, len(chosen))]
@@ -492,9 +496,11 @@ def _by_file(columns: Sequence[Sequence[_T]], files: int) -> Iterable[tuple[_T, 
     return zip(*columns, strict=True) if columns else [()] * files
 
 
-def _page_indexes(places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> Sequence[tuple[int, int] | None]:
+def _page_indexes(
+    chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
+) -> Sequence[tuple[int, int] | None]:
     """Returns the one range of bytes of each file that contains its column and offset indexes."""
-    found = [index for of_group in places for place in of_group for index in place.indexes]
+    found = [index for of_group in chunk_locations for locations in of_group for index in locations.indexes]
     if not found:
         return [None] * len(chosen)
     starts = np.minimum.reduce([at[chosen] for at, _ in found])
@@ -502,11 +508,11 @@ def _page_indexes(places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) 
     return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))
 
 
-def _bloom_sizes(places: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> list[int] | None:
+def _bloom_sizes(chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> list[int] | None:
     """Returns the sizes of the Bloom filters of files with one row group; None if there are none."""
-    if len(places) != 1:
+    if len(chunk_locations) != 1:
         return None
-    sizes = [place.bloom_size[chosen] for place in places[0] if place.bloom_size is not None]
+    sizes = [locations.bloom_size[chosen] for locations in chunk_locations[0] if locations.bloom_size is not None]
     if not sizes:
         return None
     found: list[int] = np.sum(sizes, axis=0).tolist()

@@ -158,7 +158,7 @@ class _Tracer:
     def struct(self, p: int, path: Path, field: int, depth: int) -> int:
         """Trace the structure at ``p``; returns the position after it."""
         if depth > MAX_DEPTH or len(self.steps) > MAX_STEPS:
-            raise ThriftError("too large for a stencil")
+            raise ThriftError("too large for a template")
         b = self._data
         while h := b[p]:
             p += 1
@@ -195,14 +195,14 @@ class _Tracer:
             return self.struct(p, path, 0, depth + 1)
         if wire == 9:
             return self._list(p, path, depth)
-        raise ThriftError(f"no stencil of wire type {wire}")
+        raise ThriftError(f"no template of wire type {wire}")
 
     def _list(self, p: int, path: Path, depth: int) -> int:
         n, wire, p = thrift.list_header(self._data, p)
         if wire in (1, 2):
             return p + n
         if n > MAX_STEPS:
-            raise ThriftError("too large for a stencil")
+            raise ThriftError("too large for a template")
         for index in range(n):
             p = self._value(p, wire, (*path, index), depth)
         return p

@@ -464,8 +464,8 @@ class _Reader:
         both = np.flatnonzero((flags & LOW_KNOWN != 0) & (flags & HIGH_KNOWN != 0)).tolist()
         if both and (stats.nan == "all" or stats.null_count == self._chunk.num_values):
             raise _Contradiction("pages have bounds where the chunk has no values")
-        least = None if stats.min is None else from_bound(dtype, stats.min)
-        most = None if stats.max is None else from_bound(dtype, stats.max)
+        low = None if stats.min is None else from_bound(dtype, stats.min)
+        high = None if stats.max is None else from_bound(dtype, stats.max)
         for page in both:
-            if (least is not None and highs[page] < least) or (most is not None and lows[page] > most):  # type: ignore[operator]  # one order per type
+            if (low is not None and highs[page] < low) or (high is not None and lows[page] > high):  # type: ignore[operator]  # one order per type
                 raise _Contradiction("the bounds of a page are outside the bounds of the chunk")

@@ -338,22 +338,22 @@ class _Builder:
         self._leaf_nodes.append((node, path, max_def, max_rep))
         return node
 
-    def _columns(self, nodes: list[_Node], place: _Nesting) -> tuple[Column, ...]:
+    def _columns(self, nodes: list[_Node], nesting: _Nesting) -> tuple[Column, ...]:
         names: set[str] = set()
         for node in nodes:
             if node.name in names:
-                self._doubled.append(".".join((*place.path, node.name)))
+                self._doubled.append(".".join((*nesting.path, node.name)))
             names.add(node.name)
-        return tuple(self._column(node, node.name, place) for node in nodes)
+        return tuple(self._column(node, node.name, nesting) for node in nodes)
 
-    def _column(self, node: _Node, name: str, place: _Nesting, *, nullable: bool | None = None) -> Column:
+    def _column(self, node: _Node, name: str, nesting: _Nesting, *, nullable: bool | None = None) -> Column:
         """Returns the column of a node, under another ``name`` inside lists and maps."""
         if node.repetition == _REPEATED and nullable is None:
             # Repeated without an annotation: a required list of required elements.
-            element = self._column(node, "element", place.below(name, False, None).in_list(), nullable=False)
+            element = self._column(node, "element", nesting.below(name, False, None).in_list(), nullable=False)
             return Column(name=name, type="list", nullable=False, fields=(element,))
         optional = node.repetition != _REQUIRED if nullable is None else nullable
-        here = place.below(name, optional, node.element.get(9))
+        here = nesting.below(name, optional, node.element.get(9))
         if node.is_leaf:
             return self._leaf(node, name, here, optional)
         kind = _group_kind(node)
@@ -371,30 +371,30 @@ class _Builder:
         self._columns(node.children, _Nesting(here.path, here.nullable, here.repeated, hidden, here.numbers))
         return column
 
-    def _element(self, node: _Node, place: _Nesting) -> Column:
+    def _element(self, node: _Node, nesting: _Nesting) -> Column:
         """Returns the element of a LIST group."""
         repeated = node.children[0]
         if repeated.is_leaf or len(repeated.children) > 1 or repeated.children[0].repetition == _REPEATED:
-            return self._column(repeated, "element", place, nullable=False)
+            return self._column(repeated, "element", nesting, nullable=False)
         if repeated.name in ("array", f"{node.name}_tuple"):
-            return self._column(repeated, "element", place, nullable=False)
-        return self._column(repeated.children[0], "element", place)
+            return self._column(repeated, "element", nesting, nullable=False)
+        return self._column(repeated.children[0], "element", nesting)
 
-    def _leaf(self, node: _Node, name: str, place: _Nesting, optional: bool) -> Column:
+    def _leaf(self, node: _Node, name: str, nesting: _Nesting, optional: bool) -> Column:
         _, file_path, max_def, max_rep = self._leaf_nodes[node.leaf]
         dtype = leaf_type(node.element, ".".join(part.decode("utf-8") for part in file_path))
         self._leaves[node.leaf] = FileLeaf(
-            path=place.path,
+            path=nesting.path,
             file_path=file_path,
-            dtype=place.opaque.dtype if place.opaque else dtype,
+            dtype=nesting.opaque.dtype if nesting.opaque else dtype,
             physical=node.element[1],
             type_length=node.element.get(2, 0),
             max_def=max_def,
             max_rep=max_rep,
-            nullable=place.nullable,
-            repeated=place.repeated,
-            opaque=place.opaque is not None,
-            numbers=place.numbers,
+            nullable=nesting.nullable,
+            repeated=nesting.repeated,
+            opaque=nesting.opaque is not None,
+            numbers=nesting.numbers,
         )
         return Column(name=name, type=str(dtype), nullable=optional)
 

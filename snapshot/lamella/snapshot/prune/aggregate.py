@@ -1,8 +1,8 @@
 """Aggregates from statistics: exact where they prove the result, and the blocks that hold the rest.
 
-From the snapshot down, an entry is *settled* when its part of every aggregate is known: all its rows match and the
+From the snapshot down, an entry is *resolved* when its part of every aggregate is known: all its rows match and the
 statistics are exact, or whatever rows match cannot change the result (no value at all; no value beyond the least or
-greatest that is already certain). What is settled is not opened; what is not at the last layer is to be scanned.
+greatest that is already certain). What is resolved is not opened; what is not at the last layer is to be scanned.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CALL: Final = re.compile(r"\s*(count|min|max)\s*\((.*)\)\s*", re.IGNORECASE | r
 _PART: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`\s.()]+))\s*(\.|$)")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AggregateTerm(msgspec.Struct, frozen=True):
     """One aggregate; ``leaf`` None: ``count(*)``. ``text`` is how the request spells it."""
 
     function: AggregateFunction
@@ -69,7 +69,7 @@ class Asked(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The aggregates and the columns to group by."""
 
-    asked: tuple[Asked, ...]
+    aggregates: tuple[AggregateTerm, ...]
     group_by: tuple[Leaf, ...]
 
 
@@ -87,26 +87,26 @@ def read_plan(request: AggregateRequest, schema: Schema) -> Plan:
     for name, given in (("aggregates", request.aggregates), ("group_by", request.group_by)):
         if len(given) > MAX_TERMS:
             raise LimitExceeded(
-                f"{name} has {len(given)} entries; the limit is {MAX_TERMS}", limit=name, most=MAX_TERMS
+                f"{name} has {len(given)} entries; the limit is {MAX_TERMS}", limit=name, maximum=MAX_TERMS
             )
-    asked = tuple(_asked(text, schema, request.case_sensitive) for text in request.aggregates)
+    aggregates = tuple(_aggregate_term(text, schema, request.case_sensitive) for text in request.aggregates)
     groups = tuple(_leaf(text, schema, request.case_sensitive) for text in request.group_by)
-    return Plan(asked, groups)
+    return Plan(aggregates, groups)
 
 
-def _asked(text: str, schema: Schema, case_sensitive: bool) -> Asked:
+def _aggregate_term(text: str, schema: Schema, case_sensitive: bool) -> AggregateTerm:
     match = _CALL.fullmatch(text)
     if match is None:
         raise InvalidRequest(f"{text!r} is not count(*), count(c), min(c) or max(c)", aggregate=text)
     function, inner = match[1].lower(), match[2].strip()
     if function == "count" and (inner == "*" or inner.isdecimal()):
-        return Asked("count", None, text)
+        return AggregateTerm("count", None, text)
     leaf = _leaf(inner, schema, case_sensitive)
     if function == "count":
-        return Asked("count", leaf, text)
+        return AggregateTerm("count", leaf, text)
     if leaf.dtype.order is None:
         raise InvalidRequest(f"{text!r}: values of type {leaf.dtype} have no order", aggregate=text)
-    return Asked("min" if function == "min" else "max", leaf, text)
+    return AggregateTerm("min" if function == "min" else "max", leaf, text)
 
 
 def _leaf(text: str, schema: Schema, case_sensitive: bool) -> Leaf:
@@ -179,30 +179,30 @@ class Layer:
 
         return cls(np.array([row_count]), codes, zones, nulls)
 
-    def facts(self, asked: Asked) -> Facts:
+    def facts(self, term: AggregateTerm) -> Facts:
         """What is known for an aggregate, worked out once."""
-        key = (asked.function, asked.leaf.id if asked.leaf is not None else 0)
+        key = (term.function, term.leaf.id if term.leaf is not None else 0)
         found = self._facts.get(key)
         if found is None:
-            found = self._facts[key] = self._work_out(asked)
+            found = self._facts[key] = self._work_out(term)
         return found
 
-    def _work_out(self, asked: Asked) -> Facts:
+    def _work_out(self, term: AggregateTerm) -> Facts:
         count = len(self.row_counts)
         no, yes = np.zeros(count, dtype=bool), np.ones(count, dtype=bool)
-        if asked.leaf is None:
-            return Facts(empty=no, exact=yes, nan=no, holds=yes, most=self.row_counts, zones=None)
-        zones, nulls = self.zones(asked.leaf), self._nulls(asked.leaf)
+        if term.leaf is None:
+            return Facts(empty=no, exact=yes, nan=no, holds=yes, max_count=self.row_counts, zones=None)
+        zones, nulls = self.zones(term.leaf), self._nulls(term.leaf)
         number, may_nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
         known = zones.has(NULLS_KNOWN) & (nulls >= 0)
-        most = np.where(known, self.row_counts - nulls, self.row_counts)
+        max_count = np.where(known, self.row_counts - nulls, self.row_counts)
         exact_low, exact_high = number & zones.has(LOW_EXACT), number & zones.has(HIGH_EXACT)
         holds = (known & (nulls < self.row_counts)) | exact_low | exact_high
-        if asked.is_count:
-            return Facts(empty=~number & ~may_nan, exact=known, nan=no, holds=holds, most=most, zones=zones)
-        exact = exact_low if asked.function == "min" else exact_high & ~may_nan
+        if term.is_count:
+            return Facts(empty=~number & ~may_nan, exact=known, nan=no, holds=holds, max_count=max_count, zones=zones)
+        exact = exact_low if term.function == "min" else exact_high & ~may_nan
         nan = ~number & may_nan & holds
-        return Facts(empty=~number & ~may_nan, exact=exact, nan=nan, holds=holds, most=most, zones=zones)
+        return Facts(empty=~number & ~may_nan, exact=exact, nan=nan, holds=holds, max_count=max_count, zones=zones)
 
     def keys(self, group_by: tuple[Leaf, ...], rows: Rows) -> tuple[dict[tuple[Any, ...], Rows], Rows]:
         """The rows by group, where all rows of an entry are proven to be in one, and the others."""
@@ -223,15 +223,15 @@ class Facts(msgspec.Struct, frozen=True):
     """Per entry, for one aggregate.
 
     ``empty``: no row has a value. ``holds``: some row has one. ``exact``: over all rows of the entry the result is
-    known: for a count ``most`` (otherwise that is the most it can be), for a least or greatest value the bound; where
-    ``nan`` is set the result is NaN instead.
+    known: for a count ``max_count`` (otherwise that is the most it can be), for a least or greatest value the bound;
+    where ``nan`` is set the result is NaN instead.
     """
 
     empty: Mask
     exact: Mask
     nan: Mask
     holds: Mask
-    most: Counts
+    max_count: Counts
     zones: Zones | None
 
 
@@ -276,9 +276,9 @@ def value_at(keys: Keys, row: int) -> Value:
     raise TypeError(f"{type(keys).__name__} holds no values")
 
 
-def extreme(keys: Keys, rows: Rows, *, greatest: bool) -> Value:
+def extreme(keys: Keys, rows: Rows, *, is_max: bool) -> Value:
     """The least (or greatest) bound of some rows, at least one."""
-    choose = np.argmax if greatest else np.argmin
+    choose = np.argmax if is_max else np.argmin
     if isinstance(keys, NumberKeys):
         return value_at(keys, int(rows[choose(keys.array[rows])]))
     if isinstance(keys, WideKeys):
@@ -288,7 +288,7 @@ def extreme(keys: Keys, rows: Rows, *, greatest: bool) -> Value:
     if isinstance(keys, BytesKeys):
         prefixes = keys.prefix[rows]
         tied = (keys.at(int(row)) for row in rows[prefixes == prefixes[choose(prefixes)]])
-        return max(tied) if greatest else min(tied)
+        return max(tied) if is_max else min(tied)
     raise TypeError(f"{type(keys).__name__} holds no values")
 
 
@@ -308,30 +308,30 @@ def is_nan(value: Value | None) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def better(asked: Asked, one: Value | None, other: Value | None) -> Value | None:
+def better(term: AggregateTerm, one: Value | None, other: Value | None) -> Value | None:
     """The least (or greatest) of two results; None: no value."""
     if one is None or other is None:
         return other if one is None else one
     if is_nan(one) or is_nan(other):
-        greatest = asked.function == "max"
-        return one if is_nan(one) == greatest else other
-    if asked.function == "max":
+        is_max = term.function == "max"
+        return one if is_nan(one) == is_max else other
+    if term.function == "max":
         return one if one >= other else other  # type: ignore[operator]  # one order per type
     return one if one <= other else other  # type: ignore[operator]  # one order per type
 
 
-def beaten(asked: Asked, facts: Facts, best: Value | None) -> Mask:
+def beaten(term: AggregateTerm, facts: Facts, best: Value | None) -> Mask:
     """Where no row of an entry, whichever match, can be less (or greater) than ``best``."""
     zones = facts.zones
     if best is None or zones is None:
         return facts.empty
     no_number, nan = zones.lacks(MAY_NUMBER), zones.has(MAY_NAN)
     if is_nan(best):
-        return np.ones_like(nan) if asked.function == "max" else no_number
+        return np.ones_like(nan) if term.function == "max" else no_number
     low, high = zones.low, zones.high
     if low is None or high is None:
         return facts.empty
-    if asked.function == "min":
+    if term.function == "min":
         return no_number | (zones.has(LOW_KNOWN) & ~low.less(best))
     return ~nan & (no_number | (zones.has(HIGH_KNOWN) & high.less_equal(best)))
 
@@ -350,7 +350,7 @@ class Group(msgspec.Struct):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Blocks that are not settled: of one segment (by its row), in one group (None: perhaps in several)."""
+    """Blocks that are not resolved: of one segment (by its row), in one group (None: perhaps in several)."""
 
     segment: int
     sidecar: Sidecar
@@ -389,15 +389,15 @@ class Aggregation:
         clock = _Stages(self._timer)
         top = self._top(bound)
         alive = bool(top.codes[0] != NONE)
-        open_top = bool(alive and state.settle_all(top, np.array([0])))
+        open_top = bool(alive and state.resolve_all(top, np.array([0])))
         clock.add("snapshot", 1, int(open_top), self._head.summary.compressed_byte_size if open_top else 0)
         if not open_top:
             return Tally(state.groups, (), clock.stages)
         layer = Layer.of_sidecar(self._segments, _codes(bound, self._segments))
         chosen = np.flatnonzero(layer.codes != NONE)
-        left = state.settle_all(layer, chosen)
+        left = state.resolve_all(layer, chosen)
         if max_tests is not None:
-            weight = Evaluator(bound).weight + len(plan.asked) + _WEIGHT_OF_A_GROUP * len(plan.group_by)
+            weight = Evaluator(bound).weight + len(plan.aggregates) + _WEIGHT_OF_A_GROUP * len(plan.group_by)
             tests = int(self._segments.numbers("block_count")[state.surely_opened(left)].sum()) * weight
             if tests > max_tests:
                 raise NotNow(Deferred(block_tests=tests))
@@ -408,15 +408,15 @@ class Aggregation:
             sidecar = self._load(row)
             codes = _codes(bound, sidecar) if layer.codes[row] != ALL else _all_codes(sidecar)
             blocks = Layer.of_sidecar(sidecar, codes)
-            kept = np.flatnonzero(codes != NONE)
+            selected = np.flatnonzero(codes != NONE)
             opened, looked_at, opened_bytes = opened + 1, looked_at + len(sidecar), opened_bytes + int(sizes[row])
-            for key, rows in state.settle_all(blocks, kept):
+            for key, rows in state.resolve_all(blocks, selected):
                 rest.append(Rest(row, sidecar, blocks, rows, key))
         clock.add("segment", len(layer.codes), opened, opened_bytes)
-        unsettled = tuple(_final(state, rest))
-        block_bytes = sum(int(part.sidecar.numbers("file_size")[part.rows].sum()) for part in unsettled)
-        clock.add("block", looked_at, sum(len(part.rows) for part in unsettled), block_bytes)
-        return Tally(state.groups, unsettled, clock.stages)
+        unresolved = tuple(_final(state, rest))
+        block_bytes = sum(int(part.sidecar.numbers("file_size")[part.rows].sum()) for part in unresolved)
+        clock.add("block", looked_at, sum(len(part.rows) for part in unresolved), block_bytes)
+        return Tally(state.groups, unresolved, clock.stages)
 
     def _top(self, bound: BoundPredicate) -> Layer:
         summary = self._head.summary
@@ -435,50 +435,50 @@ class _State:
         if not plan.group_by:
             self._group(())  # there is one group, even without a row
 
-    def settle_all(self, layer: Layer, rows: Rows) -> list[tuple[Key | None, Rows]]:
-        """Count what can be settled of an entry each; the rest, by group (None: perhaps in several)."""
+    def resolve_all(self, layer: Layer, rows: Rows) -> list[tuple[Key | None, Rows]]:
+        """Count what can be resolved of an entry each; the rest, by group (None: perhaps in several)."""
         by_key, mixed = layer.keys(self._plan.group_by, rows)
         for key, of_key in by_key.items():
             self._learn(key, layer, of_key)
         left: list[tuple[Key | None, Rows]] = []
         for key, of_key in by_key.items():
-            unsettled = self.settle(key, layer, of_key)
-            if len(unsettled):
-                left.append((key, unsettled))
+            unresolved = self.resolve(key, layer, of_key)
+            if len(unresolved):
+                left.append((key, unresolved))
         if len(mixed):
             left.append((None, mixed))
         return left
 
-    def settle(self, key: Key, layer: Layer, rows: Rows) -> Rows:
-        """Count what can be settled among rows of one group, and give back the rest."""
+    def resolve(self, key: Key, layer: Layer, rows: Rows) -> Rows:
+        """Count what can be resolved among rows of one group, and give back the rest."""
         group = self._group(key)
         whole = layer.all[rows]
         # Rows that change no value may still be the only ones of their group.
         exists = whole | group.certain
-        settled = np.ones(len(rows), dtype=bool)
-        for index, asked in enumerate(self._plan.asked):
-            facts = layer.facts(asked)
+        resolved = np.ones(len(rows), dtype=bool)
+        for index, term in enumerate(self._plan.aggregates):
+            facts = layer.facts(term)
             known = whole & (facts.exact[rows] | facts.nan[rows])
-            spare = facts.empty if asked.is_count else beaten(asked, facts, group.best[index])
-            settled &= known | (spare[rows] & exists)
-        done = rows[settled]
+            spare = facts.empty if term.is_count else beaten(term, facts, group.best[index])
+            resolved &= known | (spare[rows] & exists)
+        done = rows[resolved]
         counted = done[layer.all[done]]
-        for index, asked in enumerate(self._plan.asked):
-            if asked.is_count:
-                group.totals[index] += int(layer.facts(asked).most[counted].sum())
-        return rows[~settled]
+        for index, term in enumerate(self._plan.aggregates):
+            if term.is_count:
+                group.totals[index] += int(layer.facts(term).max_count[counted].sum())
+        return rows[~resolved]
 
     def surely_opened(self, left: list[tuple[Key | None, Rows]]) -> list[int]:
-        """The rows of ``left`` that no other one settles: of least and greatest values alone there is none."""
-        counts = any(asked.is_count for asked in self._plan.asked)
+        """The rows of ``left`` that no other one resolves: of least and greatest values alone there is none."""
+        counts = any(term.is_count for term in self._plan.aggregates)
         return [row for key, rows in left if key is None or counts for row in rows.tolist()]
 
     def worth_opening(self, layer: Layer, left: list[tuple[Key | None, Rows]]) -> Iterator[int]:
-        """The rows of ``left`` one by one, without those that what was found meanwhile has settled.
+        """The rows of ``left`` one by one, without those that what was found meanwhile has resolved.
 
         They come with the most promising first, and in growing steps: a lookup of the newest value opens few.
         """
-        counts = any(asked.is_count for asked in self._plan.asked)
+        counts = any(term.is_count for term in self._plan.aggregates)
         for key, rows in left:
             if key is None or counts:
                 yield from rows.tolist()
@@ -486,45 +486,47 @@ class _State:
             rows, step = self._promising(layer, rows), 1
             while len(rows):
                 yield from rows[:step].tolist()
-                rows, step = self.settle(key, layer, rows[step:]), 2 * step
+                rows, step = self.resolve(key, layer, rows[step:]), 2 * step
 
     def _promising(self, layer: Layer, rows: Rows) -> Rows:
-        asked = self._plan.asked[0]
-        zones = layer.facts(asked).zones
-        keys = None if zones is None else zones.low if asked.function == "min" else zones.high
+        term = self._plan.aggregates[0]
+        zones = layer.facts(term).zones
+        keys = None if zones is None else zones.low if term.function == "min" else zones.high
         if keys is None:
             return rows
         order = np.argsort(rank_hint(keys)[rows], kind="stable")
-        return rows[order if asked.function == "min" else order[::-1]]
+        return rows[order if term.function == "min" else order[::-1]]
 
     def _learn(self, key: Key, layer: Layer, rows: Rows) -> None:
-        """Take in the least and greatest values that are certain, whether or not their entry is settled."""
+        """Take in the least and greatest values that are certain, whether or not their entry is resolved."""
         group = self._group(key)
         rows = rows[layer.all[rows]]
         if not len(rows):
             return
         group.certain = True
-        for index, asked in enumerate(self._plan.asked):
-            if asked.is_count:
+        for index, term in enumerate(self._plan.aggregates):
+            if term.is_count:
                 continue
-            facts = layer.facts(asked)
+            facts = layer.facts(term)
             numbers = rows[facts.exact[rows]]
             if len(numbers) and facts.zones is not None:
-                keys = facts.zones.low if asked.function == "min" else facts.zones.high
+                keys = facts.zones.low if term.function == "min" else facts.zones.high
                 if keys is not None:
-                    found = extreme(keys, numbers, greatest=asked.function == "max")
-                    group.best[index] = better(asked, group.best[index], found)
+                    found = extreme(keys, numbers, is_max=term.function == "max")
+                    group.best[index] = better(term, group.best[index], found)
             if facts.nan[rows].any():
-                group.best[index] = better(asked, group.best[index], float("nan"))
+                group.best[index] = better(term, group.best[index], float("nan"))
 
     def _group(self, key: Key) -> Group:
         found = self.groups.get(key)
         if found is None:
             if len(self.groups) >= MAX_GROUPS:
                 raise LimitExceeded(
-                    f"there are more than {MAX_GROUPS:,} groups; use a narrower filter", limit="groups", most=MAX_GROUPS
+                    f"there are more than {MAX_GROUPS:,} groups; use a narrower filter",
+                    limit="groups",
+                    maximum=MAX_GROUPS,
                 )
-            width = len(self._plan.asked)
+            width = len(self._plan.aggregates)
             found = self.groups[key] = Group(not self._plan.group_by, [0] * width, [None] * width)
         return found
 
@@ -535,16 +537,18 @@ class _Stages:
         self._since = timer()
         self.stages: tuple[Stage, ...] = ()
 
-    def add(self, name: str, considered: int, kept: int, kept_bytes: int) -> None:
+    def add(self, name: str, considered: int, selected: int, selected_bytes: int) -> None:
         now = self._timer()
-        stage = Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=(now - self._since) * 1e3)
+        stage = Stage(
+            stage=name, considered=considered, kept=selected, bytes=selected_bytes, ms=(now - self._since) * 1e3
+        )
         self.stages, self._since = (*self.stages, stage), now
 
 
 def _final(state: _State, rest: list[Rest]) -> Iterator[Rest]:
-    """What is still not settled now that every layer has been looked at."""
+    """What is still not resolved now that every layer has been looked at."""
     for part in rest:
-        rows = part.rows if part.key is None else state.settle(part.key, part.layer, part.rows)
+        rows = part.rows if part.key is None else state.resolve(part.key, part.layer, part.rows)
         if len(rows):
             yield msgspec.structs.replace(part, rows=rows)
 

@@ -14,7 +14,7 @@ from lamella.snapshot.expression.bound import Anything, BoundPredicate, leaves_o
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.aggregate import (
     NAN_KEY,
-    Asked,
+    AggregateTerm,
     Group,
     Key,
     Plan,
@@ -78,7 +78,7 @@ def answer(
             AggregateColumn(name=text, type=str(leaf.dtype))
             for text, leaf in zip(request.group_by, plan.group_by, strict=True)
         ),
-        columns=tuple(AggregateColumn(name=asked.text, type=asked.type_text) for asked in plan.asked),
+        columns=tuple(AggregateColumn(name=term.text, type=term.type_text) for term in plan.aggregates),
         groups=tuple(groups),
         other_groups=bool(plan.group_by) and any(rest.key is None for rest in tally.rest),
         scan=() if bounded else tuple(_scan(tally.rest, head.schema.schema_id)),
@@ -95,8 +95,8 @@ def typed(dtype: DataType, value: Value | None) -> Bound | None:
     return to_bound(dtype, value + 0.0 if isinstance(value, float) else value)
 
 
-def _result(asked: Asked, value: Value | None) -> Bound | None:
-    return typed(_COUNT if asked.is_count or asked.leaf is None else asked.leaf.dtype, value)
+def _result(term: AggregateTerm, value: Value | None) -> Bound | None:
+    return typed(_COUNT if term.is_count or term.leaf is None else term.leaf.dtype, value)
 
 
 def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
@@ -105,10 +105,12 @@ def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
 
 
 def _group(plan: Plan, key: Key, group: Group, *, exact: bool) -> AggregateGroup:
-    values = [group.totals[i] if asked.is_count else group.best[i] for i, asked in enumerate(plan.asked)]
+    values = [group.totals[i] if term.is_count else group.best[i] for i, term in enumerate(plan.aggregates)]
     return AggregateGroup(
         key=_key(plan.group_by, key),
-        values=tuple(AggregateValue(exact=exact, value=_result(a, v)) for a, v in zip(plan.asked, values, strict=True)),
+        values=tuple(
+            AggregateValue(exact=exact, value=_result(a, v)) for a, v in zip(plan.aggregates, values, strict=True)
+        ),
     )
 
 
@@ -117,10 +119,12 @@ def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
         sizes = rest.sidecar.numbers("file_size")[rest.rows].tolist()
         counts = rest.layer.row_counts[rest.rows].tolist()
         codes = rest.layer.codes[rest.rows].tolist()
-        places = rest.sidecar.texts("location", rest.rows)
+        locations = rest.sidecar.texts("location", rest.rows)
         older = rest.sidecar.older_schema_ids(rest.rows, schema_id)
-        for place, rows, size, code, written in zip(places, counts, sizes, codes, older, strict=True):
-            yield PrunedBlock(location=place, row_count=rows, file_size=size, verdict=_NAMES[code], schema_id=written)
+        for location, rows, size, code, written in zip(locations, counts, sizes, codes, older, strict=True):
+            yield PrunedBlock(
+                location=location, row_count=rows, file_size=size, verdict=_NAMES[code], schema_id=written
+            )
 
 
 def _not_used(bound: BoundPredicate) -> tuple[NotUsed, ...]:
@@ -133,25 +137,25 @@ def _limits(plan: Plan, key: Key, group: Group, rest: list[Rest]) -> AggregateGr
     return AggregateGroup(
         key=_key(plan.group_by, key),
         values=tuple(
-            _count_limits(asked, group.totals[index], rest)
-            if asked.is_count
-            else _value_limits(asked, group.best[index], rest)
-            for index, asked in enumerate(plan.asked)
+            _count_limits(term, group.totals[index], rest)
+            if term.is_count
+            else _value_limits(term, group.best[index], rest)
+            for index, term in enumerate(plan.aggregates)
         ),
         certain=group.certain,
     )
 
 
-def _count_limits(asked: Asked, total: int, rest: list[Rest]) -> AggregateValue:
+def _count_limits(term: AggregateTerm, total: int, rest: list[Rest]) -> AggregateValue:
     low = high = total
     for part in rest:
-        facts, rows = part.layer.facts(asked), part.rows
-        high += int(facts.most[rows].sum())
+        facts, rows = part.layer.facts(term), part.rows
+        high += int(facts.max_count[rows].sum())
         if part.key is not None:
             whole = rows[part.layer.all[rows]]
             # At least one value is certain where some row holds one, though not how many.
-            low += int(np.where(facts.exact[whole], facts.most[whole], facts.holds[whole].astype(np.int64)).sum())
-    return _between(asked, low, high, may_be_null=False)
+            low += int(np.where(facts.exact[whole], facts.max_count[whole], facts.holds[whole].astype(np.int64)).sum())
+    return _between(term, low, high, may_be_null=False)
 
 
 class _Side(msgspec.Struct):
@@ -161,51 +165,51 @@ class _Side(msgspec.Struct):
     open: bool = False
 
 
-def _value_limits(asked: Asked, best: Value | None, rest: list[Rest]) -> AggregateValue:
+def _value_limits(term: AggregateTerm, best: Value | None, rest: list[Rest]) -> AggregateValue:
     """Far: what no value lies beyond. Near: what the result reaches for certain, for rows that surely match."""
-    least = asked.function == "min"
+    is_min = term.function == "min"
     far, near = _Side(best), best
     sure = best is not None
-    parts = [(part, part.rows[~part.layer.facts(asked).empty[part.rows]]) for part in rest]
+    parts = [(part, part.rows[~part.layer.facts(term).empty[part.rows]]) for part in rest]
     parts = [(part, rows) for part, rows in parts if len(rows)]
     if best is None and not parts:
         return AggregateValue()  # null: no row of the group has a value
     for part, rows in parts:
-        facts = part.layer.facts(asked)
+        facts = part.layer.facts(term)
         zones = facts.zones
         if zones is None:
             continue
         number, nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
         low_known, high_known = zones.has(LOW_KNOWN), zones.has(HIGH_KNOWN)
-        known = low_known | ~number if least else high_known & ~nan
-        keys, other = (zones.low, zones.high) if least else (zones.high, zones.low)
+        known = low_known | ~number if is_min else high_known & ~nan
+        keys, other = (zones.low, zones.high) if is_min else (zones.high, zones.low)
         bounded = rows[number[rows] & known[rows]]
         if not known[rows].all() or (len(bounded) and keys is None):
             far.open = True
         elif len(bounded) and keys is not None:
-            far.value = better(asked, far.value, extreme(keys, bounded, greatest=not least))
-        if least and len(bounded) < len(rows):
-            far.value = better(asked, far.value, float("nan"))
+            far.value = better(term, far.value, extreme(keys, bounded, is_max=not is_min))
+        if is_min and len(bounded) < len(rows):
+            far.value = better(term, far.value, float("nan"))
         if part.key is None:
             continue
         holds = rows[part.layer.all[rows] & facts.holds[rows]]
         sure = sure or bool(len(holds))
-        reach = holds[(high_known & ~nan)[holds]] if least else holds[low_known[holds]]
-        near = _reach(asked, near, other, reach)
+        reach = holds[(high_known & ~nan)[holds]] if is_min else holds[low_known[holds]]
+        near = _reach(term, near, other, reach)
     far_value = None if far.open else far.value
-    low, high = (far_value, near) if least else (near, far_value)
-    return _between(asked, low, high, may_be_null=not sure)
+    low, high = (far_value, near) if is_min else (near, far_value)
+    return _between(term, low, high, may_be_null=not sure)
 
 
-def _reach(asked: Asked, near: Value | None, keys: Keys | None, rows: Rows) -> Value | None:
+def _reach(term: AggregateTerm, near: Value | None, keys: Keys | None, rows: Rows) -> Value | None:
     """The least of the highs (or greatest of the lows): some value is at least that good."""
     if keys is None or not len(rows):
         return near
-    return better(asked, near, extreme(keys, rows, greatest=asked.function == "max"))
+    return better(term, near, extreme(keys, rows, is_max=term.function == "max"))
 
 
-def _between(asked: Asked, low: Value | None, high: Value | None, *, may_be_null: bool) -> AggregateValue:
-    lower, upper = _result(asked, low), _result(asked, high)
+def _between(term: AggregateTerm, low: Value | None, high: Value | None, *, may_be_null: bool) -> AggregateValue:
+    lower, upper = _result(term, low), _result(term, high)
     exact = not may_be_null and lower is not None and lower == upper
     return AggregateValue(
         exact=exact, value=lower if exact else None, lower=lower, upper=upper, may_be_null=may_be_null

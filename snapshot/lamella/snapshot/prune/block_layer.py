@@ -17,8 +17,8 @@ from lamella.snapshot.cache import CacheNamespace
 from lamella.snapshot.columnar import Sidecar, Zones, zones_of
 from lamella.snapshot.columnar.chunk import Chunk, Load
 from lamella.snapshot.columnar.keys import Mask, both, either, filled, lesser
-from lamella.snapshot.columnar.resident import Batch, Piece, SnapshotBlocks
 from lamella.snapshot.columnar.sidecar import SidecarRefs
+from lamella.snapshot.columnar.snapshot_blocks import Batch, Piece, SnapshotBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of
 from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.expression.bound import (
@@ -41,7 +41,7 @@ from lamella.snapshot.prune.search import Search
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
-VerdictShelf = CacheNamespace[npt.NDArray[np.uint8]]
+VerdictCache = CacheNamespace[npt.NDArray[np.uint8]]
 
 
 class Layers:
@@ -57,7 +57,7 @@ class Layers:
         head: Snapshot,
         segments: Sidecar,
         blocks: SnapshotBlocks | None = None,
-        verdicts: VerdictShelf | None = None,
+        verdicts: VerdictCache | None = None,
         refs: SidecarRefs | None = None,
         indexes: IndexLayer | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Layers:
 
 
 def number_of_segment(segment_ids: Sequence[str], segment_id: str) -> int:
-    """The place of a segment among those of a snapshot; raises SegmentNotFound."""
+    """The position of a segment among those of a snapshot; raises SegmentNotFound."""
     try:
         return segment_ids.index(segment_id)
     except ValueError:
@@ -118,11 +118,13 @@ class BlockLayer:
     ``kept`` has verdicts of earlier prunes.
     """
 
-    def __init__(self, segments: Sidecar, blocks: SnapshotBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
+    def __init__(
+        self, segments: Sidecar, blocks: SnapshotBlocks, load: Load, verdicts: VerdictCache | None = None
+    ) -> None:
         self._segments = segments
         self._blocks = blocks
         self._load = load
-        self._verdicts = kept
+        self._verdicts = verdicts
         #: Blocks of the segments that were looked at, and the file sizes of the selected ones, in bytes.
         self.considered = self.selected_bytes = 0
         #: Blocks whose verdicts were kept from another prune.
@@ -174,7 +176,7 @@ class BlockLayer:
 
     def _tested(self, filter: Evaluator, batch: Batch) -> Codes:
         """The verdicts of blocks, read-only; those of a whole chunk are kept."""
-        if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.batch_sizes.kept_blocks:
+        if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.batch_sizes.min_cached_blocks:
             return _tested(filter, batch)
         name = (batch.chunk.key, filter.key)
         found = self._verdicts.get(name)

@@ -23,7 +23,7 @@ from lamella.snapshot.prune.result import VERDICTS
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock
 
 #: Comparing the location of a block costs as much as this many tests.
-_WEIGHT_OF_PLACES: Final = 4
+_WEIGHT_OF_LOCATIONS: Final = 4
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def difference(
     own = [(side, side.rows_without(shared)) for side in (before, after)]
     if max_tests is not None:
         blocks = sum(int(side.segments.numbers("block_count")[rows].sum()) for side, rows in own)
-        tests = blocks * (Evaluator(bound).weight + _WEIGHT_OF_PLACES)
+        tests = blocks * (Evaluator(bound).weight + _WEIGHT_OF_LOCATIONS)
         if tests > max_tests:
             raise NotNow(Deferred(block_tests=tests))
     sides = [_Opened(side, rows) for side, rows in own]
@@ -72,23 +72,23 @@ def difference(
         to_snapshot_id=after.head.snapshot_id,
         added=added,
         removed=removed,
-        unchanged_blocks=after.head.summary.block_count - len(sides[1].places) + len(both),
+        unchanged_blocks=after.head.summary.block_count - len(sides[1].rows_by_location) + len(both),
         segments_skipped=len(shared),
         segments_read=sum(len(opened.sidecars) for opened in sides),
     )
 
 
 class _Opened:
-    """The segments of one side that the other does not have; ``places``: location -> row of its segment."""
+    """The segments of one side that the other does not have; ``rows_by_location``: location -> row of its segment."""
 
     def __init__(self, side: Side, rows: Sequence[int]) -> None:
         self._side = side
         self.sidecars = {row: side.load(row) for row in rows}
-        self.places = {place: row for row, c in self.sidecars.items() for place in c.texts("location")}
+        self.rows_by_location = {location: row for row, c in self.sidecars.items() for location in c.texts("location")}
 
     def contents(self, locations: set[str]) -> Mapping[str, tuple[object, ...]]:
         """What tells the content of blocks apart, from the manifests of their segments."""
-        rows = {self.places[place] for place in locations}
+        rows = {self.rows_by_location[location] for location in locations}
         return {
             block.location: (block.content_id, block.footer_sha256, block.file_size, block.row_count)
             for row in rows
@@ -114,9 +114,9 @@ class _Opened:
 
 
 def _unchanged(before: _Opened, after: _Opened) -> set[str]:
-    locations = before.places.keys() & after.places.keys()
+    locations = before.rows_by_location.keys() & after.rows_by_location.keys()
     then, now = before.contents(locations), after.contents(locations)
-    return {place for place in locations if then[place] == now[place]}
+    return {location for location in locations if then[location] == now[location]}
 
 
 def _matching(
@@ -133,18 +133,18 @@ def _matching(
     sizes = None if column_ids is None else sidecar.column_size_bytes(column_ids)
     return [
         PrunedBlock(
-            location=place,
+            location=location,
             row_count=int(row_counts[row]),
             file_size=int(sidecar.numbers("file_size")[row]),
             verdict=VERDICTS[int(codes[row])],
             column_size_bytes=None if sizes is None else int(sizes[row]),
             schema_id=older,
         )
-        for row, place, older in zip(
+        for row, location, older in zip(
             rows.tolist(),
             sidecar.texts("location", rows),
             sidecar.older_schema_ids(rows, schema_id),
             strict=True,
         )
-        if place not in unchanged
+        if location not in unchanged
     ]

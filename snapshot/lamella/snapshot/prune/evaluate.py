@@ -15,7 +15,7 @@ from typing import Final, assert_never
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cache import held_bytes
+from lamella.snapshot.cache import estimated_bytes
 from lamella.snapshot.columnar.keys import (
     BytesKeys,
     Keys,
@@ -70,7 +70,7 @@ from lamella.snapshot.expression.bound import (
 )
 from lamella.snapshot.expression.nodes import is_like, min_length
 from lamella.snapshot.function.calendar import PartOfClock, PartOfDate
-from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never, only, settled, split_columns
+from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never, only, resolved, split_columns
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats.bound import Value
 
@@ -203,15 +203,15 @@ def zones_outcome(node: BoundTest, zones: Zones) -> Outcome:
     null, number, nan = zones.flag(MAY_NULL), zones.flag(MAY_NUMBER), zones.flag(MAY_NAN)
     match node:
         case NullTest():
-            return settled(null, either(number, nan), False, no(zones.flag(NULLS_KNOWN)))
+            return resolved(null, either(number, nan), False, no(zones.flag(NULLS_KNOWN)))
         case NanTest():
-            return settled(nan, either(number, null), False, nan)
+            return resolved(nan, either(number, null), False, nan)
         case NonNull(_, value, _):
             some = either(number, nan)
-            return settled(some if value else False, False if value else some, null, False)
+            return resolved(some if value else False, False if value else some, null, False)
         case Anything():
             some = either(number, nan)
-            return settled(some, some, null, some)
+            return resolved(some, some, null, some)
         case Comparison():
             true, false = _compare(node, zones, number, nan)
         case Membership():
@@ -221,13 +221,13 @@ def zones_outcome(node: BoundTest, zones: Zones) -> Outcome:
         case Prefix():
             true, false = _prefix(node, zones, number)
             if not node.whole:
-                true, false, single = _alike(node, zones, true, false)
+                true, false, single = _decide_single_values(node, zones, true, false)
                 if not node.prefix:
-                    return settled(true, false, null, both(number, no(single)))
+                    return resolved(true, false, null, both(number, no(single)))
         case _:
             assert_never(node)
     known = both(zones.flag(LOW_KNOWN), zones.flag(HIGH_KNOWN))
-    return settled(true, false, null, both(number, no(known)))
+    return resolved(true, false, null, both(number, no(known)))
 
 
 def _pair(node: Pair, left: Zones, right: Zones) -> Outcome:
@@ -255,7 +255,7 @@ def _pair(node: Pair, left: Zones, right: Zones) -> Outcome:
         false = either(both(numbers, differ), either(both(left_nan, right_number), both(left_number, right_nan)))
     present = both(left_some, right_some)
     known = both(both(left.flag(LOW_KNOWN), left.flag(HIGH_KNOWN)), both(right.flag(LOW_KNOWN), right.flag(HIGH_KNOWN)))
-    return settled(both(true, present), both(false, present), null, both(numbers, no(known)))
+    return resolved(both(true, present), both(false, present), null, both(numbers, no(known)))
 
 
 def _may_be_less(one: Zones, other: Zones) -> Truth:
@@ -367,7 +367,7 @@ def _prefix(node: Prefix, zones: Zones, number: Truth) -> tuple[Truth, Truth]:
     return true, both(number, no(both(inside_low, inside_high)))
 
 
-def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth, Truth, Truth]:
+def _decide_single_values(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth, Truth, Truth]:
     """Decide entries of one value by the whole pattern; what may be true and false, and which entries these are."""
     low, high = zones.low, zones.high
     bounded = both(both(zones.flag(LOW_KNOWN), zones.flag(HIGH_KNOWN)), zones.flag(MAY_NUMBER))
@@ -379,7 +379,7 @@ def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth
     count = len(zones)
     single = np.zeros(count, dtype=bool)
     true, false = spread(true, count), spread(false, count)
-    least = min_length(node.parts)  # a pattern may be much longer than any text
+    shortest = min_length(node.parts)  # a pattern may be much longer than any text
     for index in rows.tolist():
         value = low.at(index)
         try:
@@ -388,7 +388,7 @@ def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth
             text = None
         if text is not None:
             single[index] = True
-            if len(text) >= least and is_like(text, node.parts):
+            if len(text) >= shortest and is_like(text, node.parts):
                 false[index] = False
             else:
                 true[index] = False
@@ -430,7 +430,7 @@ class FilterKey(msgspec.Struct, frozen=True, eq=False, gc=False):
     def size_bytes(self) -> int:
         """What the filter takes in memory, counted once: whatever is kept under this key keeps it, too."""
         if self._size_bytes < 0:
-            size_bytes = 0 if _is_small(self.node) else held_bytes(self.node, (Leaf, DataType))
+            size_bytes = 0 if _is_small(self.node) else estimated_bytes(self.node, (Leaf, DataType))
             msgspec.structs.force_setattr(self, "_size_bytes", size_bytes)
         return self._size_bytes
 
@@ -524,7 +524,7 @@ class Evaluator:
             doubt = either(doubt, both(outcome.doubt, mask))
         if any(kind == MAY_NULL for kind in kinds):  # an unknown count of nulls leaves it open whether there are any
             doubt = either(doubt, both(zones.flag(MAY_NULL), no(zones.flag(NULLS_KNOWN))))
-        return settled(true, false, null, doubt)
+        return resolved(true, false, null, doubt)
 
 
 def _weight(leaf: BoundLeaf) -> int:
@@ -556,10 +556,10 @@ def _evaluate(node: BoundPredicate, lookup: Lookup, count: int, gaps: bool) -> O
             return flipped(_evaluate(child, lookup, count, gaps))
         case BoundIsTrue(child):
             inner = _evaluate(child, lookup, count, gaps)
-            return settled(inner.true, either(inner.false, inner.null), False, inner.doubt)
+            return resolved(inner.true, either(inner.false, inner.null), False, inner.doubt)
         case BoundIsUnknown(child):
             inner = _evaluate(child, lookup, count, gaps)
-            return settled(inner.null, either(inner.true, inner.false), False, inner.doubt)
+            return resolved(inner.null, either(inner.true, inner.false), False, inner.doubt)
         case BoundAnd(children):
             found = conjunction([_evaluate(child, lookup, count, gaps) for child in children])
         case BoundOr(children):

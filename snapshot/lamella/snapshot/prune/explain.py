@@ -50,7 +50,7 @@ def judged(bound: BoundPredicate, layer: Layer) -> tuple[Codes, dict[str, Mask]]
     """The verdicts of a layer's entries; and by what is not known, the entries that are UNKNOWN and lack it."""
     count = len(layer.row_counts)
     codes = verdicts(evaluate(bound, layer.lookup, count), layer.row_counts)
-    return codes, {reason: mask & (codes == UNKNOWN) for reason, mask in _wanting(bound, layer.lookup, count).items()}
+    return codes, {reason: mask & (codes == UNKNOWN) for reason, mask in _missing(bound, layer.lookup, count).items()}
 
 
 def layer_uses(conjuncts: Sequence[tuple[str, BoundPredicate]], layers: Sequence[Layer]) -> tuple[LayerUse, ...]:
@@ -85,7 +85,7 @@ def _use(text: str, bound: BoundPredicate, layers: Sequence[Layer]) -> LayerUse:
     )
 
 
-def _wanting(bound: BoundPredicate, lookup: Lookup, count: int) -> dict[str, Mask]:
+def _missing(bound: BoundPredicate, lookup: Lookup, count: int) -> dict[str, Mask]:
     """What is not known that could have decided, with the entries that lack it."""
     found: dict[str, Mask] = {}
     for leaf in leaves_of(bound):

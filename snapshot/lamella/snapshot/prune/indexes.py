@@ -33,7 +33,7 @@ from lamella.snapshot.expression.bound import (
 from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.prune.evaluate import Lookup, leaf_outcome
-from lamella.snapshot.prune.outcome import ALL, Outcome, conjunction, flipped, settled
+from lamella.snapshot.prune.outcome import ALL, Outcome, conjunction, flipped, resolved
 from lamella.snapshot.prune.result import Indexes, SegmentSelection
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import IndexUse
@@ -68,7 +68,7 @@ class OpenIndex(Protocol):
     #: See :func:`lamella.snapshot.index.definition.term_key`.
     key: Hashable
 
-    def places(self, keys: BlockKeys) -> tuple[Sequence[OpenPart], Indexes, Indexes]:
+    def locate(self, keys: BlockKeys) -> tuple[Sequence[OpenPart], Indexes, Indexes]:
         """The parts that know blocks, and for each block the number of its part (-1: none) and its row there."""
         ...
 
@@ -77,7 +77,7 @@ class OpenIndex(Protocol):
 _SUMMED: Final = ("considered", "ruled_out", "not_indexed", "parts", "bytes", "ms")
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _IndexTests(msgspec.Struct, frozen=True):
     index: OpenIndex
     tests: tuple[BoundTest, ...]
 
@@ -85,7 +85,7 @@ class _Asked(msgspec.Struct, frozen=True):
 class IndexResult(msgspec.Struct, frozen=True):
     """What is left. ``is_whole``: every part could be read, so the same question has the same answer."""
 
-    kept: list[SegmentSelection]
+    selected: list[SegmentSelection]
     uses: tuple[IndexUse, ...]
     is_whole: bool
 
@@ -106,20 +106,20 @@ class IndexLayer:
 
     def questions(self, node: BoundPredicate) -> IndexQuestions | None:
         """What indexes are to be asked for a filter; None when none of them can help."""
-        asked = self._asked(node)
-        return IndexQuestions(node, asked, self._keys, self._timer) if asked else None
+        applicable = self._applicable(node)
+        return IndexQuestions(node, applicable, self._keys, self._timer) if applicable else None
 
     def applies(self, node: BoundPredicate) -> bool:
         """Whether some index is to be asked."""
-        return bool(self._asked(node))
+        return bool(self._applicable(node))
 
-    def refine(self, node: BoundPredicate, kept: Sequence[SegmentSelection]) -> IndexResult:
+    def refine(self, node: BoundPredicate, selected: Sequence[SegmentSelection]) -> IndexResult:
         """The kept blocks without those that indexes rule out."""
-        questions = IndexQuestions(node, self._asked(node), self._keys, self._timer)
-        left = questions.refine(kept)
+        questions = IndexQuestions(node, self._applicable(node), self._keys, self._timer)
+        left = questions.refine(selected)
         return IndexResult(left, questions.uses, all(use.failure is None for use in questions.uses))
 
-    def _asked(self, node: BoundPredicate) -> list[_Asked]:
+    def _applicable(self, node: BoundPredicate) -> list[_IndexTests]:
         if not self._indexes:
             return []
         from lamella.snapshot.index.definition import term_key  # binding is needed only where there is an index
@@ -137,7 +137,7 @@ class IndexLayer:
                 and index.kind.answers(test, index.options) is None
             )
             if mine:
-                found.append(_Asked(index, mine))
+                found.append(_IndexTests(index, mine))
         return found
 
 
@@ -147,12 +147,12 @@ class IndexQuestions:
     def __init__(
         self,
         node: BoundPredicate,
-        asked: Sequence[_Asked],
+        indexes: Sequence[_IndexTests],
         keys: Callable[[int], BlockKeys],
         timer: Callable[[], float],
     ) -> None:
         self._node = node
-        self._asked = asked
+        self._indexes = indexes
         self._keys = keys
         self._timer = timer
         self._uses: dict[str, IndexUse] = {}
@@ -162,13 +162,13 @@ class IndexQuestions:
         """What the report says of them, in the order in which they were asked."""
         return tuple(self._uses.values())
 
-    def refine(self, kept: Sequence[SegmentSelection]) -> list[SegmentSelection]:
+    def refine(self, selected: Sequence[SegmentSelection]) -> list[SegmentSelection]:
         """The kept blocks without those that indexes rule out."""
-        parts = list(kept)
+        parts = list(selected)
         claims: dict[BoundLeaf, PossibleOutcomes] = {}
-        for asked in self._asked:
+        for index in self._indexes:
             started = self._timer()
-            question = _Question(asked, self._keys, self._node)
+            question = _Question(index, self._keys, self._node)
             parts, claims = question.run(parts, claims)
             self._note(question.use((self._timer() - started) * 1e3))
         return parts
@@ -191,8 +191,8 @@ class IndexQuestions:
 class _Question:
     """One index asked about all blocks that are left."""
 
-    def __init__(self, asked: _Asked, keys: Callable[[int], BlockKeys], node: BoundPredicate) -> None:
-        self._asked = asked
+    def __init__(self, index_tests: _IndexTests, keys: Callable[[int], BlockKeys], node: BoundPredicate) -> None:
+        self._index_tests = index_tests
         self._keys = keys
         self._node = node
         self.considered = 0
@@ -204,24 +204,24 @@ class _Question:
         self._opened: set[int] = set()
 
     def run(
-        self, kept: list[SegmentSelection], before: dict[BoundLeaf, PossibleOutcomes]
+        self, selected: list[SegmentSelection], before: dict[BoundLeaf, PossibleOutcomes]
     ) -> tuple[list[SegmentSelection], dict[BoundLeaf, PossibleOutcomes]]:
         """What is left, and what is known of it: the claims of this index and those before, block by block."""
-        count = sum(len(part.rows) for part in kept)
+        count = sum(len(part.rows) for part in selected)
         claims: dict[BoundLeaf, PossibleOutcomes] = {
             **{test: _arrays(possible_outcomes, count) for test, possible_outcomes in before.items()},
-            **{test: _arrays(before.get(test, PossibleOutcomes(True)), count) for test in self._asked.tests},
+            **{test: _arrays(before.get(test, PossibleOutcomes(True)), count) for test in self._index_tests.tests},
         }
-        undecided = np.concatenate([np.zeros(0, bool), *(part.codes != ALL for part in kept)]).nonzero()[0]
+        undecided = np.concatenate([np.zeros(0, bool), *(part.codes != ALL for part in selected)]).nonzero()[0]
         if not len(undecided):
-            return kept, claims
-        keys = np.concatenate([self._keys(part.segment)[part.rows] for part in kept])[undecided]
+            return selected, claims
+        keys = np.concatenate([self._keys(part.segment)[part.rows] for part in selected])[undecided]
         try:
-            parts, numbers, rows = self._asked.index.places(keys)
+            parts, numbers, rows = self._index_tests.index.locate(keys)
         except LamellaError as error:  # a directory that cannot be read says nothing of any block
             self._failed(error)
             self.not_indexed = len(keys)
-            return kept, claims
+            return selected, claims
         self.not_indexed = int((numbers < 0).sum())
         keep = np.ones(count, dtype=bool)
         for number in np.bincount(numbers[numbers >= 0], minlength=1).nonzero()[0].tolist():
@@ -234,12 +234,12 @@ class _Question:
                 self.stopped = True
                 break
         self._read_bytes = sum(parts[number].read_bytes for number in self._opened)
-        keep[undecided] = self._may_match(kept, undecided, claims)
+        keep[undecided] = self._may_match(selected, undecided, claims)
         self.ruled_out = int(count - keep.sum())
         if not self.ruled_out:
-            return kept, claims
-        masks = np.split(keep, np.cumsum([len(part.rows) for part in kept])[:-1])
-        left = [part.where(mask) for part, mask in zip(kept, masks, strict=True) if mask.any()]
+            return selected, claims
+        masks = np.split(keep, np.cumsum([len(part.rows) for part in selected])[:-1])
+        left = [part.where(mask) for part, mask in zip(selected, masks, strict=True) if mask.any()]
         return left, {
             test: PossibleOutcomes(*(each[keep] for each in _masks(possible_outcomes)))
             for test, possible_outcomes in claims.items()
@@ -247,7 +247,7 @@ class _Question:
 
     def use(self, ms: float) -> IndexUse:
         """What the report says."""
-        index = self._asked.index
+        index = self._index_tests.index
         return IndexUse(
             name=index.name,
             kind=index.kind.name,
@@ -263,19 +263,19 @@ class _Question:
         )
 
     def _ask(
-        self, part: OpenPart, rows: Indexes, places: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
+        self, part: OpenPart, rows: Indexes, positions: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
     ) -> None:
-        """Ask a part about its blocks ``rows``, ascending; ``places``: where these stand in the claims."""
+        """Ask a part about its blocks ``rows``, ascending; ``positions``: where these stand in the claims."""
         try:
             probe = part.probe()
-            answers = [probe.possible_outcomes(test, rows) for test in self._asked.tests]
+            answers = [probe.possible_outcomes(test, rows) for test in self._index_tests.tests]
         except LamellaError as error:  # what cannot be read says nothing
             self._failed(error)
             return
-        for test, answer in zip(self._asked.tests, answers, strict=True):
+        for test, answer in zip(self._index_tests.tests, answers, strict=True):
             if answer is not None:
                 for whole, mask in zip(_masks(claims[test]), (answer.true, answer.false, answer.null), strict=True):
-                    whole[places] &= filled(mask, len(rows))
+                    whole[positions] &= filled(mask, len(rows))
 
     def _failed(self, error: LamellaError) -> None:
         if is_deadline_exceeded(error):
@@ -287,22 +287,22 @@ class _Question:
     ) -> bool:
         if self.considered < _TRIAL_BLOCKS:
             return False
-        asked = undecided[(numbers >= 0) & (numbers <= done)]
-        said = np.zeros(len(asked), dtype=bool)
-        for test in self._asked.tests:
-            true, false, null = (mask[asked] for mask in _masks(claims[test]))
+        checked = undecided[(numbers >= 0) & (numbers <= done)]
+        said = np.zeros(len(checked), dtype=bool)
+        for test in self._index_tests.tests:
+            true, false, null = (mask[checked] for mask in _masks(claims[test]))
             said |= ~(true & false & null)
-        return int(said.sum()) * _MIN_PART < len(asked)
+        return int(said.sum()) * _MIN_PART < len(checked)
 
     def _may_match(
-        self, kept: list[SegmentSelection], undecided: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
+        self, selected: list[SegmentSelection], undecided: Indexes, claims: Mapping[BoundLeaf, PossibleOutcomes]
     ) -> Mask:
         found = _conjuncts_may_match(self._node, undecided, claims)
         if found is not None:
             return found
-        whole = np.ones(sum(len(part.rows) for part in kept), dtype=bool)
+        whole = np.ones(sum(len(part.rows) for part in selected), dtype=bool)
         first = 0
-        for part in kept:
+        for part in selected:
             stop = first + len(part.rows)
             mine = {
                 test: PossibleOutcomes(*(mask[first:stop] for mask in _masks(possible_outcomes)))
@@ -342,10 +342,10 @@ def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[B
             return flipped(_outcome(child, lookup, count, claims))
         case BoundIsTrue(child):
             inner = _outcome(child, lookup, count, claims)
-            return settled(inner.true, either(inner.false, inner.null), False, inner.doubt)
+            return resolved(inner.true, either(inner.false, inner.null), False, inner.doubt)
         case BoundIsUnknown(child):
             inner = _outcome(child, lookup, count, claims)
-            return settled(inner.null, either(inner.true, inner.false), False, inner.doubt)
+            return resolved(inner.null, either(inner.true, inner.false), False, inner.doubt)
         case BoundAnd(children):
             return conjunction([_outcome(child, lookup, count, claims) for child in children])
         case BoundOr(children):
@@ -355,7 +355,7 @@ def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[B
             if possible_outcomes is None:
                 return found
             true, false, null = _masks(possible_outcomes)
-            return settled(both(found.true, true), both(found.false, false), both(found.null, null), found.doubt)
+            return resolved(both(found.true, true), both(found.false, false), both(found.null, null), found.doubt)
 
 
 def _arrays(possible_outcomes: PossibleOutcomes, count: int) -> PossibleOutcomes:

@@ -105,7 +105,7 @@ class _Reader:
 
     def ranges(self, given: Sequence[tuple[Any, Any]]) -> Ranges | None:
         if len(given) > MAX_RANGES:
-            raise LimitExceeded(f"a join may have {MAX_RANGES} ranges", limit="join_ranges", most=MAX_RANGES)
+            raise LimitExceeded(f"a join may have {MAX_RANGES} ranges", limit="join_ranges", maximum=MAX_RANGES)
         ends = self._literals([end for pair in given for end in pair])
         if len(ends) != 2 * len(given):
             raise InvalidRequest("a range of join keys must have two ends that are not null", column=self._column)

@@ -145,7 +145,7 @@ def _check(request: PruneRequest) -> None:
         raise InvalidRequest("signed URLs are for single blocks: use the shape columns and the level block")
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
-            raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=name, most=MAX_PARTS)
+            raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=name, maximum=MAX_PARTS)
 
 
 #: Filters of one request.
@@ -155,7 +155,7 @@ MAX_FILTERS: Final = 1_000
 def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
     """The request of each filter; raises LimitExceeded."""
     if len(request.filters) > MAX_FILTERS:
-        raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit="filters", most=MAX_FILTERS)
+        raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit="filters", maximum=MAX_FILTERS)
     check_together(request.filters)
     for each in request.filters:
         yield PruneRequest(
@@ -171,10 +171,10 @@ def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
 
 
 class Allowance:
-    """``most`` blocks, or entries that stand for them (None: any number), of which parts are taken one by one."""
+    """``max_blocks`` blocks, or entries that stand for them (None: any number), of which parts are taken one by one."""
 
-    def __init__(self, most: int | None) -> None:
-        self._most = most
+    def __init__(self, max_blocks: int | None) -> None:
+        self._max_blocks = max_blocks
         self._taken = 0
 
     def take(self, count: int) -> None:
@@ -184,6 +184,6 @@ class Allowance:
 
     def check(self, count: int) -> None:
         """Raises LimitExceeded where so many more would be too many together."""
-        if self._most is not None and self._taken + count > self._most:
-            text = f"the answer would have more than {self._most} blocks; use a narrower filter, or pages"
-            raise LimitExceeded(text, limit="answer_blocks", most=self._most)
+        if self._max_blocks is not None and self._taken + count > self._max_blocks:
+            text = f"the answer would have more than {self._max_blocks} blocks; use a narrower filter, or pages"
+            raise LimitExceeded(text, limit="answer_blocks", maximum=self._max_blocks)

@@ -32,7 +32,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return Outcome(*(filled(mask, count) for mask in (self.true, self.false, self.null, self.doubt)))
 
 
-def settled(true: Truth, false: Truth, null: Truth, doubt: Truth) -> Outcome:
+def resolved(true: Truth, false: Truth, null: Truth, doubt: Truth) -> Outcome:
     """An outcome whose doubt is dropped where only one result is left."""
     if doubt is False:
         return Outcome(true, false, null, False)
@@ -55,7 +55,7 @@ def conjunction(parts: Iterable[Outcome]) -> Outcome:
     if null is not False:  # a row may be true or null in every part
         for part in listed:
             null = both(null, either(part.true, part.null))
-    return settled(true, false, null, doubt)
+    return resolved(true, false, null, doubt)
 
 
 def flipped(outcome: Outcome) -> Outcome:
@@ -67,7 +67,7 @@ def never(outcome: Outcome, where: Truth | None) -> Outcome:
     """The outcome with the knowledge that the filter is true for no row there."""
     if where is None or where is False:
         return outcome
-    return settled(both(outcome.true, no(where)), outcome.false, outcome.null, outcome.doubt)
+    return resolved(both(outcome.true, no(where)), outcome.false, outcome.null, outcome.doubt)
 
 
 # Verdicts of entries (segments, blocks): NONE, SOME, ALL, UNKNOWN.
@@ -91,13 +91,13 @@ def verdicts(outcome: Outcome, row_counts: npt.NDArray[np.int64]) -> npt.NDArray
 
 def codes_of(outcome: Outcome, has_rows: Truth, count: int) -> npt.NDArray[np.uint8]:
     """As :func:`verdicts`, of ``count`` entries; ``has_rows``: where an entry has any."""
-    kept = filled(both(has_rows, outcome.true), count)
-    codes = kept.view(np.uint8) * np.uint8(SOME)
+    selected = filled(both(has_rows, outcome.true), count)
+    codes = selected.view(np.uint8) * np.uint8(SOME)
     if outcome.doubt is not False:
-        codes[both(outcome.doubt, kept)] = UNKNOWN
+        codes[both(outcome.doubt, selected)] = UNKNOWN
     rest = either(outcome.false, outcome.null)
     if rest is not True:
-        codes[both(no(rest), kept)] = ALL
+        codes[both(no(rest), selected)] = ALL
     return codes
 
 
@@ -135,8 +135,8 @@ def split_columns(parts: Sequence[BoundLeaf]) -> tuple[tuple[Leaf, tuple[int, ..
 
 def only(zones: Zones, kinds: int) -> Zones:
     """The zone maps of the rows of some kinds."""
-    kept = kinds | NULLS_KNOWN | ((LOW_KNOWN | HIGH_KNOWN) if kinds & MAY_NUMBER else 0)
-    made = Zones(zones.low, zones.high, zones.flags & np.uint8(kept), zones.fails)
+    mask = kinds | NULLS_KNOWN | ((LOW_KNOWN | HIGH_KNOWN) if kinds & MAY_NUMBER else 0)
+    made = Zones(zones.low, zones.high, zones.flags & np.uint8(mask), zones.fails)
     if kinds & MAY_NUMBER:
         made.spans = zones.spans
     return made

@@ -72,9 +72,9 @@ def size_bytes(ranges: ColumnRanges) -> int:
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """The rows of some blocks one after another. Per row group that has rows: ``starts``, ``rows``, its block's place
-    in the list (``blocks``) and its ``number`` in the block. ``bases``: where each block begins. A block whose row
-    groups are not known counts as one row group.
+    """The rows of some blocks one after another. Per row group that has rows: ``starts``, ``rows``, its block's
+    position in the list (``blocks``) and its ``number`` in the block. ``bases``: where each block begins. A block whose
+    row groups are not known counts as one row group.
     """
 
     starts: Numbers
@@ -86,7 +86,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 class Ranges(msgspec.Struct, frozen=True):
-    """Ranges of rows that are not ruled out: row group (a place in the axis), first row on the axis, rows, verdict."""
+    """Ranges of rows that are not ruled out: row group (index on the axis), first row on the axis, rows, verdict."""
 
     groups: Numbers
     starts: Numbers
@@ -135,13 +135,13 @@ def page_ranges(
 
 def merged(groups: Numbers, starts: Numbers, lengths: Numbers, codes: npt.NDArray[np.uint8]) -> Ranges:
     """Ranges that are kept, those that meet in one row group joined; whether all rows match still parts them."""
-    kept = codes != NONE
-    alike = (groups[1:] == groups[:-1]) & ((codes[1:] == ALL) == (codes[:-1] == ALL)) & kept[1:] & kept[:-1]
-    first = kept.copy()
-    first[1:] &= ~alike
-    run = np.cumsum(first)[kept] - 1
+    selected = codes != NONE
+    continues = (groups[1:] == groups[:-1]) & ((codes[1:] == ALL) == (codes[:-1] == ALL)) & selected[1:] & selected[:-1]
+    first = selected.copy()
+    first[1:] &= ~continues
+    run = np.cumsum(first)[selected] - 1
     rows = np.zeros(int(first.sum()), dtype=np.int64)
-    np.add.at(rows, run, lengths[kept])
+    np.add.at(rows, run, lengths[selected])
     return Ranges(groups[first], starts[first], rows, codes[first])
 
 
@@ -249,8 +249,8 @@ def _gathered_keys(keys: Keys, entries: Numbers) -> Keys:
         return keys.take(entries)
     begins, lengths = keys.offsets[:-1][entries], np.diff(keys.offsets)[entries]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.repeat(begins - offsets[:-1], lengths) + np.arange(offsets[-1])
-    data = np.frombuffer(keys.data, dtype=np.uint8)[places].tobytes()
+    indexes = np.repeat(begins - offsets[:-1], lengths) + np.arange(offsets[-1])
+    data = np.frombuffer(keys.data, dtype=np.uint8)[indexes].tobytes()
     return BytesKeys(keys.prefix[entries], offsets, memoryview(data))
 
 
@@ -298,19 +298,21 @@ def page_layer(
     started = timer()
     usage = Usage()
     found: list[PrunedPages | None] = []
-    considered = kept_rows = kept_bytes = 0
+    considered = selected_rows = selected_bytes = 0
     for part in parts:
         rows = part.numbers("row_count")
         given = _pages(bound, part, source, segment(part.segment), columns or (), usage)
         given = [checked_pages(each, count, usage) for each, count in zip(given, rows.tolist(), strict=True)]
         made = _Part(bound, part, given, rows, columns)
         considered += int(rows.sum())
-        kept_rows += made.kept_rows
-        kept_bytes += made.kept_bytes
+        selected_rows += made.selected_rows
+        selected_bytes += made.selected_bytes
         found.extend(made.answers)
     return PageLayer(
         tuple(found),
-        Stage(stage="page", considered=considered, kept=kept_rows, bytes=kept_bytes, ms=(timer() - started) * 1e3),
+        Stage(
+            stage="page", considered=considered, kept=selected_rows, bytes=selected_bytes, ms=(timer() - started) * 1e3
+        ),
         PageUse(
             cells_cached=usage.cached,
             cells_from_sidecars=usage.from_sidecars,
@@ -334,17 +336,17 @@ def with_pages(
     parts = tuple(result.parts())
     layer = page_layer(bound, parts, source, segment, columns, timer)
     left = np.array([pages is not None for pages in layer.pages], dtype=bool)
-    places = np.arange(len(left)) if result.order is None else result.order
-    kept, order = chosen_parts(parts, places[left[places]])
+    positions = np.arange(len(left)) if result.order is None else result.order
+    selected, order = chosen_parts(parts, positions[left[positions]])
     bounds = result.bounds
     if bounds is not None:
-        bounds = tuple(bound for bound, stays in zip(bounds, left[places].tolist(), strict=True) if stays)
+        bounds = tuple(bound for bound, stays in zip(bounds, left[positions].tolist(), strict=True) if stays)
     report = result.answer.report
     report = msgspec.structs.replace(report, stages=(*report.stages, layer.stage), pages=layer.use)
     return msgspec.structs.replace(
         result,
         answer=msgspec.structs.replace(result.answer, report=report),
-        selection=result.only(kept),
+        selection=result.only(selected),
         order=order,
         bounds=bounds,
         pages=tuple(pages for pages in layer.pages if pages is not None),
@@ -394,7 +396,7 @@ class _Part:
         self._pages = pages
         self._columns = columns
         self._axis = axis_of(pages, row_counts)
-        self.kept_rows = self.kept_bytes = 0
+        self.selected_rows = self.selected_bytes = 0
         ranges = self._ranges(bound)
         blocks = self._axis.blocks[ranges.groups]
         ends = np.searchsorted(blocks, np.arange(len(pages) + 1)).tolist()
@@ -434,7 +436,7 @@ class _Part:
         axis, pages = self._axis, self._pages[block]
         rows = ranges.rows[mine]
         in_block = ranges.starts[mine] - axis.bases[block]
-        self.kept_rows += int(rows.sum())
+        self.selected_rows += int(rows.sum())
         columns, unplaced = self._bytes(block, in_block, rows)
         if not pages.group_rows:
             return PrunedPages(whole=True, reason=pages.reason, content_id=pages.content_id, unplaced=unplaced)
@@ -453,10 +455,10 @@ class _Part:
         )
 
     def _bytes(self, block: int, starts: Numbers, rows: Numbers) -> tuple[list[ColumnRanges] | None, list[str]]:
-        """The bytes to read of a block's columns, and the columns whose places are not known."""
+        """The bytes to read of a block's columns, and the columns whose page locations are not known."""
         part = self._part
         if self._columns is None:
-            self.kept_bytes += int(part.sidecar.numbers("file_size")[part.rows[block]])
+            self.selected_bytes += int(part.sidecar.numbers("file_size")[part.rows[block]])
             return None, []
         found: list[ColumnRanges] = []
         unplaced: list[Leaf] = []
@@ -466,10 +468,10 @@ class _Part:
                 unplaced.append(leaf)
             else:
                 found.append(column_ranges(leaf.name, cell, starts, rows))
-        self.kept_bytes += sum(map(size_bytes, found))
+        self.selected_bytes += sum(map(size_bytes, found))
         if unplaced:
             of_chunks = part.sidecar.column_size_bytes([leaf.id for leaf in unplaced])
-            self.kept_bytes += int(of_chunks[part.rows[block]])
+            self.selected_bytes += int(of_chunks[part.rows[block]])
         return found, [leaf.name for leaf in unplaced]
 
 

@@ -62,8 +62,8 @@ class PageTokens:
         token = self._opened(request.page_token or "")
         if token.request != _digest(request):
             raise InvalidPageToken("the page token belongs to another request; repeat the same request with it")
-        asked = None if request.snapshot_id is None else canonical_id(request.snapshot_id)
-        if asked not in (None, token.snapshot_id):
+        requested = None if request.snapshot_id is None else canonical_id(request.snapshot_id)
+        if requested not in (None, token.snapshot_id):
             raise InvalidPageToken("the page token belongs to another snapshot", snapshot_id=token.snapshot_id)
         return token.snapshot_id, token.position
 

@@ -40,11 +40,11 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``block_tests``: about how many statistics are compared, block by block: the blocks of the segments that are left,
     times the predicates, a dear one counted several times (:attr:`~.evaluate.Evaluator.weight`). None: not known,
-    since the snapshot's segments are not in memory. ``kept_blocks``: so many are kept whatever the tests say.
+    since the snapshot's segments are not in memory. ``selected_blocks``: so many are kept whatever the tests say.
     """
 
     block_tests: int | None = None
-    kept_blocks: int = 0
+    selected_blocks: int = 0
 
 
 class NotNow(Exception):
@@ -105,11 +105,11 @@ class Pruning:
         stages: list[Stage] = []
         summary = self._head.summary
 
-        def stage(name: str, considered: int, kept: int, kept_bytes: int) -> None:
+        def stage(name: str, considered: int, selected: int, selected_bytes: int) -> None:
             nonlocal started
             now = self._timer()
             stages.append(
-                Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=(now - started) * 1e3)
+                Stage(stage=name, considered=considered, kept=selected, bytes=selected_bytes, ms=(now - started) * 1e3)
             )
             started = now
 
@@ -127,8 +127,8 @@ class Pruning:
             if (cost.block_tests or 0) > max_tests:
                 raise NotNow(cost)
 
-        asked = self._layers.indexes if alive and blocks else None
-        questions = None if asked is None else asked.questions(filter.node)
+        indexes = self._layers.indexes if alive and blocks else None
+        questions = None if indexes is None else indexes.questions(filter.node)
         if questions is not None and max_blocks is not None:
             raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
@@ -193,11 +193,11 @@ class Pruning:
         if scan is None or codes is None:
             return found
         if selection is None:
-            kept = (codes != NONE).nonzero()[0]
-            answer = msgspec.structs.replace(answer, segments=self._pruned(codes, kept))
+            selected = (codes != NONE).nonzero()[0]
+            answer = msgspec.structs.replace(answer, segments=self._pruned(codes, selected))
         elif scan.unresolved:
-            late = self._pruned(codes, np.array(scan.unresolved, dtype=np.int64))
-            answer = msgspec.structs.replace(answer, complete=False, unresolved=late)
+            unresolved = self._pruned(codes, np.array(scan.unresolved, dtype=np.int64))
+            answer = msgspec.structs.replace(answer, complete=False, unresolved=unresolved)
         return msgspec.structs.replace(
             found,
             answer=answer,
@@ -233,9 +233,9 @@ class Pruning:
 
     def _cost(self, filter: Evaluator, codes: Codes, chosen: Indexes) -> Deferred:
         counts = self._segments.numbers("block_count")
-        kept = int(counts[chosen[codes[chosen] == ALL]].sum())
-        tested = int(counts[chosen].sum()) - kept
-        return Deferred(block_tests=tested * filter.weight + kept, kept_blocks=kept)
+        selected = int(counts[chosen[codes[chosen] == ALL]].sum())
+        tested = int(counts[chosen].sum()) - selected
+        return Deferred(block_tests=tested * filter.weight + selected, selected_blocks=selected)
 
     def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes]:
         """The verdicts of the segments, and which are kept."""

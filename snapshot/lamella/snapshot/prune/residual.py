@@ -82,10 +82,10 @@ class Residuals:
     """
 
     def __init__(
-        self, predicate: Predicate, bind: Callable[[Predicate], BoundPredicate], *, most: int = MAX_RESIDUALS
+        self, predicate: Predicate, bind: Callable[[Predicate], BoundPredicate], *, max_count: int = MAX_RESIDUALS
     ) -> None:
         self._predicate = predicate
-        self._most = most
+        self._max_count = max_count
         atoms: dict[Predicate, int] = {}
         self._shape = _shape(predicate, atoms)
         self._atoms = tuple(atoms)
@@ -115,21 +115,23 @@ class Residuals:
     def indexes(self) -> Indexes:
         """A position in :meth:`table` for each block, in the order of :meth:`add`."""
         everything = np.concatenate(self._blocks) if self._blocks else np.zeros(0, dtype=np.int64)
-        chosen = {shape: place for place, (shape, _) in enumerate(self._chosen())}
+        chosen = {shape: position for position, (shape, _) in enumerate(self._chosen())}
         whole = chosen.get(self._shape, 0)
-        places = np.array([chosen.get(shape, whole) for shape in self._numbers], dtype=np.int64)
-        return places[everything] if len(everything) else everything
+        positions = np.array([chosen.get(shape, whole) for shape in self._numbers], dtype=np.int64)
+        return positions[everything] if len(everything) else everything
 
     def _chosen(self) -> list[tuple[Shape, int]]:
         counts = np.zeros(len(self._numbers), dtype=np.int64)
         for part in self._blocks:
             counts += np.bincount(part, minlength=len(counts))
         found = [(shape, int(count)) for shape, count in zip(self._numbers, counts, strict=True)]
-        if len(found) <= self._most:
+        if len(found) <= self._max_count:
             return found
-        ranked = sorted(range(len(found)), key=lambda place: (-found[place][1], place))
-        kept = [found[place] for place in sorted(ranked[: self._most - 1]) if found[place][0] != self._shape]
-        return [*kept, (self._shape, sum(count for _, count in found) - sum(count for _, count in kept))]
+        ranked = sorted(range(len(found)), key=lambda position: (-found[position][1], position))
+        selected = [
+            found[position] for position in sorted(ranked[: self._max_count - 1]) if found[position][0] != self._shape
+        ]
+        return [*selected, (self._shape, sum(count for _, count in found) - sum(count for _, count in selected))]
 
     def _number(self, shape: Shape) -> int:
         return self._numbers.setdefault(shape, len(self._numbers))
@@ -185,10 +187,10 @@ def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predic
         leaf = schema.find(term.path, case_sensitive=request.case_sensitive) if isinstance(term, Ref) else None
         if literal.kind != "text" or leaf is None or leaf.dtype.is_text:
             return literal
-        place = coerce(literal, leaf, request.time_zone)
-        if isinstance(place, Unusable) or isinstance(place.value, Fraction):
+        point = coerce(literal, leaf, request.time_zone)
+        if isinstance(point, Unusable) or isinstance(point.value, Fraction):
             return literal
-        return literal_of(leaf.dtype, place.value) or literal
+        return literal_of(leaf.dtype, point.value) or literal
 
     def operand(term: Term, other: Term) -> Term:
         return literal_beside(other, term) if isinstance(term, Literal) else term_of(term)
@@ -338,4 +340,4 @@ def _believed(part: SegmentSelection, leaf: Leaf, schema_id: int, own_blocks: st
 def _foreign_scan(sidecar: Sidecar, leaf: Leaf, rows: npt.NDArray[np.int64], own_blocks: str) -> bool:
     """True when a block of another writer has statistics that its footer does not have."""
     elsewhere = rows[sidecar.from_elsewhere(leaf.id)[rows]]
-    return any(not place.startswith(own_blocks) for place in sidecar.texts("location", elsewhere))
+    return any(not location.startswith(own_blocks) for location in sidecar.texts("location", elsewhere))

@@ -36,8 +36,8 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     the blocks; None when segments alone were asked for. ``segments`` is the snapshot's layer of segments,
     ``open_segment`` opens their sidecars, and ``schema_id`` is the schema in force.
 
-    ``order``: the sequence of the blocks in the answer, as places in the selection; None for that very sequence.
-    ``bounds`` go with the order; ``pages``, ``residual`` (places in the answer's ``residuals``) and ``urls`` go with
+    ``order``: the sequence of the blocks in the answer, as positions in the selection; None for that very sequence.
+    ``bounds`` go with the order; ``pages``, ``residual`` (positions in the answer's ``residuals``) and ``urls`` go with
     the selection. ``next_position``: where the next page begins; None when there is none. ``shape`` and
     ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written.
     """
@@ -126,17 +126,17 @@ def totals(parts: Sequence[SegmentSelection]) -> tuple[int, int]:
 def chosen_parts(
     parts: Sequence[SegmentSelection], selected: Indexes
 ) -> tuple[tuple[SegmentSelection, ...], Indexes | None]:
-    """Only the ``selected`` blocks: places in the parts one after another, in any sequence.
+    """Only the ``selected`` blocks: positions in the parts one after another, in any sequence.
 
-    That sequence comes back as places in the new parts, None when it is their own.
+    That sequence comes back as positions in the new parts, None when it is their own.
     """
     count = sum(len(part.rows) for part in parts)
     mask = np.zeros(count, dtype=bool)
     mask[selected] = True
-    places = np.cumsum(mask) - 1
+    positions = np.cumsum(mask) - 1
     masks = np.split(mask, np.cumsum([len(part.rows) for part in parts])[:-1]) if parts else []
     left = tuple(part.where(mine) for part, mine in zip(parts, masks, strict=True))
-    order = places[selected]
+    order = positions[selected]
     return left, None if bool((order == np.arange(len(order))).all()) else order
 
 
@@ -150,12 +150,12 @@ class Runs(msgspec.Struct, frozen=True, gc=False):
     """Columns with one entry a run, in the snapshot's sequence.
 
     A run is ``count`` blocks from number ``first`` on, all with the verdict ``code``, of the segment that is at
-    ``segments[place]``; ``segments`` are rows of the snapshot's layer, ascending. ``segment_count``: how many of them
+    ``segments[ordinal]``; ``segments`` are rows of the snapshot's layer, ascending. ``segment_count``: how many of them
     have a run.
     """
 
     segments: Indexes
-    place: tuple[int, ...]
+    ordinal: tuple[int, ...]
     first: tuple[int, ...]
     count: tuple[int, ...]
     code: tuple[int, ...]
@@ -166,7 +166,7 @@ class Runs(msgspec.Struct, frozen=True, gc=False):
 
 
 class BlockRows(msgspec.Struct, frozen=True, gc=False):
-    """Blocks one by one: those of the segment at place i are the ``rows`` from ``offsets[i]`` to ``offsets[i + 1]``.
+    """Blocks one by one: those of the segment at position i are the ``rows`` from ``offsets[i]`` to ``offsets[i + 1]``.
 
     ``rows`` are their numbers in the segment, ascending; ``codes`` their verdicts.
     """
@@ -209,8 +209,8 @@ class BlockSelection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         cls, segments: Indexes, whole: Codes, offsets: Indexes, rows: Indexes, codes: Codes, block_counts: Indexes
     ) -> BlockSelection:
         """Blocks that were tested one by one, and segments that are selected as a whole."""
-        places = whole.nonzero()[0]  # NONE is zero
-        count = len(rows) + (int(block_counts[segments[places]].sum()) if len(places) else 0)
+        ordinals = whole.nonzero()[0]  # NONE is zero
+        count = len(rows) + (int(block_counts[segments[ordinals]].sum()) if len(ordinals) else 0)
         return cls(
             segments=segments,
             whole=whole,
@@ -236,12 +236,12 @@ class BlockSelection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The blocks segment by segment; ``open_segment`` is called when a sidecar is asked for."""
         tested = self.tested()
         offsets = tested.offsets.tolist()
-        for place, (row, code) in enumerate(zip(self.segments.tolist(), self.whole.tolist(), strict=True)):
+        for ordinal, (row, code) in enumerate(zip(self.segments.tolist(), self.whole.tolist(), strict=True)):
             if code != NONE:
                 count = int(self.block_counts[row])
                 yield SegmentSelection(row, open_segment, np.arange(count), np.full(count, code, dtype=np.uint8))
             else:
-                mine = slice(offsets[place], offsets[place + 1])
+                mine = slice(offsets[ordinal], offsets[ordinal + 1])
                 yield SegmentSelection(row, open_segment, tested.rows[mine], tested.codes[mine])
 
     def tested(self) -> BlockRows:
@@ -249,7 +249,7 @@ class BlockSelection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         blocks = self.blocks
         if isinstance(blocks, BlockRows):
             return blocks
-        counts = np.bincount(blocks.place, weights=blocks.count, minlength=len(self.segments))
+        counts = np.bincount(blocks.ordinal, weights=blocks.count, minlength=len(self.segments))
         return BlockRows(
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             _numbers(blocks.first, blocks.count),
@@ -285,11 +285,11 @@ def _few(segments: Indexes, whole: Codes, tested: BlockRows) -> Runs | None:
     if len(segments) > _FEW or whole.any():
         return None
     offsets, rows, codes = tested.offsets.tolist(), tested.rows, tested.codes.tobytes()
-    places: list[int] = []
+    ordinals: list[int] = []
     firsts: list[int] = []
     counts: list[int] = []
     verdicts: list[int] = []
-    for place, (start, stop) in enumerate(pairwise(offsets)):
+    for ordinal, (start, stop) in enumerate(pairwise(offsets)):
         if start == stop:
             continue
         first = int(rows[start])
@@ -301,24 +301,24 @@ def _few(segments: Indexes, whole: Codes, tested: BlockRows) -> Runs | None:
                 return None
             others = left.lstrip(left[:1])
             count = len(left) - len(others)
-            places.append(place)
+            ordinals.append(ordinal)
             firsts.append(first)
             counts.append(count)
             verdicts.append(left[0])
             first += count
             left = others
-    return Runs(segments, tuple(places), tuple(firsts), tuple(counts), tuple(verdicts), len(set(offsets)) - 1)
+    return Runs(segments, tuple(ordinals), tuple(firsts), tuple(counts), tuple(verdicts), len(set(offsets)) - 1)
 
 
-#: Runs as arrays: place, first, count, code.
+#: Runs as arrays: ordinal, first, count, code.
 _Arrays = tuple[Indexes, Indexes, Indexes, Codes]
 
 
 def _listed(segments: Indexes, arrays: _Arrays) -> Runs:
-    place, first, count, code = arrays
-    used = 1 + int(np.count_nonzero(place[1:] != place[:-1])) if len(place) else 0
+    ordinal, first, count, code = arrays
+    used = 1 + int(np.count_nonzero(ordinal[1:] != ordinal[:-1])) if len(ordinal) else 0
     return Runs(
-        segments, tuple(place.tolist()), tuple(first.tolist()), tuple(count.tolist()), tuple(code.tolist()), used
+        segments, tuple(ordinal.tolist()), tuple(first.tolist()), tuple(count.tolist()), tuple(code.tolist()), used
     )
 
 
@@ -337,25 +337,25 @@ def _cut(offsets: Indexes, rows: Indexes, codes: Codes) -> _Arrays:
     ends[:-1] = begins[1:]
     ends[-1] = count
     # Of segments without blocks here the last offset is the next one's, which the search finds.
-    place: Indexes = offsets.searchsorted(begins, side="right") - 1
-    return place, rows[begins], ends - begins, codes[begins]
+    ordinal: Indexes = offsets.searchsorted(begins, side="right") - 1
+    return ordinal, rows[begins], ends - begins, codes[begins]
 
 
 def _with_whole(selection: BlockSelection, tested: _Arrays) -> _Arrays:
     """The runs with those of segments that are kept as a whole; one without blocks has none."""
-    places = selection.whole.nonzero()[0]  # NONE is zero
-    if not len(places):
+    whole = selection.whole.nonzero()[0]  # NONE is zero
+    if not len(whole):
         return tested
-    counts = selection.block_counts[selection.segments[places]]
+    counts = selection.block_counts[selection.segments[whole]]
     some = counts.nonzero()[0]
-    places = places[some]
-    place = np.concatenate([places, tested[0]])
-    order = place.argsort(kind="stable")  # within a segment they are in order
+    whole = whole[some]
+    ordinal = np.concatenate([whole, tested[0]])
+    order = ordinal.argsort(kind="stable")  # within a segment they are in order
     return (
-        place[order],
+        ordinal[order],
         np.concatenate([np.zeros(len(some), dtype=np.int64), tested[1]])[order],
         np.concatenate([counts[some], tested[2]])[order],
-        np.concatenate([selection.whole[places], tested[3]])[order],
+        np.concatenate([selection.whole[whole], tested[3]])[order],
     )
 
 
@@ -379,10 +379,10 @@ class SelectionBuilder:
         Each run has the number of its first block, of the one behind its last, and the verdict; ``sizes`` are those of
         all files, by these numbers.
         """
-        places, firsts, counts, codes = self._runs
-        place, blocks = len(self._segments), 0
+        ordinals, firsts, counts, codes = self._runs
+        ordinal, blocks = len(self._segments), 0
         for first, stop, code in runs:
-            places.append(place)
+            ordinals.append(ordinal)
             firsts.append(first - start)
             counts.append(stop - first)
             codes.append(code)
@@ -407,15 +407,15 @@ class SelectionBuilder:
         ``starts``: where each segment's blocks begin, and the end; ``sizes``: those of all files.
         """
         self._unroll()
-        places = (codes != NONE).nonzero()[0]  # of bytes as they are it takes five times as long
-        cuts = places.searchsorted(starts)
+        selected = (codes != NONE).nonzero()[0]  # of bytes as they are it takes five times as long
+        cuts = selected.searchsorted(starts)
         counts = cuts[1:] - cuts[:-1]
         some = counts.nonzero()[0]
         self._segments += segments[some].tolist()
         self._counts += counts[some].tolist()
-        self._rows.append(places - np.repeat(starts[:-1], counts))
-        self._codes.append(codes[places])
-        self._sizes.append(sizes[places])
+        self._rows.append(selected - np.repeat(starts[:-1], counts))
+        self._codes.append(codes[selected])
+        self._sizes.append(sizes[selected])
 
     @property
     def size_bytes(self) -> int:
@@ -426,8 +426,8 @@ class SelectionBuilder:
         """All of them, with the segments that are kept as a ``whole`` (None: none are)."""
         segments = np.array(self._segments, dtype=np.int64)
         if whole is None and not self._rows:
-            place, first, count, code = self._runs
-            runs = Runs(segments, tuple(place), tuple(first), tuple(count), tuple(code), len(segments))
+            ordinal, first, count, code = self._runs
+            runs = Runs(segments, tuple(ordinal), tuple(first), tuple(count), tuple(code), len(segments))
             return BlockSelection.of_runs(runs, block_counts)
         self._unroll()
         counts = np.array(self._counts, dtype=np.int64)

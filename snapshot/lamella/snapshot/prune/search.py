@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar.chunk import CachedColumns
-from lamella.snapshot.columnar.resident import Piece
+from lamella.snapshot.columnar.snapshot_blocks import Piece
 from lamella.snapshot.columnar.zones import Edges, ends_of
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -47,7 +47,7 @@ EdgesOf = Callable[[Leaf], Edges | None]
 #: Layers of fewer entries are compared as a whole in about the time of a search.
 WORTH_ENTRIES: Final = 8
 #: So many windows are looked at apart; more are joined where the smallest gaps are.
-_MOST: Final = 16
+_MAX_WINDOWS: Final = 16
 #: Lists of more values are not searched for.
 _MAX_VALUES: Final = 64
 #: So many are searched for one by one, which is then faster.
@@ -113,13 +113,13 @@ def _compared(edges: Edges, op: BoundOperator, value: Any, count: int) -> Reach:
 
 def _within(edges: Edges, op: str, number: Any, count: int) -> Window:
     start, stop = 0, count
-    least, greatest = ends_of(edges.left.dtype)
+    lowest, highest = ends_of(edges.left.dtype)
     # The ends of a type also stand for what is not known and, the greatest, for NaN, which is greater than infinity.
     if op in _FROM:
-        beyond = op == "gt" and number != greatest
+        beyond = op == "gt" and number != highest
         start = int(edges.reached.searchsorted(number, "right" if beyond else "left"))
     if op in _UPTO:
-        below = op == "lt" and number != least
+        below = op == "lt" and number != lowest
         stop = int(edges.left.searchsorted(number, "left" if below else "right"))
     return start, stop
 
@@ -170,7 +170,7 @@ def _any_of(parts: Sequence[Reach]) -> Reach:
 
 def _limited(some: list[Window], every: Sequence[Window] | None) -> Reach:
     """No more windows than are looked at apart."""
-    return Reach(some, every) if len(some) <= _MOST else Reach(_fewer(some), None)
+    return Reach(some, every) if len(some) <= _MAX_WINDOWS else Reach(_fewer(some), None)
 
 
 def _common(one: Sequence[Window], other: Sequence[Window]) -> Sequence[Window]:
@@ -196,7 +196,7 @@ def _joined(parts: list[Window]) -> list[Window]:
 
 def _fewer(found: list[Window]) -> list[Window]:
     """Windows joined where the gaps are smallest."""
-    while len(found) > _MOST:
+    while len(found) > _MAX_WINDOWS:
         gap = min(range(len(found) - 1), key=lambda at: found[at + 1][0] - found[at][1])
         found[gap : gap + 2] = [(found[gap][0], found[gap + 1][1])]
     return found
@@ -207,14 +207,15 @@ _MAX_SEGMENTS: Final = 16
 
 
 class Searched(msgspec.Struct, frozen=True):
-    """What a search finds of a piece: ``division`` decides the blocks of its source, of which ``held`` are the columns.
+    """What a search finds of a piece: ``division`` decides the blocks of its source, of which ``columns`` are the
+    columns.
 
     ``bounds``: where the blocks of each segment from ``first`` on begin there, and the end; ``decided``: the
     segments' own verdicts.
     """
 
     division: Division
-    held: CachedColumns
+    columns: CachedColumns
     first: int
     bounds: Sequence[int]
     decided: Sequence[int]
@@ -225,17 +226,17 @@ class Searched(msgspec.Struct, frozen=True):
             self._add_windows(left)
             return
         begin, end = self.bounds[0], self.bounds[-1]
-        codes = self.division.codes(begin, end, self.held)
+        codes = self.division.codes(begin, end, self.columns)
         for code, start, stop in zip(self.decided, self.bounds, self.bounds[1:], strict=False):
             if code == ALL:
                 codes[start - begin : stop - begin] = ALL
         segments = np.arange(self.first, self.first + len(self.decided))
-        sizes = self.held.numbers["file_size"][begin:end]
+        sizes = self.columns.numbers["file_size"][begin:end]
         left.add_tested(segments, np.array(self.bounds) - begin, codes, sizes)
 
     def _add_windows(self, left: SelectionBuilder) -> None:
         """As there is nothing to test, all blocks in the windows are kept."""
-        sizes = self.held.numbers["file_size"]
+        sizes = self.columns.numbers["file_size"]
         start = self.bounds[0]
         for segment, (code, stop) in enumerate(zip(self.decided, self.bounds[1:], strict=True), self.first):
             runs = [(start, stop, ALL)] if code == ALL else self.division.runs(start, stop)
@@ -250,21 +251,21 @@ class Search:
     def __init__(self, filter: Evaluator, decided: Codes) -> None:
         self._filter = filter
         self._decided = decided
-        self._held: CachedColumns | None = None
+        self._columns: CachedColumns | None = None
         self._division: Division | None = None
 
     def of(self, piece: Piece) -> Searched | None:
         """The blocks of a piece that are kept; None: they are to be tested."""
-        held = piece.held
-        if not held.have_rows or piece.stop - piece.first > _MAX_SEGMENTS:
+        columns = piece.columns
+        if not columns.have_rows or piece.stop - piece.first > _MAX_SEGMENTS:
             return None
-        if held is not self._held:  # the pieces of a chunk come one after another
-            self._held = held
-            self._division = division(self._filter, held.edges, len(held.numbers["row_count"]))
+        if columns is not self._columns:  # the pieces of a chunk come one after another
+            self._columns = columns
+            self._division = division(self._filter, columns.edges, len(columns.numbers["row_count"]))
         found = self._division
         if found is None or found.rest is self._filter:
             return None
-        return Searched(found, held, piece.first, piece.bounds, self._decided[piece.first : piece.stop].tolist())
+        return Searched(found, columns, piece.first, piece.bounds, self._decided[piece.first : piece.stop].tolist())
 
 
 class Division(msgspec.Struct, frozen=True):

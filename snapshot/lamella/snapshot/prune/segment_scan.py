@@ -107,14 +107,14 @@ class SegmentScan:
         self._codes = codes
         self._alive: Mask = codes != NONE
         self._whole: Mask = codes == ALL
-        self._kept: dict[int, SegmentSelection] = {}
+        self._selected: dict[int, SegmentSelection] = {}
         #: What has been done so far, step by step.
         self.stages: list[Stage] = []
         #: The sidecars looked into, by the segments' rows.
         self.opened: dict[int, Sidecar] = {}
         #: Rows of segments that were not looked into, for want of time.
         self.unresolved: tuple[int, ...] = ()
-        #: The sequence of the blocks in the answer, as places in the selection; None for that very sequence.
+        #: The sequence of the blocks in the answer, as positions in the selection; None for that very sequence.
         self.order: Indexes | None = None
         #: The bounds that go with an order.
         self.bounds: tuple[OrderBound, ...] | None = None
@@ -166,10 +166,12 @@ class SegmentScan:
                 Stage(stage="index", considered=count, kept=self._refined_count, bytes=size_bytes, ms=ms)
             )
             count = self._refined_count
-        parts = tuple(self._kept[row] for row in sorted(self._kept))
+        parts = tuple(self._selected[row] for row in sorted(self._selected))
         if self._options.joins:
-            kept, kept_bytes = totals(parts)
-            self.stages.append(Stage(stage="join", considered=count, kept=kept, bytes=kept_bytes, ms=self._join_ms))
+            selected, selected_bytes = totals(parts)
+            self.stages.append(
+                Stage(stage="join", considered=count, kept=selected, bytes=selected_bytes, ms=self._join_ms)
+            )
         return BlockSelection.of_parts(self._ranked(parts), self._segments.numbers("block_count"))
 
     def _restrict(self, segment_ids: Sequence[str]) -> None:
@@ -177,9 +179,9 @@ class SegmentScan:
         missing = [segment_id for segment_id in segment_ids if segment_id not in rows]
         if missing:
             raise SegmentNotFound(f"the snapshot has no segment {missing[0]!r}", segment_id=missing[0])
-        asked = np.zeros(len(self._alive), dtype=bool)
-        asked[[rows[segment_id] for segment_id in segment_ids]] = True
-        self._alive &= asked
+        requested = np.zeros(len(self._alive), dtype=bool)
+        requested[[rows[segment_id] for segment_id in segment_ids]] = True
+        self._alive &= requested
 
     def _steps(self) -> Iterator[int]:
         """The segments to open, one at a time; what was kept of the earlier ones decides on the later ones."""
@@ -205,7 +207,7 @@ class SegmentScan:
         """Those segments, not opened yet, that may hold one of the first rows all the same."""
         if self._options.limit is None or not len(rows):
             return rows
-        parts = [self._block_entries(key, self._kept[row]) for row in sorted(self._kept)]
+        parts = [self._block_entries(key, self._selected[row]) for row in sorted(self._selected)]
         before = sum(len(part.row_counts) for part in parts)
         ranking = rank(key, [*parts, self._segment_entries(key, rows)], self._options.limit, strict=True)
         return rows[ranking.order[ranking.order >= before] - before]
@@ -217,14 +219,14 @@ class SegmentScan:
         end = len(part.sidecar)
         tested = part.where(part.rows >= first)
         refined = self._refined(tested)
-        kept = self._joined(refined)
+        selected = self._joined(refined)
         if paged and options.page_size is not None:
-            room = options.page_size - self._answered
-            if len(kept.rows) > room:
-                end = int(kept.rows[room])
+            remaining = options.page_size - self._answered
+            if len(selected.rows) > remaining:
+                end = int(selected.rows[remaining])
                 self.next_position = Position(row, end)
-                tested, refined, kept = (each.where(each.rows < end) for each in (tested, refined, kept))
-            elif len(kept.rows) == room and self._alive[row + 1 :].any():
+                tested, refined, selected = (each.where(each.rows < end) for each in (tested, refined, selected))
+            elif len(selected.rows) == remaining and self._alive[row + 1 :].any():
                 self.next_position = Position(row + 1, 0)
         count, size_bytes = totals([tested])
         self._considered += end - first
@@ -234,10 +236,10 @@ class SegmentScan:
             count, size_bytes = totals([refined])
             self._refined_count += count
             self._refined_bytes += size_bytes
-        self._answered += len(kept.rows)
-        self._certain_rows += int(kept.numbers("row_count")[kept.codes == ALL].sum())
+        self._answered += len(selected.rows)
+        self._certain_rows += int(selected.numbers("row_count")[selected.codes == ALL].sum())
         self.opened[row] = part.sidecar
-        self._kept[row] = kept
+        self._selected[row] = selected
 
     def _refined(self, part: SegmentSelection) -> SegmentSelection:
         if self._refine is None:
@@ -270,7 +272,7 @@ class SegmentScan:
     def _unresolved(self) -> tuple[int, ...]:
         if self._options.max_ms is None or self.next_position is not None or self._has_enough():
             return ()
-        rows = np.array([row for row in np.flatnonzero(self._alive) if row not in self._kept], dtype=np.int64)
+        rows = np.array([row for row in np.flatnonzero(self._alive) if row not in self._selected], dtype=np.int64)
         if self._options.key is not None:
             rows = np.sort(self._still_needed(self._options.key, rows))
         return tuple(rows.tolist())
@@ -292,18 +294,18 @@ class SegmentScan:
             rows, sizes = joined_numbers(parts, "row_count"), joined_numbers(parts, "file_size")
             found = limited(limit, rows, sizes, whole)
             selected, decided, certain_rows = found.order, found.decided, found.certain_rows
-        kept_bytes = int(joined_numbers(parts, "file_size")[selected].sum())
-        kept_count = len(selected)
+        selected_bytes = int(joined_numbers(parts, "file_size")[selected].sum())
+        selected_count = len(selected)
         if options.page_size is not None:
             first = options.start.row if options.start is not None else 0
             selected = selected[first : first + options.page_size]
-            if first + options.page_size < kept_count:
+            if first + options.page_size < selected_count:
                 self.next_position = Position(0, first + options.page_size)
         if options.key is not None:
             self.bounds = self._bounds(options.key, parts, selected, ranking.first)
         left, self.order = chosen_parts(parts, selected)
         if options.limit is not None:
-            self._stage(name, before, kept_count, kept_bytes, began)
+            self._stage(name, before, selected_count, selected_bytes, began)
             self.limit = LimitUse(limit=options.limit, certain_rows=certain_rows, decided=decided)
         return left
 
@@ -313,11 +315,11 @@ class SegmentScan:
         ends = np.cumsum([len(part.rows) for part in parts])
         owners = np.searchsorted(ends, selected, side="right")
         found = []
-        for place, owner in zip(selected.tolist(), owners.tolist(), strict=True):
+        for position, owner in zip(selected.tolist(), owners.tolist(), strict=True):
             part = parts[owner]
-            row = int(part.rows[place - (int(ends[owner]) - len(part.rows))])
+            row = int(part.rows[position - (int(ends[owner]) - len(part.rows))])
             zones = part.sidecar.zones(key.leaf.id, key.leaf.dtype)
-            found.append(order_bound(key, zones, row, int(first[place])))
+            found.append(order_bound(key, zones, row, int(first[position])))
         return tuple(found)
 
     def _segment_entries(self, key: SortKey, rows: Indexes) -> Entries:
@@ -339,12 +341,16 @@ class SegmentScan:
         sizes = self._segments.numbers("file_size")
         self._stage(name, before, int(self._alive.sum()), int(sizes[self._alive].sum()), began)
 
-    def _stage(self, name: str, considered: int, kept: int, kept_bytes: int, began: float) -> None:
+    def _stage(self, name: str, considered: int, selected: int, selected_bytes: int, began: float) -> None:
         ms = (self._timer() - began) * 1e3
-        self.stages.append(Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=ms))
+        self.stages.append(Stage(stage=name, considered=considered, kept=selected, bytes=selected_bytes, ms=ms))
 
 
-def _budget_ms(asked_ms: float | None) -> float | None:
+def _budget_ms(requested_ms: float | None) -> float | None:
     """The time budget, where one was asked for: none that is longer than somebody waits, less some for the answer."""
-    waited_for_s = None if asked_ms is None else time_left_s()
-    return asked_ms if asked_ms is None or waited_for_s is None else min(asked_ms, _WORKED * waited_for_s * 1e3)
+    waited_for_s = None if requested_ms is None else time_left_s()
+    return (
+        requested_ms
+        if requested_ms is None or waited_for_s is None
+        else min(requested_ms, _WORKED * waited_for_s * 1e3)
+    )

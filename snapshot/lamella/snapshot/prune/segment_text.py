@@ -308,14 +308,14 @@ _MAX_BYTES: Final = 1 << 20
 BLOCKS_A_RUN: Final = 8
 #: The texts of segments are made for answers that have one of so many of their blocks.
 _WORTH_PART: Final = 16
-#: Texts of larger sidecars are not made: places in them have four bytes.
+#: Texts of larger sidecars are not made: offsets in them have four bytes.
 _MAX_SIDECAR_BYTES: Final = 256 << 20
 #: What the texts of a segment take beside their bytes, roughly.
 _TEXT_BYTES: Final = 1_024
 
 _VERDICT_ELEMENTS: Final = tuple(b'"%b",' % name.encode() for name in VERDICTS)
 #: Stands where the blocks come; no JSON text has this byte.
-_PLACE: Final = msgspec.Raw(b"\0")
+_PLACEHOLDER: Final = msgspec.Raw(b"\0")
 _RECORD_ENDS: Final = tuple(b'"verdict":"%b"}' % name.encode() for name in VERDICTS)
 
 Data = bytes | memoryview
@@ -331,10 +331,10 @@ class _Cut(msgspec.Struct, frozen=True, gc=False):
 
 
 class SegmentTexts:
-    """The texts of segments by the content of their sidecars, within what ``resident`` may hold. Thread-safe."""
+    """The texts of segments by the content of their sidecars, within what ``memory_cache`` may hold. Thread-safe."""
 
-    def __init__(self, resident: BoundedCache) -> None:
-        self._shelf: CacheNamespace[SegmentText] = CacheNamespace(resident, "segment text")
+    def __init__(self, memory_cache: BoundedCache) -> None:
+        self._texts: CacheNamespace[SegmentText] = CacheNamespace(memory_cache, "segment text")
 
     def answer(self, result: PruneResult, *, opening: bool) -> bytes | None:
         """The whole answer as JSON, the same bytes as from values.
@@ -356,30 +356,32 @@ class SegmentTexts:
         texts: dict[int, SegmentText] = {}
         cuts = []
         size_bytes = 0
-        for place, first, count, code in zip(runs.place, runs.first, runs.count, runs.code, strict=True):
-            text = texts.get(place) or self._text(result, int(runs.segments[place]), opening=opening)
+        for ordinal, first, count, code in zip(runs.ordinal, runs.first, runs.count, runs.code, strict=True):
+            text = texts.get(ordinal) or self._text(result, int(runs.segments[ordinal]), opening=opening)
             if text is None or text.schema_id != result.schema_id:
                 return None
-            texts[place] = text
+            texts[ordinal] = text
             size_bytes += text.main.span_bytes(first, count)
             cuts.append(_Cut(text, first, count, code))
         if size_bytes > _MAX_BYTES:
             return None
         is_records = result.shape == "records"
         pieces = _segment_records(cuts) if is_records else _segment_columns(cuts)
-        answer: Any = msgspec.structs.replace(result.answer, **{"blocks" if is_records else "block_columns": _PLACE})
-        before, _, after = _ENCODE(answer).partition(bytes(_PLACE))
+        answer: Any = msgspec.structs.replace(
+            result.answer, **{"blocks" if is_records else "block_columns": _PLACEHOLDER}
+        )
+        before, _, after = _ENCODE(answer).partition(bytes(_PLACEHOLDER))
         return b"".join([before, *pieces, after])
 
     def _text(self, result: PruneResult, row: int, *, opening: bool) -> SegmentText | None:
         name = (result.segments.text_at("companion.sha256", row), result.shape)
-        text = self._shelf.get(name)
+        text = self._texts.get(name)
         if text is None and opening:
             sidecar = result.open_segment(row)
             if sidecar.size_bytes > _MAX_SIDECAR_BYTES:
                 return None
             text = records_text(sidecar) if result.shape == "records" else columns_text(sidecar)
-            self._shelf.put(name, text, text.size_bytes + _TEXT_BYTES)
+            self._texts.put(name, text, text.size_bytes + _TEXT_BYTES)
         return text
 
 

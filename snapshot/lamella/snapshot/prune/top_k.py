@@ -2,8 +2,8 @@
 
 Keys are placed on one scale, Spark's order: null first or last as asked, NaN above every number, -0.0 equal to 0.0,
 text by its bytes. An entry (segment or block) of which every row matches guarantees that so many rows lie at or before
-its last place; k guaranteed rows make a boundary, and an entry whose first place lies behind it cannot hold one of the
-first k. What is not known is placed where it excludes nothing.
+its last position; k guaranteed rows make a cutoff, and an entry whose first position lies behind it cannot hold one of
+the first k. What is not known is placed where it excludes nothing.
 
 With one order column an entry that only ties with the boundary is dropped too, unless it is one of those that guarantee
 it: rows with equal keys are equally good. With more columns the later ones decide between them, so ties are kept.
@@ -25,11 +25,11 @@ from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats import to_bound
 from lamella.snapshot.wire import OrderBound
 
-Places = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 _NULL_FIRST: Final = 0
 _NULL_LAST: Final = 3
-_NOTHING: Final[Places] = np.zeros(0, dtype=np.int64)
+_NOTHING: Final[Integers] = np.zeros(0, dtype=np.int64)
 
 
 class SortKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +45,8 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True):
     """n segments or blocks: the key column's zone maps, rows, nulls (-1: not known), and which match as a whole."""
 
     zones: Zones
-    row_counts: Places
-    null_counts: Places
+    row_counts: Integers
+    null_counts: Integers
     whole: Mask
 
 
@@ -56,7 +56,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     ``first`` says of each entry (left or not) which kind of key comes first in it.
     """
 
-    order: Places
+    order: Integers
     guaranteed: bool
     first: npt.NDArray[np.uint8]
 
@@ -107,14 +107,14 @@ def value_at(keys: Keys | None, row: int) -> int | float | bytes:
 
 
 class _Scale:
-    """Places of entries: smaller comes earlier in the order asked."""
+    """Positions of entries: smaller comes earlier in the requested order."""
 
     def __init__(self, key: SortKey, parts: Sequence[Entries]) -> None:
         flags = np.concatenate([np.zeros(0, dtype=np.uint8), *(part.zones.flags for part in parts)])
         self._rows = np.concatenate([_NOTHING, *(part.row_counts for part in parts)])
         self._nulls = np.concatenate([_NOTHING, *(part.null_counts for part in parts)])
         self._whole = np.concatenate([np.zeros(0, dtype=bool), *(part.whole for part in parts)])
-        low, high, span = _number_places([part.zones for part in parts])
+        low, high, span = _number_ranks([part.zones for part in parts])
         near, far, near_bit, far_bit, exact = (low, high, LOW_KNOWN, HIGH_KNOWN, LOW_EXACT)
         if key.descending:
             near, far = span - 1 - high, span - 1 - low
@@ -125,27 +125,27 @@ class _Scale:
         null = _NULL_FIRST if key.nulls_first else _NULL_LAST
         width = span + 2
 
-        def place(group: int, within: npt.NDArray[np.int64] | int) -> Places:
+        def position(group: int, within: npt.NDArray[np.int64] | int) -> Integers:
             return np.asarray(group * width + within + 1, dtype=np.int64) + np.zeros(len(flags), dtype=np.int64)
 
         end = 4 * width
         may_null, may_number = _has(flags, MAY_NULL), _has(flags, MAY_NUMBER)
         may_nan = _has(flags, MAY_NAN) & key.leaf.dtype.is_float
-        self._null = place(null, 0)
-        best_number = place(number, near)
+        self._null = position(null, 0)
+        best_number = position(number, near)
         firsts = np.stack(
             [
                 np.where(may_number, best_number, end),
                 np.where(may_null, self._null, end),
-                np.where(may_nan, place(nan, 0), end),
+                np.where(may_nan, position(nan, 0), end),
             ]
         )
-        self.best: Places = firsts.min(axis=0)
+        self.best: Integers = firsts.min(axis=0)
         self.first: npt.NDArray[np.uint8] = firsts.argmin(axis=0).astype(np.uint8)
         nothing_known = (self.best == end) | ((self.first == VALUE) & ~_has(flags, near_bit))
         self.first[nothing_known] = UNKNOWN
         self.best[self.best == end] = 0  # contradicts itself: keep it, and first
-        lasts = np.maximum(np.where(may_number, place(number, far), -1), np.where(may_nan, place(nan, 0), -1))
+        lasts = np.maximum(np.where(may_number, position(number, far), -1), np.where(may_nan, position(nan, 0), -1))
         self._last_present = np.where(lasts >= 0, lasts, end)
         lasts = np.maximum(lasts, np.where(may_null, self._null, -1))
         self._last = np.where(lasts >= 0, lasts, end)
@@ -154,43 +154,43 @@ class _Scale:
 
     def within(self, k: int, *, ties: bool) -> tuple[Mask, bool]:
         """Which entries may hold one of the first k rows, and whether k rows are guaranteed at all."""
-        owners, places, counts = self._guarantees()
-        by_place = np.argsort(places, kind="stable")
-        reached = np.flatnonzero(np.cumsum(counts[by_place]) >= k)
+        owners, positions, counts = self._guarantees()
+        by_position = np.argsort(positions, kind="stable")
+        reached = np.flatnonzero(np.cumsum(counts[by_position]) >= k)
         if not len(reached):
             return np.ones(len(self.best), dtype=bool), False
-        boundary = places[by_place[reached[0]]]
+        cutoff = positions[by_position[reached[0]]]
         if ties:
-            return self.best <= boundary, True
-        keep = self.best < boundary
-        keep[owners[by_place[: reached[0] + 1]]] = True
+            return self.best <= cutoff, True
+        keep = self.best < cutoff
+        keep[owners[by_position[: reached[0] + 1]]] = True
         return keep, True
 
-    def _guarantees(self) -> tuple[Places, Places, Places]:
-        """(entry, place, rows): so many matching rows of the entry lie at that place or before it."""
+    def _guarantees(self) -> tuple[Integers, Integers, Integers]:
+        """(entry, position, rows): so many matching rows of the entry lie at that position or before it."""
         whole = np.flatnonzero(self._whole & (self._rows > 0))
         rows, nulls = self._rows[whole], self._nulls[whole]
         counted = (nulls >= 0) & (nulls <= rows)
         present = np.where(counted, rows - nulls, rows)
         best = np.where(self._one_is_best[whole] & (present > 0), 1, 0)
-        rest_place = np.where(counted, self._last_present[whole], self._last[whole])
+        rest_position = np.where(counted, self._last_present[whole], self._last[whole])
         owners = np.concatenate([whole, whole, whole])
-        places = np.concatenate([self._sure_number[whole], self._null[whole], rest_place])
+        positions = np.concatenate([self._sure_number[whole], self._null[whole], rest_position])
         counts = np.concatenate([best, np.where(counted, nulls, 0), present - best])
         some = counts > 0
-        return owners[some], places[some], counts[some]
+        return owners[some], positions[some], counts[some]
 
 
 def _has(flags: npt.NDArray[np.uint8], bit: int) -> Mask:
     return np.asarray((flags & np.uint8(bit)) != 0)
 
 
-def _number_places(parts: Sequence[Zones]) -> tuple[Places, Places, int]:
+def _number_ranks(parts: Sequence[Zones]) -> tuple[Integers, Integers, int]:
     """Dense ranks of all low and high bounds on one scale, and how many there are; what is not known gets any rank."""
     bounded = [zones for zones in parts if zones.low is not None and zones.high is not None]
     ranks, span = dense_ranks([keys for zones in bounded for keys in (zones.low, zones.high) if keys is not None])
-    lows: list[Places] = []
-    highs: list[Places] = []
+    lows: list[Integers] = []
+    highs: list[Integers] = []
     for zones in parts:
         if zones.low is not None and zones.high is not None:
             lows.append(ranks.pop(0))
@@ -201,7 +201,7 @@ def _number_places(parts: Sequence[Zones]) -> tuple[Places, Places, int]:
     return np.concatenate([_NOTHING, *lows]), np.concatenate([_NOTHING, *highs]), span
 
 
-def dense_ranks(arrays: Sequence[Keys]) -> tuple[list[Places], int]:
+def dense_ranks(arrays: Sequence[Keys]) -> tuple[list[Integers], int]:
     """Arrays of bounds of one type as ranks on one scale: equal bounds share one. Also how many ranks there are."""
     if not arrays:
         return [], 0
@@ -222,7 +222,7 @@ def dense_ranks(arrays: Sequence[Keys]) -> tuple[list[Places], int]:
     return np.split(inverse.astype(np.int64), ends[:-1]), span
 
 
-def _paired_ranks(major: npt.NDArray[np.generic], minor: npt.NDArray[np.generic]) -> tuple[Places, int]:
+def _paired_ranks(major: npt.NDArray[np.generic], minor: npt.NDArray[np.generic]) -> tuple[Integers, int]:
     order = np.lexsort((minor, major))
     new = np.ones(len(order), dtype=np.int64)
     new[1:] = (major[order][1:] != major[order][:-1]) | (minor[order][1:] != minor[order][:-1])
@@ -231,7 +231,7 @@ def _paired_ranks(major: npt.NDArray[np.generic], minor: npt.NDArray[np.generic]
     return ranks, int(new.sum())
 
 
-def _text_ranks(texts: Sequence[BytesKeys]) -> tuple[Places, int]:
+def _text_ranks(texts: Sequence[BytesKeys]) -> tuple[Integers, int]:
     prefixes = np.concatenate([keys.prefix for keys in texts])
     _, inverse, counts = np.unique(prefixes, return_inverse=True, return_counts=True)
     tied = np.flatnonzero(counts[inverse] > 1)  # only these need a look at the whole text
@@ -241,8 +241,8 @@ def _text_ranks(texts: Sequence[BytesKeys]) -> tuple[Places, int]:
         owners = np.searchsorted(ends, tied, side="right")
         starts = np.concatenate([[0], ends[:-1]])
         whole = [texts[owner].at(at - starts[owner]) for owner, at in zip(owners.tolist(), tied.tolist(), strict=True)]
-        places = {value: place for place, value in enumerate(sorted(set(whole)))}
-        sub_ranks[tied] = [places[value] for value in whole]
+        rank_of = {value: rank for rank, value in enumerate(sorted(set(whole)))}
+        sub_ranks[tied] = [rank_of[value] for value in whole]
     return _paired_ranks(inverse, sub_ranks)
 
 

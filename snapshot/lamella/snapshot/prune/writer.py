@@ -141,11 +141,11 @@ def entry_count(result: PruneResult) -> int:
 
 
 def _ranges(result: PruneResult, runs: Runs) -> BlockRanges:
-    segments, place = runs.segments, runs.place
+    segments, ordinal = runs.segments, runs.ordinal
     if runs.segment_count < len(segments):
-        used = list(dict.fromkeys(place))  # ascending
+        used = list(dict.fromkeys(ordinal))  # ascending
         numbers = dict(zip(used, range(len(used)), strict=True))
-        segments, place = segments[used], tuple([numbers[each] for each in place])
+        segments, ordinal = segments[used], tuple([numbers[each] for each in ordinal])
     if len(segments) <= _FEW_SEGMENTS:
         names = [result.segments.text_at("segment_id", row) for row in segments.tolist()]
     else:
@@ -153,7 +153,7 @@ def _ranges(result: PruneResult, runs: Runs) -> BlockRanges:
     return BlockRanges(
         segment_id=names,
         schema_id=result.schema_id,
-        segment=list(place),
+        segment=list(ordinal),
         first=list(runs.first),
         block_count=list(runs.count),
         verdict=[VERDICTS[code] for code in runs.code],
@@ -201,9 +201,9 @@ def _arranged(
     if residual is not None:
         found = msgspec.structs.replace(found, residual=residual.tolist())
     if order is not None:
-        places = order.tolist()
+        positions = order.tolist()
         given: dict[str, Any] = msgspec.structs.asdict(found)
-        moved = {name: [values[at] for at in places] for name, values in given.items() if isinstance(values, list)}
+        moved = {name: [values[at] for at in positions] for name, values in given.items() if isinstance(values, list)}
         found = msgspec.structs.replace(found, **moved)
     if bounds is not None:
         found = msgspec.structs.replace(found, order_bound=list(bounds))
@@ -227,7 +227,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
     )
     return tuple(
         PrunedBlock(
-            location=place,
+            location=location,
             row_count=count,
             file_size=size,
             verdict=verdict,
@@ -238,7 +238,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
             pages=pages,
             url=url,
         )
-        for place, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url in rows
+        for location, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url in rows
     )
 
 

@@ -451,15 +451,15 @@ def _walk(columns: Iterable[Column]) -> Iterator[Column]:
 def _check_size(columns: tuple[Column, ...]) -> None:
     for number, column in enumerate(_walk(columns)):
         if number >= MAX_COLUMNS:
-            raise LimitExceeded(f"a schema has at most {MAX_COLUMNS} columns", limit="columns", most=MAX_COLUMNS)
-        for name, text, most in (
+            raise LimitExceeded(f"a schema has at most {MAX_COLUMNS} columns", limit="columns", maximum=MAX_COLUMNS)
+        for name, text, limit in (
             ("name", column.name, MAX_CHARACTERS),
             ("type", column.type, MAX_CHARACTERS),
             ("doc", column.doc or "", MAX_DOC_CHARACTERS),
         ):
-            if len(text) > most:
+            if len(text) > limit:
                 what = f"the {name} of column {column.name[:100]!r}"
-                raise LimitExceeded(f"{what} has more than {most} characters", limit=f"column_{name}", most=most)
+                raise LimitExceeded(f"{what} has more than {limit} characters", limit=f"column_{name}", maximum=limit)
 
 
 def _levels(columns: tuple[Column, ...]) -> Iterator[tuple[Column, ...]]:

@@ -239,20 +239,20 @@ def _added(change: AddColumn) -> Column:
 
 
 def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblings:
-    def place(siblings: _Siblings) -> _Siblings:
+    def insert(siblings: _Siblings) -> _Siblings:
         _refuse_existing(siblings, change.name)
         if not (change.first or change.after):
             return (*siblings, added)
         return _placed(siblings, added, change.first, change.after)
 
     if change.parent is None:
-        return place(columns)
+        return insert(columns)
 
     def inside(siblings: _Siblings, at: int) -> _Siblings:
         parent = siblings[at]
         if parent.dtype.name != "struct":
             raise InvalidSchema(f"column {parent.name!r} is not a struct, so it has no fields", column=parent.name)
-        return _replace(siblings, at, msgspec.structs.replace(parent, fields=place(parent.fields)))
+        return _replace(siblings, at, msgspec.structs.replace(parent, fields=insert(parent.fields)))
 
     return _edit(columns, change.parent, inside)
 
@@ -300,31 +300,31 @@ def _placed(siblings: _Siblings, column: Column, first: bool, after: str | None)
 def _edit(columns: _Siblings, path: Path, change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
     """Returns ``columns`` with the change applied among the siblings of the column at ``path``."""
     quoted = path_parts(path) if isinstance(path, str) and "`" in path else None
-    found = _places(columns, path if quoted is None else quoted)
+    found = _positions(columns, path if quoted is None else quoted)
     if not found:
         raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path))
     if isinstance(path, str):  # the full name is tried before the same name as a path
-        found = [place for place in found if len(place) == 1] or found
+        found = [position for position in found if len(position) == 1] or found
     if len(found) > 1:
         raise UnknownColumn(f"column {_text(path)!r} is ambiguous", column=_text(path))
     return _edit_at(columns, found[0], change)
 
 
-def _edit_at(columns: _Siblings, place: tuple[int, ...], change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
-    at = place[0]
-    if len(place) == 1:
+def _edit_at(columns: _Siblings, position: tuple[int, ...], change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
+    at = position[0]
+    if len(position) == 1:
         return change(columns, at)
     parent = columns[at]
-    fields = _edit_at(parent.fields, place[1:], change)
+    fields = _edit_at(parent.fields, position[1:], change)
     names = [[field.name for field in each] for each in (fields, parent.fields)]
-    if parent.dtype.name != "struct" and (names[0] != names[1] or (parent.dtype.name == "map" and place[1] == 0)):
+    if parent.dtype.name != "struct" and (names[0] != names[1] or (parent.dtype.name == "map" and position[1] == 0)):
         raise InvalidSchema(
             f"column {parent.name!r}: this part of a {parent.dtype} cannot be changed", column=parent.name
         )
     return _replace(columns, at, msgspec.structs.replace(parent, fields=fields))
 
 
-def _places(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
+def _positions(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
     """Returns the positions that a path matches, as indexes level by level."""
     found: list[tuple[int, ...]] = []
     if isinstance(path, str):
@@ -334,12 +334,12 @@ def _places(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
             if wanted == name:
                 found.append((at,))
             elif column.fields and wanted.startswith(name + "."):
-                found += [(at, *rest) for rest in _places(column.fields, wanted[len(name) + 1 :])]
+                found += [(at, *rest) for rest in _positions(column.fields, wanted[len(name) + 1 :])]
     elif path:
         wanted = path[0].lower()
         for at, column in enumerate(columns):
             if column.name.lower() == wanted:
-                found += [(at,)] if len(path) == 1 else [(at, *rest) for rest in _places(column.fields, path[1:])]
+                found += [(at,)] if len(path) == 1 else [(at, *rest) for rest in _positions(column.fields, path[1:])]
     return found
 
 

@@ -117,10 +117,10 @@ def _add(found: list[dict[str, Any]], part: SegmentSelection, leaf: Leaf) -> Non
         if plain is None or keys is None:
             continue
         known = (flags & np.uint8(wanted | MAY_NAN)) == wanted
-        for place in np.flatnonzero(known).tolist():
-            value = _value(keys, int(rows[place]), plain)
+        for index in np.flatnonzero(known).tolist():
+            value = _value(keys, int(rows[index]), plain)
             if value is not None:
-                found[place][member][leaf.name] = value
+                found[index][member][leaf.name] = value
 
 
 def _value(keys: Keys, row: int, plain: Plain) -> Any:

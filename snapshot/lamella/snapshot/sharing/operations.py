@@ -48,7 +48,7 @@ _PAGING: Final = (
 
 _ABLE: Final = Parameter(
     name=CAPABILITIES,
-    place="header",
+    location="header",
     description="What the recipient can read, such as `responseformat=delta,parquet;readerfeatures=timestampntz;"
     "includeEndStreamAction=true`; default: `responseformat=parquet`.",
 )

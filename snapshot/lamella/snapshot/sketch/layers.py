@@ -105,7 +105,7 @@ class SketchSpool:
         self._store = store
         self._layout = layout
         self._file: IO[bytes] | None = None
-        self._places: dict[str, tuple[int, int]] = {}
+        self._spans: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +124,7 @@ class SketchSpool:
         for location, columns in found.items():
             if self._file is not None:
                 data = _ENCODER.encode(columns)
-                self._places[location] = (self._file.tell(), len(data))
+                self._spans[location] = (self._file.tell(), len(data))
                 self._file.write(data)
 
     def restored(self, blocks: list[Block]) -> list[Block]:
@@ -132,11 +132,11 @@ class SketchSpool:
         return [msgspec.structs.replace(block, sketches=self._of(block.location)) for block in blocks]
 
     def _of(self, location: str) -> Columns:
-        place = self._places.get(location)
-        if place is None or self._file is None:
+        span = self._spans.get(location)
+        if span is None or self._file is None:
             return {}
-        self._file.seek(place[0])
-        found = _COLUMNS.decode(self._file.read(place[1]))
+        self._file.seek(span[0])
+        found = _COLUMNS.decode(self._file.read(span[1]))
         self._file.seek(0, 2)
         return found
 
@@ -214,8 +214,8 @@ class SketchLayers:
             self._read(layout.sketches(base.snapshot_id)) if appended is not None and base.summary.row_count else None
         )
         if appended is not None and below is not None:
-            news = [ref for ref in appended if ref.summary.row_count]
-            parts = [below, *(self._read(layout.sketches(ref.segment_id)) or {} for ref in news)]
+            added = [ref for ref in appended if ref.summary.row_count]
+            parts = [below, *(self._read(layout.sketches(ref.segment_id)) or {} for ref in added)]
         else:
             parts = [self._part(layout, ref, segments_of) for ref in filled]
         union = _united(parts)

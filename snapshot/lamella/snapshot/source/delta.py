@@ -192,13 +192,13 @@ _TYPES: Final = {
 _CODE: Final = InvalidRequest.code
 
 
-def read_delta(store: Store, source: ExternalSource, options: StoreOptions, places: AllowedLocations) -> SourceState:
-    """Returns the files of the table's newest version; those outside of ``places`` are refused.
+def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allowed: AllowedLocations) -> SourceState:
+    """Returns the files of the table's newest version; those outside of ``allowed`` are refused.
 
     Raises:
         InvalidRequest: it needs an unknown feature, or its columns are mapped to other names.
         InvalidSchema: an unknown type, or text with a collation.
-        LocationRefused: the table is not in ``places``, or its log refers to a part of itself that is not.
+        LocationRefused: the table is not in ``allowed``, or its log refers to a part of itself that is not.
         ObjectNotFound: there is no Delta table.
         StoreError: the log cannot be read, or the extra is missing.
     """
@@ -207,11 +207,11 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
     except ImportError as error:
         raise StoreError("Delta tables require the extra lamella[delta]") from error
     root = normal(source.location or "").rstrip("/")
-    places.require_all_below(root)
+    allowed.require_all_below(root)
     if parse(root).scheme == "memory":
         raise InvalidRequest("a Delta table must be on the file system or S3", location=root)
     try:
-        with _opened(store, root, options, places) as (table, had_deletions):
+        with _opened(store, root, options, allowed) as (table, had_deletions):
             _check(table, root)
             columns = _columns(json.loads(table.schema().to_json()))
             incomplete = _with_deletions(table) if had_deletions is None else []
@@ -228,15 +228,15 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
         found[location] = SourceFile(location=location, size_bytes=size, constants=tuple(constants.items()))
     refused = {_one_of(path, found, root) for path in incomplete}
     # A file that gets a list of deleted rows keeps it, unless an older version of the table was restored.
-    refused |= {place for path in had_deletions or () for place in _spellings(path, root) if place in found}
+    refused |= {spelling for path in had_deletions or () for spelling in _spellings(path, root) if spelling in found}
     reason = "it has a deletion vector: rows that were deleted are still in the file"
     return SourceState(
-        files=tuple(file for location, file in found.items() if location not in refused and places.allows(location)),
+        files=tuple(file for location, file in found.items() if location not in refused and allowed.allows(location)),
         version=str(version),
         identity=identity,
         refused=(
             *(RefusedFile(path=path, code=_CODE, reason=reason) for path in sorted(refused)),
-            *outside(places, sorted(found.keys() - refused)),
+            *outside(allowed, sorted(found.keys() - refused)),
         ),
         schemas=(SourceSchema(schema_id=0, columns=columns),),
     )
@@ -244,15 +244,15 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
 
 @contextmanager
 def _opened(
-    store: Store, root: str, options: StoreOptions, places: AllowedLocations
+    store: Store, root: str, options: StoreOptions, allowed: AllowedLocations
 ) -> Iterator[tuple[Any, frozenset[str] | None]]:
     """Yields the table, and the files with deleted rows if the library must not read these itself."""
     from deltalake import DeltaTable
 
     at = parse(root)
-    if isinstance(places, AllLocations):
-        place = at.path if at.scheme == "file" else root
-        yield DeltaTable(place, storage_options=delta_options(at.scheme, options)), None
+    if isinstance(allowed, AllLocations):
+        table_path = at.path if at.scheme == "file" else root
+        yield DeltaTable(table_path, storage_options=delta_options(at.scheme, options)), None
     else:
         with copied_log(store, root) as log:
             yield DeltaTable(str(log.folder)), log.with_deletions

@@ -135,11 +135,11 @@ def schema_changes(old: Sequence[Column], new: Sequence[Column]) -> tuple[Schema
 
 
 def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
-    kept = {column.id: column for column in new if column.id}
+    remaining = {column.id: column for column in new if column.id}
     before = {column.id: column for column in old}
     # Dropped columns are renamed first and dropped last, since a level must not be empty in between.
-    going = {c.id: _temporary_name(c.name, old, new) for c in old if c.id not in kept}
-    renames = [(c.name, kept[c.id].name if c.id in kept else going[c.id]) for c in old]
+    going = {c.id: _temporary_name(c.name, old, new) for c in old if c.id not in remaining}
+    renames = [(c.name, remaining[c.id].name if c.id in remaining else going[c.id]) for c in old]
     changes = _renamed(renames, above)
     for column in new:
         here = (*above, column.name)
@@ -194,10 +194,10 @@ def _renamed(names: Sequence[tuple[str, str]], above: tuple[str, ...]) -> list[S
 
 def _moves(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
     """Returns moves that bring columns in order, after dropped ones are removed and new ones are at the end."""
-    kept = {column.id for column in new if column.id}
+    remaining = {column.id for column in new if column.id}
     names = {column.id: column.name for column in new if column.id}
     known = {column.id for column in old}
-    order = [names[c.id] for c in old if c.id in kept] + [c.name for c in new if c.id not in known]
+    order = [names[c.id] for c in old if c.id in remaining] + [c.name for c in new if c.id not in known]
     changes: list[SchemaChange] = []
     for position, column in enumerate(new):
         if order[position] == column.name:

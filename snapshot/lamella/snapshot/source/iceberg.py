@@ -26,17 +26,17 @@ Catalogs = Mapping[str, Mapping[str, str]]
 
 
 def read_iceberg(
-    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, places: AllowedLocations
+    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, allowed: AllowedLocations
 ) -> SourceState:
     """Returns the files of the table's current snapshot.
 
-    Each location is compared with ``places`` before it is opened: the metadata, and the lists and manifests that it
+    Each location is compared with ``allowed`` before it is opened: the metadata, and the lists and manifests that it
     names. The table's own properties do not affect how files are opened, since anyone who can write the table controls
     them.
 
     Raises:
         InvalidRequest: the current metadata cannot be determined, or the table uses an unsupported feature.
-        LocationRefused: its metadata, or a part of it, is outside of ``places``.
+        LocationRefused: its metadata, or a part of it, is outside of ``allowed``.
         InvalidSchema: an unknown type.
         ObjectNotFound: there is no such table.
         StoreError: it cannot be read, or the extra is missing.
@@ -47,24 +47,24 @@ def read_iceberg(
         from pyiceberg.serializers import FromInputFile
     except ImportError as error:
         raise StoreError("Iceberg tables require the extra lamella[iceberg]") from error
-    place = f"{source.catalog}:{source.table}" if source.location is None else source.location
+    name = f"{source.catalog}:{source.table}" if source.location is None else source.location
     try:
         if source.location is None:
             location = _in_catalog(source, catalogs)
         else:
-            location = _metadata(store, source.location, places)
-        places.require(location)
+            location = _metadata(store, source.location, allowed)
+        allowed.require(location)
         io = load_file_io(iceberg_properties(options), location)
-        return _state(FromInputFile.table_metadata(io.new_input(location)), io, location, places)
+        return _state(FromInputFile.table_metadata(io.new_input(location)), io, location, allowed)
     except NoSuchTableError as error:
-        raise ObjectNotFound(f"there is no Iceberg table {place}: {error}", location=place) from error
+        raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
     except FileNotFoundError as error:
-        raise ObjectNotFound(f"there is no Iceberg table at {place}: {error}", location=place) from error
+        raise ObjectNotFound(f"there is no Iceberg table at {name}: {error}", location=name) from error
     except LamellaError:
         raise
     except (OSError, RESTError, ValueError, ValidationError, NotImplementedError, NotInstalledError) as error:
         # pyiceberg raises ValueError for what it does not support, and its own error for damaged metadata.
-        raise StoreError(f"the Iceberg table {place} cannot be read: {error}", location=place) from error
+        raise StoreError(f"the Iceberg table {name} cannot be read: {error}", location=name) from error
 
 
 def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
@@ -76,11 +76,11 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
     return str(load_catalog(name, **catalogs[name]).load_table(identifier).metadata_location)
 
 
-def _metadata(store: Store, location: str, places: AllowedLocations) -> str:
+def _metadata(store: Store, location: str, allowed: AllowedLocations) -> str:
     """Returns the metadata file: the location itself, or the one that a file system table's hint refers to."""
     if location.endswith(_SUFFIX):
         return location
-    places.require_all_below(location)
+    allowed.require_all_below(location)
     folder = location.rstrip("/")
     try:
         hint = store.read(f"{folder}/metadata/{_HINT}").decode("ascii", "replace").strip()
@@ -106,7 +106,7 @@ def _file(version: int) -> str:
     return f"v{version}{_SUFFIX}"
 
 
-def _state(metadata: Any, io: Any, location: str, places: AllowedLocations) -> SourceState:
+def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
     current = metadata.current_schema_id
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
@@ -116,19 +116,19 @@ def _state(metadata: Any, io: Any, location: str, places: AllowedLocations) -> S
     snapshot = metadata.current_snapshot()
     files: list[SourceFile] = []
     refused: list[RefusedFile] = []
-    for entry in () if snapshot is None else _entries(io, snapshot, places):
+    for entry in () if snapshot is None else _entries(io, snapshot, allowed):
         file = entry.data_file
-        place = normal(file.file_path)
+        path = normal(file.file_path)
         problem = _problem(file)
         if problem is not None:
-            refused.append(RefusedFile(path=place, code=_CODE, reason=problem))
+            refused.append(RefusedFile(path=path, code=_CODE, reason=problem))
             continue
-        if not places.allows(place):
-            refused += outside(places, [place])
+        if not allowed.allows(path):
+            refused += outside(allowed, [path])
             continue
         spec = metadata.specs()[file.spec_id or 0]
         identity = frozenset(field.source_id for field in spec.fields if str(field.transform) == "identity")
-        files.append(SourceFile(location=place, size_bytes=file.file_size_in_bytes, in_file=identity))
+        files.append(SourceFile(location=path, size_bytes=file.file_size_in_bytes, in_file=identity))
     return SourceState(
         files=tuple(files),
         version=f"{location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
@@ -161,10 +161,10 @@ def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
     return iter(()) if mapping is None else below(mapping.root, ())
 
 
-def _entries(io: Any, snapshot: Any, places: AllowedLocations) -> Iterator[Any]:
-    places.require(snapshot.manifest_list)
+def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[Any]:
+    allowed.require(snapshot.manifest_list)
     for manifest in snapshot.manifests(io):
-        places.require(manifest.manifest_path)
+        allowed.require(manifest.manifest_path)
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             entry.data_file.spec_id = manifest.partition_spec_id
             yield entry

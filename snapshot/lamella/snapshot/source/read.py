@@ -33,15 +33,15 @@ from lamella.snapshot.storage.location import (
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 
-def read_directory(store: Store, source: ExternalSource, places: AllowedLocations) -> SourceState:
+def read_directory(store: Store, source: ExternalSource, allowed: AllowedLocations) -> SourceState:
     """Returns the data files of a folder, or of the files and folders that a glob matches (as ``Store.expand``).
 
     Raises:
-        LocationRefused: it is not in ``places``.
+        LocationRefused: it is not in ``allowed``.
         OtherTableFormat: it is a table of another format, in which not all files count.
         StoreError: storage failed.
     """
-    places.require_all_below(source.location or "")
+    allowed.require_all_below(source.location or "")
     at = parse(source.location or "")
     folder = at.path.rstrip("/") + "/"
     listed = list(store.list(str(at)))
@@ -67,9 +67,9 @@ def read_directory(store: Store, source: ExternalSource, places: AllowedLocation
                 folders=() if ignored else path_columns(parse(found.location).path[len(root) :]),
             )
             for found in chosen
-            if places.allows(found.location)
+            if allowed.allows(found.location)
         ),
-        refused=outside(places, [found.location for found in chosen]),
+        refused=outside(allowed, [found.location for found in chosen]),
         above=() if ignored else path_columns(root),
     )
 
@@ -87,21 +87,21 @@ class Reader:
         self._catalogs = catalogs
 
     def read(
-        self, source: ExternalSource, properties: Mapping[str, str], places: AllowedLocations = _ANYWHERE
+        self, source: ExternalSource, properties: Mapping[str, str], allowed: AllowedLocations = _ANYWHERE
     ) -> SourceState:
-        """Returns the current state of the source; nothing outside of ``places`` is read, whatever refers to it.
+        """Returns the current state of the source; nothing outside of ``allowed`` is read, whatever refers to it.
 
         Raises:
             InvalidRequest, InvalidSchema: it cannot be followed, or is not the source that the table was created from.
-            LocationRefused: it is outside of ``places``, or refers to something that is.
+            LocationRefused: it is outside of ``allowed``, or refers to something that is.
             ObjectNotFound, StoreError: it does not exist, or cannot be read.
         """
         if source.kind == "directory":
-            return read_directory(self._store, source, places)
+            return read_directory(self._store, source, allowed)
         if source.kind == "delta":
-            state = read_delta(self._store, source, self._options, places)
+            state = read_delta(self._store, source, self._options, allowed)
         else:
-            state = read_iceberg(self._store, source, self._options, self._catalogs, places)
+            state = read_iceberg(self._store, source, self._options, self._catalogs, allowed)
         known = properties.get(IDENTITY)
         if known is not None and known != state.identity:
             raise InvalidRequest(f"the source is {state.identity}, but the table was created from {known}")
@@ -135,8 +135,8 @@ def take(
     if evolution.schema_of:
         blocks, refused = _by_number(store, files, state, evolution, workers, verify, done)
     else:
-        places = [file.location for file in files]
-        blocks, refused = ingest(store, places, current, workers=workers, verify=verify, on_done=done)
+        locations = [file.location for file in files]
+        blocks, refused = ingest(store, locations, current, workers=workers, verify=verify, on_done=done)
     if not state.above and not any(file.constants or file.folders for file in files):
         return SourceBlocks(blocks, refused)
     known = {file.location: file for file in files}

@@ -55,13 +55,13 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     above: Constants = ()
 
 
-def outside(places: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
+def outside(allowed: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
     """Returns the errors for files of a source outside of the allowed locations."""
     reason = "the table may not use files in this location"
     return tuple(
         RefusedFile(path=location, code=LocationRefused.code, reason=reason)
         for location in locations
-        if not places.allows(location)
+        if not allowed.allows(location)
     )
 
 
@@ -74,10 +74,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: tuple[SourceFile, ...]
 
 
-def difference(held: Iterable[Identified], files: Iterable[SourceFile]) -> Difference:
+def difference(known: Iterable[Identified], files: Iterable[SourceFile]) -> Difference:
     """Returns the difference, as far as sizes and content ids tell; a value that a source does not give counts as
     equal."""
-    blocks = {block.location: block for block in held}
+    blocks = {block.location: block for block in known}
     added, replaced, unchanged = [], [], []
     for file in files:
         block = blocks.pop(file.location, None)

@@ -27,8 +27,8 @@ def upper_prefix(value: bytes, length: int) -> bytes:
 
     The last byte that can be incremented is incremented. If none can (all FF), the whole value is returned.
     """
-    kept = value[:length].rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else value
+    prefix = value[:length].rstrip(b"\xff")
+    return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else value
 
 
 #: A value in its type's order (see :mod:`lamella.snapshot.schema.types`).

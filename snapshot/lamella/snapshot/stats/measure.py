@@ -183,6 +183,6 @@ def _upper(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
     if value is None:
         return None, False
     if isinstance(value, bytes):
-        kept = value if len(value) <= MAX_BOUND_BYTES else upper_prefix(value, MAX_BOUND_BYTES)
-        return to_bound(dtype, kept), kept == value
+        bound = value if len(value) <= MAX_BOUND_BYTES else upper_prefix(value, MAX_BOUND_BYTES)
+        return to_bound(dtype, bound), bound == value
     return to_bound(dtype, 0.0 if dtype.is_float and not value else value), True

@@ -42,11 +42,11 @@ def has_ranges(dtype: DataType) -> bool:
 
 
 class RangeFinder:
-    """Collects the values of one column, batch by batch, into at most ``most`` ranges."""
+    """Collects the values of one column, batch by batch, into at most ``max_ranges`` ranges."""
 
-    def __init__(self, dtype: DataType, most: int = MAX_RANGES) -> None:
+    def __init__(self, dtype: DataType, max_ranges: int = MAX_RANGES) -> None:
         self._dtype = dtype
-        self._most = most
+        self._max_ranges = max_ranges
         self._ranges: list[Range] = []
 
     @property
@@ -61,7 +61,7 @@ class RangeFinder:
     def add_numbers(self, numbers: npt.NDArray[Any]) -> None:
         """Add values in the type's order, as machine numbers, none of them NaN."""
         if len(numbers):
-            self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]), self._most)
+            self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]), self._max_ranges)
 
     def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
         """Returns low and high of each range, ascending, as bounds of ``dtype``; empty if one range is enough."""
@@ -155,10 +155,10 @@ def _gaps(ranges: list[Range]) -> list[Any]:
     return [above[0] - below[1] for below, above in pairwise(ranges)]
 
 
-def _thinned(ranges: list[Range], most: int = MAX_RANGES) -> list[Range]:
-    """Returns at most ``most`` ranges: the smallest gaps are closed."""
+def _thinned(ranges: list[Range], max_ranges: int = MAX_RANGES) -> list[Range]:
+    """Returns at most ``max_ranges`` ranges: the smallest gaps are closed."""
     gaps = _gaps(ranges)
-    kept = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: most - 1]
-    starts = [0, *(at + 1 for at in sorted(kept))]
+    widest = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: max_ranges - 1]
+    starts = [0, *(at + 1 for at in sorted(widest))]
     ends = [*(start - 1 for start in starts[1:]), len(ranges) - 1]
     return [(ranges[start][0], ranges[end][1]) for start, end in zip(starts, ends, strict=True)]

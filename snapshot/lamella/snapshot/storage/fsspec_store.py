@@ -144,9 +144,9 @@ class FsspecStore:
 
     def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
         """Returns URLs of objects, see :class:`~lamella.snapshot.storage.store.SigningStore`."""
-        places = [parse(location) for location in locations]
+        parsed = [parse(location) for location in locations]
         signing: _SigningFiles | None = None
-        for at in {at.scheme: at for at in reversed(places)}.values():
+        for at in {at.scheme: at for at in reversed(parsed)}.values():
             files = self._of(at)
             if not isinstance(files, _SigningFiles):
                 raise NotSignable(
@@ -155,7 +155,7 @@ class FsspecStore:
             signing = files  # only one scheme has such URLs
         if signing is None:
             return SignedUrls(urls=(), expires_ms=0)
-        return signing.sign([at.path for at in places], expires_s)
+        return signing.sign([at.path for at in parsed], expires_s)
 
     def _of(self, location: Location) -> _Files:
         files = self._files.get(location.scheme)

@@ -89,8 +89,8 @@ class LocalFiles:
         return failed
 
 
-def _written(path: str, data: bytes, place: Callable[[str, str], None]) -> os.stat_result:
-    """Write a file next to ``path``, and call ``place`` to move it there."""
+def _written(path: str, data: bytes, move: Callable[[str, str], None]) -> os.stat_result:
+    """Write a file next to ``path``, and call ``move`` to move it there."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
     with _errors(path, writing=True):
@@ -101,7 +101,7 @@ def _written(path: str, data: bytes, place: Callable[[str, str], None]) -> os.st
                 file.flush()
                 os.fsync(file.fileno())
                 written = os.fstat(file.fileno())
-            place(temporary, path)
+            move(temporary, path)
         finally:
             _unlink(temporary)
         _sync_folder(folder)

@@ -42,7 +42,7 @@ class ObservedStore:
 
     def __init__(self, store: Store, listener: StoreListener) -> None:
         self._store = store
-        self._tell = listener.store_called
+        self._report = listener.store_called
         # Optional operations exist if the wrapped store has them; they do not call object storage.
         if isinstance(store, MappableStore):
             self.local_path = store.local_path
@@ -59,9 +59,9 @@ class ObservedStore:
         try:
             data = self._store.read(location)
         except BaseException as error:
-            self._tell("read", _outcome(error), perf_counter() - started_s)
+            self._report("read", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("read", "ok", perf_counter() - started_s, read_bytes=len(data))
+        self._report("read", "ok", perf_counter() - started_s, read_bytes=len(data))
         return data
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
@@ -70,9 +70,9 @@ class ObservedStore:
         try:
             data = self._store.read_range(location, start, length)
         except BaseException as error:
-            self._tell("read_range", _outcome(error), perf_counter() - started_s)
+            self._report("read_range", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
+        self._report("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
         return data
 
     def stat(self, location: str) -> ObjectStat:
@@ -81,9 +81,9 @@ class ObservedStore:
         try:
             found = self._store.stat(location)
         except BaseException as error:
-            self._tell("stat", _outcome(error), perf_counter() - started_s)
+            self._report("stat", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("stat", "ok", perf_counter() - started_s)
+        self._report("stat", "ok", perf_counter() - started_s)
         return found
 
     def put(self, location: str, data: bytes) -> ObjectStat:
@@ -92,9 +92,9 @@ class ObservedStore:
         try:
             made = self._store.put(location, data)
         except BaseException as error:
-            self._tell("put", _outcome(error), perf_counter() - started_s)
+            self._report("put", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("put", "ok", perf_counter() - started_s, written_bytes=len(data))
+        self._report("put", "ok", perf_counter() - started_s, written_bytes=len(data))
         return made
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
@@ -103,9 +103,9 @@ class ObservedStore:
         try:
             found = self._store.expand(url, plain=plain)
         except BaseException as error:
-            self._tell("expand", _outcome(error), perf_counter() - started_s)
+            self._report("expand", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("expand", "ok", perf_counter() - started_s)
+        self._report("expand", "ok", perf_counter() - started_s)
         return found
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
@@ -114,7 +114,7 @@ class ObservedStore:
         try:
             found = self._store.list(prefix, start_after=start_after)
         except BaseException as error:
-            self._tell("list", _outcome(error), perf_counter() - started_s)
+            self._report("list", _outcome(error), perf_counter() - started_s)
             raise
         return self._listed(iter(found), perf_counter() - started_s)
 
@@ -135,7 +135,7 @@ class ObservedStore:
                     return
                 yield each
         finally:
-            self._tell("list", outcome, took_s)
+            self._report("list", outcome, took_s)
 
     def delete(self, location: str) -> None:
         """Remove an object."""
@@ -143,9 +143,9 @@ class ObservedStore:
         try:
             self._store.delete(location)
         except BaseException as error:
-            self._tell("delete", _outcome(error), perf_counter() - started_s)
+            self._report("delete", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("delete", "ok", perf_counter() - started_s)
+        self._report("delete", "ok", perf_counter() - started_s)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
         """Remove objects."""
@@ -153,9 +153,9 @@ class ObservedStore:
         try:
             failed = self._store.delete_many(locations)
         except BaseException as error:
-            self._tell("delete_many", _outcome(error), perf_counter() - started_s)
+            self._report("delete_many", _outcome(error), perf_counter() - started_s)
             raise
-        self._tell("delete_many", "failed" if failed else "ok", perf_counter() - started_s)
+        self._report("delete_many", "failed" if failed else "ok", perf_counter() - started_s)
         return failed
 
 

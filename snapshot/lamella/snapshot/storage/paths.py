@@ -209,14 +209,15 @@ def check_prefix(prefix: str, warehouse: str) -> None:
     at = parse(prefix)
     if has_magic(at.path):
         raise InvalidRequest(
-            f"{prefix!r} is a glob; an allowed location must be a folder, and includes everything in it", place=prefix
+            f"{prefix!r} is a glob; an allowed location must be a folder, and includes everything in it",
+            location=prefix,
         )
     if any(_climbs(reading) for reading in _readings(at.path) or ("..",)):
-        raise InvalidRequest(f"{prefix!r} has a part '.' or '..', or is encoded too often", place=prefix)
+        raise InvalidRequest(f"{prefix!r} has a part '.' or '..', or is encoded too often", location=prefix)
     if _is_inside(_loosely(_folder(warehouse)), at):
         raise InvalidRequest(
             f"{prefix!r} is in the warehouse {warehouse}, where tables have their own folders; use another location",
-            place=prefix,
+            location=prefix,
         )
 
 

@@ -134,7 +134,7 @@ def decide(
     """
     age_text = duration_text(retention.max_age_ms)
     decided = []
-    for place, version in enumerate(history):
+    for index, version in enumerate(history):
         tagged, leased = tags.get(version.snapshot_id, ()), leases.get(version.snapshot_id, ())
         expires = False
         if version.superseded_ms is None:
@@ -145,7 +145,7 @@ def decide(
             reason = f"leased by {', '.join(sorted(leased))}"
         elif not retention.enabled:
             reason = "vacuum is disabled for this table"
-        elif place < retention.min_snapshots:
+        elif index < retention.min_snapshots:
             reason = f"among the newest {retention.min_snapshots}"
         elif now_ms - version.superseded_ms < retention.max_age_ms:
             reason = f"superseded less than {age_text} ago"

@@ -138,11 +138,11 @@ def _column_problems(block: Block, leaf: Leaf, stats: ColumnStats, fresh: Column
     if stats.source == "scan":
         return  # statistics from values are more precise than a footer; a deep verification checks them
     try:
-        kept, now = _bounds(leaf, stats), _bounds(leaf, fresh)
+        recorded, now = _bounds(leaf, stats), _bounds(leaf, fresh)
     except (ManifestError, ValueError):
         return  # reported of the manifest
     unbelieved = []
-    for side, mine, other in zip(("min", "max"), kept, now, strict=True):
+    for side, mine, other in zip(("min", "max"), recorded, now, strict=True):
         if mine is None:
             continue
         if other is None:

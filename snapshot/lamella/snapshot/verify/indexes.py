@@ -17,7 +17,7 @@ from lamella.snapshot.expression.bound import BoundTerm, Pair, leaves_of
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.building import ExpressionFails, own_footer, term_values
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import Directory, place
+from lamella.snapshot.index.directory import Directory, find_entries
 from lamella.snapshot.index.kind import Kind, PossibleOutcomes, Probe, whole
 from lamella.snapshot.index.part import Part, PartRef
 from lamella.snapshot.index.registry import kinds
@@ -73,14 +73,14 @@ class IndexAudit:
         self, index: TableIndex, term: BoundTerm, block: Block, filters: int, rng: Random
     ) -> list[Problem] | None:
         """Returns what is wrong with the claims of an index on a block; None if it makes none."""
-        asked = self._probe(index, term, block)
-        if asked is None or self._table is None:
+        probed = self._probe(index, term, block)
+        if probed is None or self._table is None:
             return None
         footer = own_footer(self._store, block)
         vectors = list(term_values(self._store, self._table, term, block, footer))
         return [
             Problem("index_false_skip", f"index {index.name!r}: {text}", None, block.location)
-            for text in _false_claims(*asked, term.dtype, vectors, index.options, filters, rng)
+            for text in _false_claims(*probed, term.dtype, vectors, index.options, filters, rng)
         ]
 
     def _probe(self, index: TableIndex, term: BoundTerm, block: Block) -> tuple[Kind, Probe, int] | None:
@@ -89,7 +89,7 @@ class IndexAudit:
             self._directories[index.index_id] = [
                 Directory.read(self._store.read(ref.object.location), ref.object.location) for ref in index.directories
             ]
-        found = place(self._directories[index.index_id], block_keys([block]))
+        found = find_entries(self._directories[index.index_id], block_keys([block]))
         if found.number[0] < 0:
             return None
         part = open_part(self._store, found.parts[int(found.number[0])])

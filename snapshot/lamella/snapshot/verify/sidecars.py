@@ -135,14 +135,14 @@ def read_derived(
 
     ``built``: returns the correct bytes, or None and the reason why they are unknown; called only to ``repair``.
     """
-    kept: list[Finding] = []
-    data = read_sidecar(store, ref, kept.append, segment_id=segment_id)
+    findings: list[Finding] = []
+    data = read_sidecar(store, ref, findings.append, segment_id=segment_id)
     if data is None and repair:
         made, reason = built()
-        kept = [_repaired(store, ref, finding, made, reason) for finding in kept]
-        if all(finding.repaired for finding in kept):
+        findings = [_repaired(store, ref, finding, made, reason) for finding in findings]
+        if all(finding.repaired for finding in findings):
             data = made
-    for finding in kept:
+    for finding in findings:
         note(finding)
     return data
 
@@ -249,7 +249,7 @@ def _column(name: str, ours: Any, theirs: Any) -> str | None:
     return f"the array {name!r} differs, first at row {row}: {other[row].as_py()!r}, not {one[row].as_py()!r}"
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _InMemory(msgspec.Struct, frozen=True):
     """Bytes with the interface of a stored object."""
 
     data: bytes
@@ -278,14 +278,14 @@ def check_pages(
     problems: list[tuple[str, str, str | None]] = []
     is_there = True
     try:
-        held = PageSidecar(store, pages.location, ref.segment_id, ref.manifest.sha256)
-        schema = _schema_of(snapshot, held)
-        if len(held) != len(segment.blocks):
-            raise ManifestError(f"it has {len(held)} blocks, not {len(segment.blocks)}")
+        stored = PageSidecar(store, pages.location, ref.segment_id, ref.manifest.sha256)
+        schema = _schema_of(snapshot, stored)
+        if len(stored) != len(segment.blocks):
+            raise ManifestError(f"it has {len(stored)} blocks, not {len(segment.blocks)}")
         built = build_pages(store, schema, ref.segment_id, ref.manifest.sha256, segment.blocks, workers=workers)
         if store.read(pages.location) != built:
-            fresh = PageSidecar(_Held(built), pages.location, ref.segment_id, ref.manifest.sha256)
-            problems += _differences(held, fresh, segment)
+            fresh = PageSidecar(_InMemory(built), pages.location, ref.segment_id, ref.manifest.sha256)
+            problems += _differences(stored, fresh, segment)
     except ObjectNotFound as error:
         is_there = False
         if expected:
@@ -305,21 +305,21 @@ def check_pages(
     return is_there
 
 
-def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
+def _schema_of(snapshot: Snapshot, stored: PageSidecar) -> Schema:
     """Returns the schema that a page sidecar was built for; raises ManifestError."""
-    built_for = held.column_types
+    built_for = stored.column_types
     for schema in reversed(snapshot.history):
         if {leaf.id: str(leaf.dtype) for leaf in schema.leaves()} == built_for:
             return schema
     raise ManifestError("it was built for columns that the table never had")
 
 
-def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Iterator[tuple[str, str, str | None]]:
+def _differences(stored: PageSidecar, fresh: PageSidecar, segment: Segment) -> Iterator[tuple[str, str, str | None]]:
     """Yields the differences, at most one sentence per block; raises ManifestError if cells are damaged."""
-    everything = range(len(held))
+    everything = range(len(stored))
     reported: set[int] = set()
     for row, block in enumerate(segment.blocks):
-        mine, now = held.block(row), fresh.block(row)
+        mine, now = stored.block(row), fresh.block(row)
         if now[2] is not None:  # the file cannot be read now, which is reported of the block
             reported.add(row)
             if now[2] == StoreError.code:  # except here: a moment ago it may have been readable
@@ -330,9 +330,9 @@ def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Ite
         elif mine != now:
             reported.add(row)
             yield "page_sidecar_differs", "row groups or the content id differ from the file's", block.location
-    for column_id, text in held.column_types.items():
+    for column_id, text in stored.column_types.items():
         dtype = parse_type(text)
-        pairs = zip(held.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
+        pairs = zip(stored.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
         for row, (one, other) in enumerate(pairs):
             if row in reported:
                 continue

@@ -277,11 +277,11 @@ def listed_segments(store: Store, snapshot: Snapshot) -> list[Listed]:
             group = decode_group(data, sha256=ref.manifest.sha256, location=ref.manifest.location)
         except DAMAGE:
             continue  # the step of the group reports the reason
-        exists_below += [Listed(segment, ref, number) for number, segment in _kept(ref, group)]
+        exists_below += [Listed(segment, ref, number) for number, segment in _remaining(ref, group)]
     return [*exists_below, *(Listed(ref) for ref in snapshot.segments)]
 
 
-def _kept(ref: GroupRef, group: Group) -> list[tuple[int, SegmentRef]]:
+def _remaining(ref: GroupRef, group: Group) -> list[tuple[int, SegmentRef]]:
     gone = frozenset(ref.dropped)
     return [(number, segment) for number, segment in enumerate(group.segments) if number not in gone]
 
@@ -311,8 +311,8 @@ def check_group(
             LocationIndex.read(data)
         except ManifestError as error:
             note(found("locations_differ", error.message, at=ref.locations.location))
-    kept = [segment for _, segment in _kept(ref, whole)]
-    check_layer_sketches(store, layout, ref.group_id, ref.summary, kept, note, is_whole=not ref.dropped)
+    remaining = [segment for _, segment in _remaining(ref, whole)]
+    check_layer_sketches(store, layout, ref.group_id, ref.summary, remaining, note, is_whole=not ref.dropped)
 
 
 def _location_index(store: Store, group: Group) -> tuple[bytes | None, str]:
@@ -335,20 +335,20 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
         yield Problem(
             "group_segments", f"{numbers} are recorded as dropped, but the group has {len(group.segments)} segments"
         )
-    kept = [segment for _, segment in _kept(ref, group)]
-    if len(kept) != ref.segment_count:
-        yield Problem("group_segments", f"{ref.segment_count} segments are recorded, but there are {len(kept)}")
-    used = tuple(sorted({each for one in kept for each in (one.block_schema_ids or (one.schema_id,))}))
+    remaining = [segment for _, segment in _remaining(ref, group)]
+    if len(remaining) != ref.segment_count:
+        yield Problem("group_segments", f"{ref.segment_count} segments are recorded, but there are {len(remaining)}")
+    used = tuple(sorted({each for one in remaining for each in (one.block_schema_ids or (one.schema_id,))}))
     if used != ref.block_schema_ids:
         yield Problem("schema_ids_differ", f"segments have schemas {used}, but {ref.block_schema_ids} is recorded")
-    for segment in kept:
+    for segment in remaining:
         ends = [each for each in (segment.first_location, segment.last_location) if each is not None]
         if any(not ref.first_location <= each <= ref.last_location for each in ends):
             message = f"its locations are {ends}, outside those recorded for the group"
             yield Problem("locations_differ", message, None, segment.segment_id)
-    yield from count_problems(ref.summary, [segment.summary for segment in kept])
+    yield from count_problems(ref.summary, [segment.summary for segment in remaining])
     schemas = known_schemas(snapshot)
-    strange = [segment for segment in kept if segment.schema_id not in schemas]
+    strange = [segment for segment in remaining if segment.schema_id not in schemas]
     for segment in strange:
         message = f"the table never had a schema with id {segment.schema_id}"
         yield Problem("schema_unknown", message, None, segment.segment_id)
@@ -357,7 +357,7 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
     then = as_of(snapshot, ref.schema_id)
     yield from summary_problems(then.history[-1].leaves(), ref.summary)
     try:
-        seen = commits.seen_refs(then, kept)
+        seen = commits.seen_refs(then, remaining)
     except (ManifestError, InvalidSchema):
         return  # an unreadable summary is reported where it is stored
     children = [Child(each.segment_id, each.summary.row_count, each.summary.col_stats) for each in seen]
@@ -370,7 +370,7 @@ class Indexes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: tuple[str, LocationIndex | None] | None = None
+        self._cached: tuple[str, LocationIndex | None] | None = None
 
     def check(self, listed: Listed, locations: Sequence[str], note: Note) -> None:
         """Check that every location of a segment is in its group's index, and in the recorded range."""
@@ -398,17 +398,17 @@ class Indexes:
             note(found("locations_differ", message, at=at, segment_id=ref.segment_id, block=block))
 
     def _index(self, group: GroupRef, note: Note) -> LocationIndex | None:
-        if self._held is None or self._held[0] != group.group_id:
+        if self._cached is None or self._cached[0] != group.group_id:
             try:
                 data = self._store.read(group.locations.location)
                 check_hash(data, group.locations.sha256, group.locations.location)
-                self._held = (group.group_id, LocationIndex.read(data))
+                self._cached = (group.group_id, LocationIndex.read(data))
             except StoreError as error:  # it may have existed when the group was checked
                 note(found("unreachable", error.message, at=group.locations.location))
-                self._held = (group.group_id, None)
+                self._cached = (group.group_id, None)
             except LamellaError:
-                self._held = (group.group_id, None)
-        return self._held[1]
+                self._cached = (group.group_id, None)
+        return self._cached[1]
 
 
 def check_snapshot(

@@ -97,7 +97,7 @@ class Verification:
         self._findings: list[Finding] = []
         self._counts: Counter[str] = Counter()
         self._checked = Checked()
-        self._held: tuple[str, Segment | None] | None = None
+        self._cached: tuple[str, Segment | None] | None = None
         if options.deep is not None:
             options.deep.check()
         self._snapshot = self._opened()
@@ -317,16 +317,16 @@ class Verification:
 
     def _read_segment(self, ref: SegmentRef) -> Segment | None:
         """Returns a segment. The last one is cached: the blocks of a segment are checked one after another."""
-        if self._held is None or self._held[0] != ref.segment_id:
+        if self._cached is None or self._cached[0] != ref.segment_id:
             manifest = ref.manifest
             try:
                 data = self._store.read(manifest.location)
                 segment = decode_segment(data, sha256=manifest.sha256, location=manifest.location)
             except StoreError as error:  # it may have existed when the segment was checked
                 self._note(found("unreachable", error.message, at=manifest.location, segment_id=ref.segment_id))
-                self._held = (ref.segment_id, None)
+                self._cached = (ref.segment_id, None)
             except LamellaError:
-                self._held = (ref.segment_id, None)  # reported of the segment
+                self._cached = (ref.segment_id, None)  # reported of the segment
             else:
-                self._held = (ref.segment_id, segment)
-        return self._held[1]
+                self._cached = (ref.segment_id, segment)
+        return self._cached[1]

@@ -123,7 +123,7 @@ class BlockWhy(msgspec.Struct, frozen=True, kw_only=True):
     pages: PagesWhy | None = None
 
 
-def kept_text(verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up: str | None) -> str:
+def selected_text(verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up: str | None) -> str:
     """Returns why a block is kept, in words. ``given_up``: a note on an index that could have excluded it."""
     if verdict == "ALL":
         bounds = _lie(each.block for each in conjuncts)
@@ -220,7 +220,7 @@ class BlockReasons:
             count = len(sidecar)
             raise NotFound(f"the segment has no block {number}, but {count}", segment_id=segment_id, block=number)
         predicate = self._finder.read(request)
-        asked = msgspec.structs.replace(
+        request_of_block = msgspec.structs.replace(
             request,
             level="block",
             shape="records",
@@ -232,7 +232,7 @@ class BlockReasons:
             page_token=None,
             max_ms=None,
         )
-        found = self._finder.find_predicate(pointer, predicate, asked)
+        found = self._finder.find_predicate(pointer, predicate, request_of_block)
         bound = self._finder.bound(predicate, layers.head.schema, request)
         block = SegmentSelection(
             row, sidecar, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8)
@@ -245,7 +245,7 @@ class BlockReasons:
         pages = None
         if request.level == "page" and block.codes[0] != NONE:
             pages = self._page_ranges(bound, block, layers)
-        verdict, by, text = case.decision(found, asked, conjuncts, pages)
+        verdict, by, text = case.decision(found, request_of_block, conjuncts, pages)
         return BlockWhy(
             snapshot_id=layers.head.snapshot_id,
             segment_id=segment_id,
@@ -288,7 +288,7 @@ class _Case:
         self.row_count = int(block.numbers("row_count")[0])
         number = int(block.rows[0])
         snapshot = Layer("snapshot", layers.summary, np.array([layers.head.summary.row_count]))
-        self._places = (
+        self._entries = (
             (snapshot, 0),
             (Layer.of("segment", layers.segments), block.segment),
             (Layer.of("block", block.sidecar), number),
@@ -319,7 +319,7 @@ class _Case:
         if pages is not None and not pages.range_count:
             return "NONE", "pages", "skipped: none of its pages can hold a row that matches"
         if verdict != "NONE":
-            return verdict, None, kept_text(verdict, conjuncts, self._given_up(found))
+            return verdict, None, selected_text(verdict, conjuncts, self._given_up(found))
         if not self.row_count:
             return verdict, "block", "skipped: it has no rows"
         for layer in self.layers if self.layers[1].verdict == "NONE" else self.layers[1:]:
@@ -334,14 +334,14 @@ class _Case:
 
     def _judged(self, bound: BoundPredicate, *, with_bounds: bool) -> tuple[LayerWhy, ...]:
         found = []
-        for layer, place in self._places:
+        for layer, entry in self._entries:
             codes, lacking = judged(bound, layer)
             found.append(
                 LayerWhy(
                     layer=layer.name,
-                    verdict=_VERDICTS[int(codes[place])],
-                    reasons=tuple(reason for reason, mask in lacking.items() if mask[place]),
-                    bounds=tuple(_bounds(leaf, layer.lookup(leaf), place) for leaf in columns_of(bound))
+                    verdict=_VERDICTS[int(codes[entry])],
+                    reasons=tuple(reason for reason, mask in lacking.items() if mask[entry]),
+                    bounds=tuple(_bounds(leaf, layer.lookup(leaf), entry) for leaf in columns_of(bound))
                     if with_bounds
                     else (),
                 )
@@ -354,10 +354,10 @@ class _Case:
         if self._indexes is None:
             return []
         result = self._indexes.refine(self._bound, [self._open])
-        if result.kept:
+        if result.selected:
             return []
         for name, alone in self._alone.items():
-            if not alone.refine(self._bound, [self._open]).kept:
+            if not alone.refine(self._bound, [self._open]).selected:
                 return [name]
         return [use.name for use in result.uses]
 
@@ -385,8 +385,8 @@ def _conjuncts(predicate: Predicate) -> list[Predicate]:
     return [predicate]
 
 
-def _bounds(leaf: Leaf, zones: Zones, place: int) -> ColumnBounds:
-    shown, flags = zones_text(leaf.dtype, zones, place), int(zones.flags[place])
+def _bounds(leaf: Leaf, zones: Zones, entry: int) -> ColumnBounds:
+    shown, flags = zones_text(leaf.dtype, zones, entry), int(zones.flags[entry])
     some: Nan = "maybe" if flags & (MAY_NUMBER | MAY_NAN) else "all"
     return ColumnBounds(
         column=leaf.name,
@@ -394,7 +394,7 @@ def _bounds(leaf: Leaf, zones: Zones, place: int) -> ColumnBounds:
         max=shown.max,
         is_cut=shown.is_cut,
         nulls=some if flags & MAY_NULL else "none",
-        nan=zones_nan(leaf.dtype, zones, place),
+        nan=zones_nan(leaf.dtype, zones, entry),
     )
 
 

@@ -99,7 +99,7 @@ class MeasuredIndex:
         if built.part is not None:
             self._directory = Directory.of([(built.part.ref("memory"), built.part.keys)])
 
-    def places(self, keys: BlockKeys) -> tuple[Sequence[_MeasuredPart], Numbers, Numbers]:
+    def locate(self, keys: BlockKeys) -> tuple[Sequence[_MeasuredPart], Numbers, Numbers]:
         """Returns the part, and the indexes of blocks in it."""
         if self._directory is None:
             return [], np.full(len(keys), -1, dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
@@ -174,11 +174,11 @@ class BlockSample:
             distinct = np.full(len(self), np.nan)
             total = self._total(leaf)
             if total is not None:
-                for place in self._counted_segments:
-                    mine = self.segment == place
+                for position in self._counted_segments:
+                    mine = self.segment == position
                     counts = [
                         np.nan if stats is None or stats.distinct_of_values is None else stats.distinct_of_values
-                        for stats in (block.col_stats.get(leaf.id) for block in self._manifest(int(place)))
+                        for stats in (block.col_stats.get(leaf.id) for block in self._manifest(int(position)))
                     ]
                     distinct[mine] = np.array(counts)[self.row[mine]]
             found = value_distribution_of("block", self.zones(leaf), leaf.dtype, self._values(leaf), distinct, total)
@@ -222,9 +222,9 @@ class BlockSample:
         ``codes``: the verdicts of all blocks.
         """
         found = []
-        for place in np.unique(self.segment[chosen]).tolist():
-            mine = chosen[self.segment[chosen] == place]
-            found.append(SegmentSelection(place, self._sidecars[place], self.row[mine], codes[mine]))
+        for position in np.unique(self.segment[chosen]).tolist():
+            mine = chosen[self.segment[chosen] == position]
+            found.append(SegmentSelection(position, self._sidecars[position], self.row[mine], codes[mine]))
         return found
 
     def numbers_of(self, parts: Sequence[SegmentSelection]) -> Rows:
@@ -236,18 +236,18 @@ class BlockSample:
             found.append(mine[np.isin(self.row[mine], part.rows)])
         return np.concatenate(found)
 
-    def keys(self, place: int) -> BlockKeys:
+    def keys(self, position: int) -> BlockKeys:
         """Returns the keys of all blocks of the segment at an index of ``segment_rows``."""
-        found = self._sidecars[place].block_keys()
-        return self._manifests.block_keys(self.refs[int(self.segment_rows[place])]) if found is None else found
+        found = self._sidecars[position].block_keys()
+        return self._manifests.block_keys(self.refs[int(self.segment_rows[position])]) if found is None else found
 
     @property
     def _counted_segments(self) -> Rows:
         count = len(self.segment_rows)
         return np.unique(np.linspace(0, count - 1, min(count, _COUNTED_SEGMENTS)).astype(np.int64))
 
-    def _manifest(self, place: int) -> tuple[Block, ...]:
-        return self._manifests.segment(self.refs[int(self.segment_rows[place])]).blocks
+    def _manifest(self, position: int) -> tuple[Block, ...]:
+        return self._manifests.segment(self.refs[int(self.segment_rows[position])]).blocks
 
     def _total(self, leaf: Leaf) -> float | None:
         stats = self._manifests.snapshot(self._pointer).summary.col_stats.get(leaf.id)

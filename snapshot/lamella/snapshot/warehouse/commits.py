@@ -91,20 +91,20 @@ class Conflicts:
         Blocks in the same segment are unchanged, so segments are opened only if their ids differ.
         """
         then = self._lookup.find(self._manifests.snapshot(read_at), removed)
-        both = [place for place in removed if place in then and place in found]
-        moved = [place for place in both if then[place].ref.segment_id != found[place].ref.segment_id]
-        before = self._lookup.contents({place: then[place] for place in moved})
-        after = self._lookup.contents({place: found[place] for place in moved})
-        changed = {place for place in moved if before.get(place) != after.get(place)}
+        both = [location for location in removed if location in then and location in found]
+        moved = [location for location in both if then[location].ref.segment_id != found[location].ref.segment_id]
+        before = self._lookup.contents({location: then[location] for location in moved})
+        after = self._lookup.contents({location: found[location] for location in moved})
+        changed = {location for location in moved if before.get(location) != after.get(location)}
         return frozenset(changed.union(removed).difference(set(both) - changed))
 
     def name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
         """Add to the error the snapshot that removed the blocks, if it is one of the last few."""
         blocks: list[str] = error.details["blocks"]
         now = self._lookup.find(base, blocks)
-        gone = [place for place in blocks if place not in now]
-        replaced = [] if gone else [place for place in blocks if place in stale]
-        contents = self._lookup.contents({place: now[place] for place in replaced})
+        gone = [location for location in blocks if location not in now]
+        replaced = [] if gone else [location for location in blocks if location in stale]
+        contents = self._lookup.contents({location: now[location] for location in replaced})
         snapshot = base
         for _ in range(_WINNER_STEPS if gone or replaced else 0):
             if snapshot.prev_manifest is None or snapshot.prev_snapshot_id is None:
@@ -165,7 +165,7 @@ class Reshaper:
         the blocks.
         """
         layout = self._writer.layout(base.table_id)
-        hit = {place.ref.segment_id: place for place in found.values() if place.ref.segment_id in removals}
+        hit = {position.ref.segment_id: position for position in found.values() if position.ref.segment_id in removals}
         groups, pieces = self._groups_without(layout, base, hit, removals)
         for ref in (*base.segments, *added):
             pieces += self._without(layout, base, ref, removals.get(ref.segment_id, frozenset()))
@@ -183,13 +183,15 @@ class Reshaper:
         groups: list[GroupRef] = []
         pieces: list[_Piece] = []
         for number, group in enumerate(base.groups):
-            leaving = sorted((place for place in hit.values() if place.group == number), key=lambda place: place.row)
+            leaving = sorted(
+                (position for position in hit.values() if position.group == number), key=lambda position: position.row
+            )
             if not leaving:
                 groups.append(group)
                 continue
-            for place in leaving:
-                pieces += self._without(layout, base, place.ref, removals[place.ref.segment_id])
-            dropped = tuple(sorted({*group.dropped, *(place.row for place in leaving)}))
+            for position in leaving:
+                pieces += self._without(layout, base, position.ref, removals[position.ref.segment_id])
+            dropped = tuple(sorted({*group.dropped, *(position.row for position in leaving)}))
             groups += self._group_without(layout, base, group, dropped)
         return groups, pieces
 
@@ -274,8 +276,8 @@ class Reshaper:
         for group in groups:
             everything = self._manifests.group(group).segments
             numbers = np.full(len(everything), -1, dtype=np.int64)
-            kept = np.delete(np.arange(len(everything)), group.dropped)
-            numbers[kept] = np.arange(len(segments), len(segments) + len(kept))
+            remaining = np.delete(np.arange(len(everything)), group.dropped)
+            numbers[remaining] = np.arange(len(segments), len(segments) + len(remaining))
             index.append(self._manifests.group_locations(group).renumbered(numbers))
             segments += self._manifests.group_segments(group)
         return self._writer.group(layout, base, segments, index)
@@ -454,9 +456,9 @@ class Changes:
         """
         snapshot = self.seen_after(base, schemas)
         requests = [self._request(change) for change in changes]
-        named = {place for request in requests for place in (*request.removed, *(p for p, _ in request.added))}
+        named = {location for request in requests for location in (*request.removed, *(p for p, _ in request.added))}
         found = self._lookup.find(snapshot, named)
-        held = {place: each.ref.segment_id for place, each in found.items()}
+        segment_ids = {location: each.ref.segment_id for location, each in found.items()}
         for number, change in enumerate(changes):
             if change.only_new:
                 replaced = self._returned(snapshot, change, requests[number])
@@ -468,7 +470,9 @@ class Changes:
                 refused = self._conflicts.of(change, base)
                 requests[number] = msgspec.structs.replace(requests[number], refused=refused, is_serial=True)
         known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
-        applied_changes = commits.apply_changes(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
+        applied_changes = commits.apply_changes(
+            segment_ids, requests, known_schemas=known, snapshot_id=base.snapshot_id
+        )
         for request, outcome in zip(requests, applied_changes.outcomes, strict=True):
             if isinstance(outcome, CommitConflict) and not isinstance(outcome, NewMatches):
                 self._conflicts.name_winner(snapshot, outcome, request.stale or frozenset())
@@ -509,7 +513,7 @@ class Changes:
         """Returns the identities of the snapshot's blocks at these locations; locations without a block are left
         out."""
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
-        refs = {place.ref.segment_id: place.ref for place in found.values()}
+        refs = {position.ref.segment_id: position.ref for position in found.values()}
         return {
             block.location: block
             for ref in refs.values()
@@ -540,14 +544,16 @@ class Changes:
             return set()
         files = {block.location: block.footer_sha256 for block in blocks}
         own = self._replacing.in_own_folder(snapshot.table_id, files)
-        foreign = {place: footer for place, footer in files.items() if place not in own}
+        foreign = {location: footer for location, footer in files.items() if location not in own}
         return self._replacing.find(snapshot, foreign, unknown=True)
 
     def _returned(self, snapshot: Snapshot, change: ChangeSet, request: commits.Request) -> frozenset[str]:
         """Returns files of a change set that were in the table before, except those that are in it now and are being
         replaced."""
-        places = {place for place, _ in request.added}
-        if not snapshot.replaced or places == self._replacing.in_own_folder(snapshot.table_id, places):
+        added_locations = {location for location, _ in request.added}
+        if not snapshot.replaced or added_locations == self._replacing.in_own_folder(
+            snapshot.table_id, added_locations
+        ):
             return frozenset()
         blocks = (block for ref in change.added for block in self._manifests.segment(ref).blocks)
         return frozenset(self._coming_back(snapshot, blocks).difference(request.removed))
@@ -564,22 +570,26 @@ class Changes:
             for request, outcome in zip(requests, applied_changes.outcomes, strict=True)
             if isinstance(outcome, Applied)
         ]
-        dropped = {place for request in applied if not request.added for place in request.removed}
-        contents = self._lookup.contents({place: found[place] for place in dropped if place in found})
+        dropped = {location for request in applied if not request.added for location in request.removed}
+        contents = self._lookup.contents({location: found[location] for location in dropped if location in found})
         leaving: dict[str, str | None] = {}
         for request in applied:
-            for place in request.removed:
+            for location in request.removed:
                 # Without added blocks, only this version of the file has left; another one may be registered at its
                 # location.
-                is_known = not request.added and place in contents
-                leaving[place] = contents[place][1] if is_known else None
-            for place, _ in request.added:
-                leaving.pop(place, None)
+                is_known = not request.added and location in contents
+                leaving[location] = contents[location][1] if is_known else None
+            for location, _ in request.added:
+                leaving.pop(location, None)
         return leaving
 
     def _request(self, change: ChangeSet) -> commits.Request:
         return commits.Request(
-            added=[(place, ref.segment_id) for ref in change.added for place in self._manifests.locations(ref.sidecar)],
+            added=[
+                (location, ref.segment_id)
+                for ref in change.added
+                for location in self._manifests.locations(ref.sidecar)
+            ],
             removed=list(dict.fromkeys(change.removed)),
             schema_ids=frozenset(
                 schema_id for ref in change.added for schema_id in (ref.schema_id, *ref.block_schema_ids)

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cache import CacheNamespace, held_bytes
+from lamella.snapshot.cache import CacheNamespace, estimated_bytes
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.chunk import Columns, Load
-from lamella.snapshot.columnar.resident import BatchSizes, SnapshotBlocks
 from lamella.snapshot.columnar.sidecar import SidecarRefs
+from lamella.snapshot.columnar.snapshot_blocks import BatchSizes, SnapshotBlocks
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
 from lamella.snapshot.expression.bound import BoundTerm, BoundTest
 from lamella.snapshot.index import Kind, Part, PartRef, PossibleOutcomes, Probe, kind_named, kinds
@@ -23,7 +23,7 @@ from lamella.snapshot.index.widening import can_serve
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
-from lamella.snapshot.prune.block_layer import Layers, VerdictShelf
+from lamella.snapshot.prune.block_layer import Layers, VerdictCache
 from lamella.snapshot.prune.evaluate import Evaluator, FilterKey
 from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.options import read_options
@@ -52,8 +52,8 @@ class IndexAccess:
 
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
-        self._parts: CacheNamespace[tuple[Part, Probe]] = CacheNamespace(manifests.resident, "index part")
-        self._pages: CacheNamespace[bytes | memoryview] = CacheNamespace(manifests.resident, "index page")
+        self._parts: CacheNamespace[tuple[Part, Probe]] = CacheNamespace(manifests.memory_cache, "index part")
+        self._pages: CacheNamespace[bytes | memoryview] = CacheNamespace(manifests.memory_cache, "index page")
 
     def indexes(self, head: Snapshot) -> list[SnapshotIndex]:
         """Returns the usable indexes of a snapshot: without those that are dropped, whose columns no longer exist, or
@@ -87,17 +87,17 @@ class IndexAccess:
 class _Pages:
     """The pages of one part in the memory cache."""
 
-    def __init__(self, shelf: CacheNamespace[bytes | memoryview], location: str) -> None:
-        self._shelf = shelf
+    def __init__(self, cache: CacheNamespace[bytes | memoryview], location: str) -> None:
+        self._cache = cache
         self._location = location
 
     def get(self, page: int, /) -> bytes | memoryview | None:
         """Returns a page, if it is cached."""
-        return self._shelf.get((self._location, page))
+        return self._cache.get((self._location, page))
 
     def __setitem__(self, page: int, data: bytes | memoryview, /) -> None:
         """Cache a page."""
-        self._shelf.put((self._location, page), data, len(data) + _PAGE_BYTES)
+        self._cache.put((self._location, page), data, len(data) + _PAGE_BYTES)
 
 
 class _Silent:
@@ -114,9 +114,9 @@ _SILENT: Final = _Silent()
 class SnapshotPart:
     """A part for one request."""
 
-    def __init__(self, access: IndexAccess, kind: Kind, ref: PartRef, asked: DataType) -> None:
+    def __init__(self, access: IndexAccess, kind: Kind, ref: PartRef, dtype: DataType) -> None:
         self._access = access
-        self._asked = asked
+        self._dtype = dtype
         self._kind = kind
         self._ref = ref
         self._part: Part | None = None
@@ -132,7 +132,7 @@ class SnapshotPart:
         was_open = self._access.is_open(self._ref)
         part, probe = self._access.opened(self._kind, self._ref)
         self._part, self._before = part, part.read_bytes if was_open else 0
-        return probe if can_serve(parse_type(part.header.dtype), self._asked) else _SILENT
+        return probe if can_serve(parse_type(part.header.dtype), self._dtype) else _SILENT
 
 
 class SnapshotIndex:
@@ -149,7 +149,7 @@ class SnapshotIndex:
         self._access = access
         self._index = index
 
-    def places(self, keys: BlockKeys) -> tuple[Sequence[SnapshotPart], Numbers, Numbers]:
+    def locate(self, keys: BlockKeys) -> tuple[Sequence[SnapshotPart], Numbers, Numbers]:
         """Returns the parts that have blocks, and for each block the number of its part (-1: none) and its row
         there."""
         parts: list[SnapshotPart] = []
@@ -176,7 +176,7 @@ _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
 _MAX_BLOCKS_NOW: Final = 500
 
-Asked = PruneRequest | DiffRequest | AggregateRequest
+FilterRequest = PruneRequest | DiffRequest | AggregateRequest
 
 
 class Finder:
@@ -203,12 +203,14 @@ class Finder:
         self._batch_sizes = batch_sizes
         self._clock = clock
         self._filters = Filters()
-        self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.resident, "layers")
+        self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.memory_cache, "layers")
         #: Results without what opens sidecars, which would keep alive all that those know.
-        self._results: CacheNamespace[tuple[PruneAnswer, BlockSelection]] = CacheNamespace(manifests.resident, "funnel")
-        self._verdicts: VerdictShelf = CacheNamespace(manifests.resident, "verdicts")
+        self._results: CacheNamespace[tuple[PruneAnswer, BlockSelection]] = CacheNamespace(
+            manifests.memory_cache, "funnel"
+        )
+        self._verdicts: VerdictCache = CacheNamespace(manifests.memory_cache, "verdicts")
         self._access = IndexAccess(manifests)
-        self._columns = Columns(CacheNamespace(manifests.resident, "column"), manifests.disk)
+        self._columns = Columns(CacheNamespace(manifests.memory_cache, "column"), manifests.disk)
 
     def _indexes_of(self, head: Snapshot, segments: Sidecar, refs: SidecarRefs) -> IndexLayer | None:
         indexes = self._access.indexes(head)
@@ -216,7 +218,7 @@ class Finder:
             return None
         return IndexLayer(indexes, self._keys_of(segments, refs), self._timer)
 
-    def read(self, request: Asked) -> Predicate:
+    def read(self, request: FilterRequest) -> Predicate:
         """Reads the filter of a request; raises InvalidFilter, LimitExceeded.
 
         ``now()`` and similar functions return the clock's time, once for the whole request. If the answer is one of
@@ -231,7 +233,7 @@ class Finder:
         now_us = None if self._clock is None or parts else self._clock() * 1_000
         return self._filters.read(request.filter, time_zone=request.time_zone, now_us=now_us)
 
-    def bound(self, predicate: Predicate, schema: Schema, request: Asked) -> BoundPredicate:
+    def bound(self, predicate: Predicate, schema: Schema, request: FilterRequest) -> BoundPredicate:
         """Binds a filter to the columns of a schema; raises UnknownColumn, FilterTypeMismatch."""
         return self._filters.bound(
             predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
@@ -269,12 +271,12 @@ class Finder:
         predicate: Predicate,
         request: PruneRequest,
         *,
-        held: dict[str, Sidecar] | None = None,
+        sidecars: dict[str, Sidecar] | None = None,
         max_tests: int | None = None,
     ) -> PruneResult:
         """Like :meth:`find`, for a filter that has already been read; ``request.filter`` is ignored.
 
-        ``held``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow if it
+        ``sidecars``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow if it
         takes more than ``max_tests``, unless the request itself ends the scan early.
         """
         max_tests = None if _ends_early(request) else max_tests
@@ -283,14 +285,14 @@ class Finder:
 
         def load(row: int) -> Sidecar:
             ref = layers.sidecar(row)
-            if held is None:
+            if sidecars is None:
                 return self._manifests.blocks(head, ref)
-            if ref.location not in held:
-                held[ref.location] = self._manifests.blocks(head, ref)
-            return held[ref.location]
+            if ref.location not in sidecars:
+                sidecars[ref.location] = self._manifests.blocks(head, ref)
+            return sidecars[ref.location]
 
         def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-            if held is not None:
+            if sidecars is not None:
                 return [load(row) for row in rows]
             return self._manifests.many_blocks(head, [layers.sidecar(row) for row in rows], keep=keep)
 
@@ -302,10 +304,10 @@ class Finder:
         Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
         answer of at most 500 blocks can also be encoded without reading. The caller limits the length of the filter.
         """
-        held = self._manifests.cached_layer(pointer)
-        if held is None or len(held[1]) > _NOW_SEGMENTS:
+        layer = self._manifests.cached_layer(pointer)
+        if layer is None or len(layer[1]) > _NOW_SEGMENTS:
             return Deferred()
-        head, segments = held
+        head, segments = layer
         layers = self._layers(head, segments)
         predicate = self.read(request)
         if not _is_simple(request):
@@ -413,7 +415,7 @@ class Finder:
             return found  # an index may be read the next time
         stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in report.stages])
         report = msgspec.structs.replace(report, stages=stages, reused_blocks=0, from_cache=True)
-        size_bytes = found.selection.size_bytes + held_bytes(report.not_used) + held_bytes(report.indexes)
+        size_bytes = found.selection.size_bytes + estimated_bytes(report.not_used) + estimated_bytes(report.indexes)
         self._results.put(
             name,
             (msgspec.structs.replace(found.answer, report=report), found.selection),

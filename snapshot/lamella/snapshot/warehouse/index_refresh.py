@@ -2,7 +2,7 @@
 
 A part is valid for its blocks whatever is committed in the meantime. So a refresh goes through *one* snapshot from one
 :class:`RefreshPosition` to the next, and adds its parts to the snapshot that is current by then. No state is kept
-between two calls: an abandoned refresh leaves the parts built so far. Blocks that are left out are before the place,
+between two calls: an abandoned refresh leaves the parts built so far. Blocks that are left out are before the position,
 so that the same refresh does not try them again.
 """
 
@@ -19,7 +19,7 @@ from lamella.snapshot.errors import HashMismatch, InvalidRequest, ManifestError,
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import PART_BLOCKS, SkippedBlock, Source, build_part, reads_filters
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import Directory, DirectoryEntries, Numbers, place
+from lamella.snapshot.index.directory import Directory, DirectoryEntries, Numbers, find_entries
 from lamella.snapshot.index.part import Part, PartRef, pack, ref_of
 from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer, TableIndex
@@ -99,7 +99,7 @@ class IndexBlocks:
             directories = [each.where(~are_among(each.keys, forget)) for each in directories]
         if more is not None:
             directories = [*directories, more]
-        found = place(directories, keys)
+        found = find_entries(directories, keys)
         is_known = found.number >= 0
         indexed = int(is_known.sum())
         return Coverage(
@@ -161,8 +161,8 @@ class IndexRefresh:
         workers: int = 1,
         until: Callable[[], bool] = lambda: False,
     ) -> Refreshed:
-        """Build parts for blocks of a snapshot, starting at a place: at most ``max_blocks``, at least one if there is
-        any; stops when ``until`` is true.
+        """Build parts for blocks of a snapshot, starting at a position: at most ``max_blocks``, at least one if there
+        is any; stops when ``until`` is true.
 
         ``index``: its current definition, not that of the snapshot. ``mode``: "full" builds every block from its
         values, including those that the index has; "incremental" builds blocks that it lacks, from filters in their
@@ -245,26 +245,26 @@ class _Work:
         self._directories = [] if mode == "full" else blocks.directories(index)
         self._wanted: dict[int, list[int]] = {}
 
-    def rows(self, place: RefreshPosition) -> list[int]:
-        """Returns the blocks of the place's group, from its row on, that are to be tried."""
-        if place.group not in self._wanted:
-            self._look(place.group)
-        return [row for row in self._wanted.get(place.group, ()) if row >= place.row]
+    def rows(self, position: RefreshPosition) -> list[int]:
+        """Returns the blocks of the group of the position, from its row on, that are to be tried."""
+        if position.group not in self._wanted:
+            self._look(position.group)
+        return [row for row in self._wanted.get(position.group, ()) if row >= position.row]
 
-    def blocks(self, place: RefreshPosition) -> list[Block]:
-        """Returns the blocks of the place's group."""
-        return [block for ref in self._groups[place.group] for block in self._manifests.segment(ref).blocks]
+    def blocks(self, position: RefreshPosition) -> list[Block]:
+        """Returns the blocks of the group of the position."""
+        return [block for ref in self._groups[position.group] for block in self._manifests.segment(ref).blocks]
 
     def count(self, start: RefreshPosition) -> int:
-        """Returns how many blocks are to be tried from a place on."""
+        """Returns how many blocks are to be tried from a position on."""
         rest = range(start.group + 1, len(self._groups))
         return len(self.rows(start)) + sum(len(self.rows(RefreshPosition(group))) for group in rest)
 
-    def following(self, place: RefreshPosition, wanted: list[int], taken: int) -> RefreshPosition | None:
-        """Returns the place after the first ``taken`` of the wanted blocks; None if there are no more to be tried."""
+    def following(self, position: RefreshPosition, wanted: list[int], taken: int) -> RefreshPosition | None:
+        """Returns the position after the first ``taken`` of the wanted blocks; None at the end."""
         if taken < len(wanted):
-            return RefreshPosition(place.group, wanted[taken])
-        rest = range(place.group + 1, len(self._groups))
+            return RefreshPosition(position.group, wanted[taken])
+        rest = range(position.group + 1, len(self._groups))
         return next((RefreshPosition(group) for group in rest if self.rows(RefreshPosition(group))), None)
 
     def _look(self, first: int) -> None:
@@ -273,7 +273,7 @@ class _Work:
         keys = list(self._blocks.keys([ref for group in some for ref in group]))
         for number, group in enumerate(some, first):
             mine, keys = keys[: len(group)], keys[len(group) :]
-            found = place(self._directories, np.concatenate([no_keys(), *mine]))
+            found = find_entries(self._directories, np.concatenate([no_keys(), *mine]))
             self._wanted[number] = np.flatnonzero(found.number < 0).tolist()
 
 
@@ -350,7 +350,7 @@ class Regrouping:
         keys = self._blocks.keys([ref for group in groups for ref in group])
         for group in groups:
             whole = np.concatenate([no_keys(), *(next(keys) for _ in group)])
-            found = place(directories, whole)
+            found = find_entries(directories, whole)
             known = found.number >= 0
             numbers = np.unique(found.number[known])
             if not len(numbers):

@@ -127,11 +127,11 @@ class Indexing:
             directories = () if replace else index.directories
             new = given if moved_from is None else self._directories.still_in(directories, given, moved_from)
             if compact:
-                kept = self._directories.compacted(layout, directories, new, forget)
+                compacted = self._directories.compacted(layout, directories, new, forget)
             else:
                 left = self._directories.forgetting(layout, directories, forget)
-                kept = self._directories.extended(layout, left, new)
-            filled = msgspec.structs.replace(index, directories=kept)
+                compacted = self._directories.extended(layout, left, new)
+            filled = msgspec.structs.replace(index, directories=compacted)
             return tuple(filled if each is index else each for each in indexes)
 
         return self._follow(base, changed, now_ms)

@@ -101,7 +101,7 @@ class LayerMaps:
     def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers]) -> None:
         self._manifests = manifests
         self._layers = layers
-        self._maps: CacheNamespace[LayerMap] = CacheNamespace(manifests.resident, "layer map")
+        self._maps: CacheNamespace[LayerMap] = CacheNamespace(manifests.memory_cache, "layer map")
 
     def of(self, pointer: SnapshotPointer, columns: Sequence[str] = (), kind: ClusterKind = "linear") -> LayerMap:
         """Returns the map of a snapshot; depths refer to the key of these ``columns``, or else to its own cluster key,
@@ -161,13 +161,13 @@ class LayerMaps:
         number = min(at_most, count)
         edges = first + np.arange(number + 1, dtype=np.int64) * count // max(number, 1)
         ends = layer_map.bounds[edges]
-        mean = most = None
+        mean = max_depth = None
         if layer_map.depth is not None:
             depth = np.maximum(layer_map.depth, 0)
             known = _sums(depth > 0, ends)
             total = _sums(depth, ends).astype(np.float64)
             mean = np.divide(total, known, out=np.full(number, np.nan), where=known > 0)
-            most = _maxima(depth, ends)
+            max_depth = _maxima(depth, ends)
         return Tiles(
             first_segment=edges[:-1],
             segment_count=np.diff(edges),
@@ -176,7 +176,7 @@ class LayerMaps:
             row_count=_sums(layer_map.row_count, ends),
             file_size=_sums(layer_map.file_size, ends),
             mean_depth=mean,
-            max_depth=most,
+            max_depth=max_depth,
         )
 
     @staticmethod
@@ -203,7 +203,7 @@ class LayerMaps:
         return codes
 
     @staticmethod
-    def kept(verdicts: Codes, tiles: Tiles) -> Numbers:
+    def selected_blocks(verdicts: Codes, tiles: Tiles) -> Numbers:
         """Returns how many blocks of each tile are kept, by the verdicts of all blocks."""
         ends = np.append(tiles.first_block, tiles.first_block[-1:] + tiles.block_count[-1:])
         return _sums(verdicts != NONE, ends)

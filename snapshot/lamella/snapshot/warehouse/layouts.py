@@ -74,7 +74,7 @@ class OnOneKey:
         self.segments: Extents = found.take(np.arange(first, first + count))
         self._likely: npt.NDArray[np.float64] | None = None
 
-    def kept(self, segments: Rows | None = None) -> float:
+    def opened_segments(self, segments: Rows | None = None) -> float:
         """Returns the expected number of the segments (None: of all) that a look-up of :data:`SHARE` of the rows opens;
         for a key along a curve the average over ranges of each column and of all columns at once."""
         if self._likely is None:
@@ -294,7 +294,7 @@ class Layouts:
             blocks_total=len(scan),
             segments_total=len(layers.segments),
             segment_depth=_figures(_depths(both.segments)),
-            segments_kept=both.kept(),
+            segments_opened=both.opened_segments(),
             levels=dict(zip(levels.tolist(), counts.tolist(), strict=True)),
             recorded=costs,
             left_out=left_out,
@@ -343,13 +343,13 @@ class Layouts:
         start = count
         for group, done in zip(plan.groups, written, strict=False):
             new = np.arange(start, start + len(done.new))
-            gains.append(cost.kept(numbers[group.segments]) - cost.kept(new))
+            gains.append(cost.opened_segments(numbers[group.segments]) - cost.opened_segments(new))
             start += len(done.new)
         return Regrouped(
             plan=plan,
             written=tuple(written),
             blocks=tuple(sum(len(each) for each in group.blocks) for group in plan.groups),
-            before=cost.kept(np.arange(count)),
+            before=cost.opened_segments(np.arange(count)),
             gains=tuple(gains),
         )
 
@@ -405,7 +405,7 @@ def _members(found: Health, key: Key) -> dict[str, Any]:
         for name in (
             "constant_blocks",
             "unclustered_blocks",
-            "settled_blocks",
+            "unimprovable_blocks",
             "unknown_blocks",
             "small_blocks",
             "perfect_blocks",

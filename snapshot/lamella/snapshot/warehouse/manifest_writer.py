@@ -14,7 +14,7 @@ from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar import Sidecar, build_blocks, build_segments
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.index.directory import Addition, Directory, place
+from lamella.snapshot.index.directory import Addition, Directory, find_entries
 from lamella.snapshot.manifest import (
     SEGMENT_FORMAT,
     SNAPSHOT_FORMAT,
@@ -196,20 +196,20 @@ class Replacing:
         """
         layout = self._writer.layout(base.table_id)
         own = self.in_own_folder(base.table_id, files)
-        foreign = {place: footer for place, footer in files.items() if place not in own}
+        foreign = {path: footer for path, footer in files.items() if path not in own}
         if not foreign:
             return base.replaced
         made = ReplacedSet.of(foreign)
         counts = [each.file_count for each in base.replaced]
-        kept, waiting = list(base.replaced), [made]
+        remaining, waiting = list(base.replaced), [made]
         while chosen := to_merge([*counts, len(made)]):
-            taken = [index for index in chosen if index < len(kept)]
-            waiting += (self._manifests.replaced_set(kept[index].object) for index in taken)
+            taken = [index for index in chosen if index < len(remaining)]
+            waiting += (self._manifests.replaced_set(remaining[index].object) for index in taken)
             made = ReplacedSet.merged(waiting)
             waiting = [made]
-            kept = [each for index, each in enumerate(kept) if index not in taken]
-            counts = [each.file_count for each in kept]
-        return (*kept, self._writer.replaced_files(layout, made))
+            remaining = [each for index, each in enumerate(remaining) if index not in taken]
+            counts = [each.file_count for each in remaining]
+        return (*remaining, self._writer.replaced_files(layout, made))
 
 
 #: A directory is merged with the one before it if that one is less than this many times as large.
@@ -247,22 +247,22 @@ class Directories:
         """Returns the directories and a new one, merged with its predecessors as long as these are not much larger."""
         if not len(new):
             return directories
-        kept = list(directories)
+        remaining = list(directories)
         merged = [new]
         size = len(new)
-        while kept and kept[-1].block_count < _MERGE_FACTOR * size:
-            size += kept[-1].block_count
-            merged.insert(0, self._manifests.directory(kept.pop().object))
-        return (*kept, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
+        while remaining and remaining[-1].block_count < _MERGE_FACTOR * size:
+            size += remaining[-1].block_count
+            merged.insert(0, self._manifests.directory(remaining.pop().object))
+        return (*remaining, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
 
     def forgetting(self, layout: TableLayout, directories: Refs, forget: BlockKeys | None) -> Refs:
         """Returns the directories without some blocks; directories without any of these are not rewritten."""
-        kept: list[DirectoryRef] = []
+        remaining: list[DirectoryRef] = []
         for ref in directories:
             directory = self._manifests.directory(ref.object)
             less = _without(directory, forget)
-            kept += (ref,) if less is directory else self._written(layout, less)
-        return tuple(kept)
+            remaining += (ref,) if less is directory else self._written(layout, less)
+        return tuple(remaining)
 
     def compacted(self, layout: TableLayout, directories: Refs, new: Directory, forget: BlockKeys | None) -> Refs:
         """Returns one directory of the entries of these, without some blocks, and those of a new one."""
@@ -271,7 +271,7 @@ class Directories:
 
     def still_in(self, directories: Refs, new: Directory, parts: AbstractSet[str]) -> Directory:
         """Returns the entries of ``new`` whose blocks are still in one of these parts."""
-        placed = place([self._manifests.directory(ref.object) for ref in directories], new.keys)
+        placed = find_entries([self._manifests.directory(ref.object) for ref in directories], new.keys)
         is_there = np.array([part.location in parts for part in placed.parts] or [False])
         return new.where((placed.number >= 0) & is_there[placed.number])
 

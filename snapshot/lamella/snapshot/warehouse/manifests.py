@@ -61,9 +61,9 @@ class StoredObjects:
         return data
 
     def _in_parts(self, ref: ObjectRef) -> bytes:
-        read, place = self._store.read_range, ref.location
+        read, location = self._store.read_range, ref.location
         starts = range(0, ref.size_bytes, PART_BYTES)
-        parts = [self._pool.submit(read, place, start, min(PART_BYTES, ref.size_bytes - start)) for start in starts]
+        parts = [self._pool.submit(read, location, start, min(PART_BYTES, ref.size_bytes - start)) for start in starts]
         try:
             return b"".join([part.result() for part in parts])
         finally:
@@ -122,7 +122,7 @@ class StoredObjects:
 
     def _mapped(self, path: str, ref: ObjectRef, *, keep: bool) -> memoryview | None:
         name = f"{ref.sha256} {path}"
-        found = self._maps.held(name)
+        found = self._maps.get(name)
         if found is not None:
             return found
         try:
@@ -157,23 +157,23 @@ class Manifests:
         self, store: Store, cache_bytes: int, *, disk: DiskCache | None = None, fetch_threads: int = 16
     ) -> None:
         #: The memory cache of everything on the heap.
-        self.resident = resident = BoundedCache(cache_bytes)
+        self.memory_cache = memory_cache = BoundedCache(cache_bytes)
         #: The cache of columns derived from sidecars.
-        self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
+        self.derived: DerivedCache = disk if disk is not None else MemoryCache(memory_cache)
         self.disk = disk
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._pool = ContextThreadPool(fetch_threads, thread_name_prefix="lamella-fetch")
-        self._sidecars: CacheNamespace[Sidecar] = CacheNamespace(resident, "sidecar")
-        self._joined: CacheNamespace[Sidecar] = CacheNamespace(resident, "joined")
-        self._indexes: CacheNamespace[LocationIndex] = CacheNamespace(resident, "locations")
-        self._hashes: CacheNamespace[Hashes] = CacheNamespace(resident, "hashes")
-        self._replaced: CacheNamespace[ReplacedSet] = CacheNamespace(resident, "replaced files")
-        self._snapshots: CacheNamespace[Snapshot] = CacheNamespace(resident, "snapshot")
-        self._heads: CacheNamespace[Snapshot] = CacheNamespace(resident, "head")
-        self._directories: CacheNamespace[Directory] = CacheNamespace(resident, "directory")
-        self._block_keys: CacheNamespace[BlockKeys] = CacheNamespace(resident, "block keys")
-        self._segments: CacheNamespace[Segment] = CacheNamespace(resident, "segment")
-        self._groups: CacheNamespace[Group] = CacheNamespace(resident, "group")
+        self._sidecars: CacheNamespace[Sidecar] = CacheNamespace(memory_cache, "sidecar")
+        self._joined: CacheNamespace[Sidecar] = CacheNamespace(memory_cache, "joined")
+        self._indexes: CacheNamespace[LocationIndex] = CacheNamespace(memory_cache, "locations")
+        self._hashes: CacheNamespace[Hashes] = CacheNamespace(memory_cache, "hashes")
+        self._replaced: CacheNamespace[ReplacedSet] = CacheNamespace(memory_cache, "replaced files")
+        self._snapshots: CacheNamespace[Snapshot] = CacheNamespace(memory_cache, "snapshot")
+        self._heads: CacheNamespace[Snapshot] = CacheNamespace(memory_cache, "head")
+        self._directories: CacheNamespace[Directory] = CacheNamespace(memory_cache, "directory")
+        self._block_keys: CacheNamespace[BlockKeys] = CacheNamespace(memory_cache, "block keys")
+        self._segments: CacheNamespace[Segment] = CacheNamespace(memory_cache, "segment")
+        self._groups: CacheNamespace[Group] = CacheNamespace(memory_cache, "group")
 
     def snapshot(self, pointer: SnapshotPointer) -> Snapshot:
         """Returns the whole snapshot, checked against its hash; :meth:`refs` gives its segments."""
@@ -327,8 +327,8 @@ class Manifests:
         near = [self._sidecars.get(ref.location) for ref in refs]
         if all(sidecar is not None for sidecar in near):
             return [sidecar for sidecar in near if sidecar is not None]
-        held = {ref.location: sidecar for ref, sidecar in zip(refs, near, strict=True)}
-        missing = {ref.location: ref for ref in refs if held[ref.location] is None}
+        by_location = {ref.location: sidecar for ref, sidecar in zip(refs, near, strict=True)}
+        missing = {ref.location: ref for ref in refs if by_location[ref.location] is None}
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
         read = {}
         if len(far) > 1:
@@ -336,7 +336,7 @@ class Manifests:
         try:
             found = []
             for ref in refs:
-                sidecar = held[ref.location]
+                sidecar = by_location[ref.location]
                 if sidecar is None:
                     future = read.get(ref.location)
                     sidecar = one(ref) if future is None else future.result()

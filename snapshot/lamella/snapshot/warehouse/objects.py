@@ -56,22 +56,22 @@ class Lookup:
                 self._confirm(SegmentPosition(ref, row), wanted[some], found)
         return found
 
-    def contents(self, places: Mapping[str, SegmentPosition]) -> dict[str, Content]:
+    def contents(self, positions: Mapping[str, SegmentPosition]) -> dict[str, Content]:
         """Returns content id and footer hash of blocks that were found."""
-        by_segment: dict[str, SegmentRef] = {place.ref.segment_id: place.ref for place in places.values()}
+        by_segment: dict[str, SegmentRef] = {position.ref.segment_id: position.ref for position in positions.values()}
         return {
             block.location: (block.content_id, block.footer_sha256)
             for ref in by_segment.values()
             for block in self._manifests.segment(ref).blocks
-            if block.location in places
+            if block.location in positions
         }
 
     def _may_have(self, ref: SegmentRef, hashes: Hashes) -> bool:
         return may_share(self._manifests.location_hashes(ref.sidecar), np.sort(hashes))
 
-    def _confirm(self, place: SegmentPosition, wanted: list[str], found: dict[str, SegmentPosition]) -> None:
-        for location in set(wanted).intersection(self._manifests.locations(place.ref.sidecar)):
-            found[location] = place
+    def _confirm(self, position: SegmentPosition, wanted: list[str], found: dict[str, SegmentPosition]) -> None:
+        for location in set(wanted).intersection(self._manifests.locations(position.ref.sidecar)):
+            found[location] = position
 
 
 def _between(wanted: list[str], first: str | None, last: str | None) -> slice:

@@ -128,7 +128,7 @@ class Planning:
         """Returns blocks by location."""
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
         facts: dict[str, BlockFacts] = {}
-        for ref in {place.ref.segment_id: place.ref for place in found.values()}.values():
+        for ref in {position.ref.segment_id: position.ref for position in found.values()}.values():
             clustered = self._manifests.sidecar(ref.sidecar).clustered()
             for row, block in enumerate(self._manifests.identities(ref)):
                 if block.location in found:

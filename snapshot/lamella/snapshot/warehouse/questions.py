@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from lamella.snapshot.columnar import Sidecar
-from lamella.snapshot.columnar.resident import BatchSizes
+from lamella.snapshot.columnar.snapshot_blocks import BatchSizes
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
@@ -109,24 +109,24 @@ class Questions:
                 errors of :meth:`prune`, with the filter's number in ``details.filter``.
             NotNow: all together take more than ``max_tests``; no segment is opened then.
         """
-        held: dict[str, Sidecar] = {}
+        sidecars: dict[str, Sidecar] = {}
         allowance = Allowance(max_blocks)
         results = []
         read: list[tuple[PruneRequest, Predicate]] = []
-        tests = kept = 0
+        tests = selected = 0
         for number, single in enumerate(single_requests(request)):
             with _of_filter(number):
                 read.append((single, self.finder.read(single)))
                 if max_tests is not None:
                     cost = self.finder.cost(pointer, read[-1][1], single)
                     tests += cost.block_tests or 0
-                    kept += 0 if single.shape == "ranges" else cost.kept_blocks
-                    allowance.check(kept)
+                    selected += 0 if single.shape == "ranges" else cost.selected_blocks
+                    allowance.check(selected)
         if max_tests is not None and tests > max_tests:
-            raise NotNow(Deferred(block_tests=tests, kept_blocks=kept))
+            raise NotNow(Deferred(block_tests=tests, selected_blocks=selected))
         for number, (single, predicate) in enumerate(read):
             with _of_filter(number):
-                found = self.finder.find_predicate(pointer, predicate, single, held=held)
+                found = self.finder.find_predicate(pointer, predicate, single, sidecars=sidecars)
                 allowance.take(entry_count(found))
                 results.append(found)
         return results

@@ -37,7 +37,7 @@ class ReplayedFilter(msgspec.Struct, frozen=True, eq=False):
 class ReplayedFilters(msgspec.Struct, frozen=True, eq=False):
     """Filters that can be replayed, and those that cannot, with the reason."""
 
-    asked: Sequence[ReplayedFilter]
+    filters: Sequence[ReplayedFilter]
     left_out: dict[str, str]
 
 
@@ -50,16 +50,16 @@ def replayed_filters(
     sampler = LiteralSampler(
         lambda path: schema.leaf(path, case_sensitive=case_sensitive), scene.distribution_by_block, rng
     )
-    asked: list[ReplayedFilter] = []
+    filters: list[ReplayedFilter] = []
     left_out: dict[str, str] = {}
     for each in recorded:
         try:
             masked = read_filter(msgspec.json.decode(each.tree), time_zone=each.time_zone)
             if each.is_full:
                 bind(masked, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
-                asked.append(ReplayedFilter(masked, each.times, each.text, each.time_zone))
+                filters.append(ReplayedFilter(masked, each.times, each.text, each.time_zone))
                 continue
-            wanted = each.kept / max(each.considered, 1)
+            wanted = each.selected / max(each.considered, 1)
             tries = []
             for number in range(_TRIES):
                 predicate = sampler.filled(masked, wanted)
@@ -70,8 +70,8 @@ def replayed_filters(
             left_out[each.text] = error.message
             continue
         for _, _, predicate in sorted(tries, key=lambda one: one[:2])[:_TAKEN]:
-            asked.append(ReplayedFilter(predicate, each.times, each.text, each.time_zone, is_sampled(predicate)))
-    return ReplayedFilters(asked, left_out)
+            filters.append(ReplayedFilter(predicate, each.times, each.text, each.time_zone, is_sampled(predicate)))
+    return ReplayedFilters(filters, left_out)
 
 
 #: Seed of the constants of masked filters, so that repeated requests use the same constants.
@@ -100,15 +100,15 @@ class ReadCosts:
             BlockSample(self._manifests, pointer), recorded, case_sensitive=case_sensitive, seed=_SEED
         )
         by_filter: dict[tuple[str, str], list[ReplayedFilter]] = {}
-        for asked in again.asked:
-            by_filter.setdefault((asked.text, asked.time_zone), []).append(asked)
+        for filter in again.filters:
+            by_filter.setdefault((filter.text, filter.time_zone), []).append(filter)
         blocks_total = self._manifests.head(pointer).summary.block_count
         found = []
         for (text, _), similar in by_filter.items():
             blocks, size_bytes = 0, 0
-            for asked in similar:
-                kept, read = self._read(pointer, asked, case_sensitive)
-                blocks += kept
+            for filter in similar:
+                selected, read = self._read(pointer, filter, case_sensitive)
+                blocks += selected
                 size_bytes += read
             mean = blocks / len(similar)
             cost = Cost(
@@ -117,9 +117,9 @@ class ReadCosts:
             found.append(RecordedCost(filter=text, times=similar[0].times, cost=cost))
         return tuple(found), again.left_out
 
-    def _read(self, pointer: SnapshotPointer, asked: ReplayedFilter, case_sensitive: bool) -> tuple[int, int]:
+    def _read(self, pointer: SnapshotPointer, filter: ReplayedFilter, case_sensitive: bool) -> tuple[int, int]:
         """Returns the blocks and bytes that a filter reads."""
-        request = PruneRequest(time_zone=asked.time_zone, case_sensitive=case_sensitive)
-        found = self._finder.find_predicate(pointer, asked.predicate, request)
+        request = PruneRequest(time_zone=filter.time_zone, case_sensitive=case_sensitive)
+        found = self._finder.find_predicate(pointer, filter.predicate, request)
         stages = found.answer.report.stages
         return found.block_count, next((stage.bytes for stage in reversed(stages) if stage.stage != "page"), 0)

@@ -79,15 +79,15 @@ class Rearranging:
         snapshot = self._manifests.snapshot(pointer)
         layout = self._writer.layout(snapshot.table_id)
         old = tuple(self._manifests.ref_at(snapshot, row) for row in swap.rows)
-        given = sorted(place for of_new in swap.made for place in of_new)
+        given = sorted(position for of_new in swap.made for position in of_new)
         if given != [(number, row) for number, ref in enumerate(old) for row in range(ref.summary.block_count)]:
             raise ValueError("a swap has every block of its segments once")
         made = [of_new for of_new in swap.made if of_new]
         with self._sketches.spool(layout) as sketches:
-            held = [self._held(ref, sketches) for ref in old]
+            blocks = [self._raw_blocks(ref, sketches) for ref in old]
             new = tuple(
                 self._writer.segment(
-                    layout, snapshot, sketches.restored([decode_block(held[number][row]) for number, row in of_new])
+                    layout, snapshot, sketches.restored([decode_block(blocks[number][row]) for number, row in of_new])
                 )
                 for of_new in made
             )
@@ -96,7 +96,7 @@ class Rearranging:
         )
         return Written(old=old, new=new)
 
-    def _held(self, ref: SegmentRef, sketches: SketchSpool) -> tuple[msgspec.Raw, ...]:
+    def _raw_blocks(self, ref: SegmentRef, sketches: SketchSpool) -> tuple[msgspec.Raw, ...]:
         """Returns the blocks of a segment undecoded, as in its manifest."""
         data = self._manifests.read(ref.manifest)
         if _COUNTED in data:  # otherwise there is no object of sketches to read

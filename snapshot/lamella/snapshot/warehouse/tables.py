@@ -144,8 +144,8 @@ class Rollbacks:
         then = {ref.segment_id: ref for ref in self._manifests.refs(restored)}
         leaving = self._blocks(ref for segment_id, ref in now.items() if segment_id not in then)
         coming = self._blocks(ref for segment_id, ref in then.items() if segment_id not in now)
-        stay = {place for place, block in coming.items() if place in leaving and _same(block, leaving[place])}
-        added = [block for place, block in coming.items() if place not in stay]
+        stay = {path for path, block in coming.items() if path in leaving and _same(block, leaving[path])}
+        added = [block for path, block in coming.items() if path not in stay]
         allow(added)
         self._require(added)
         following = rolled_back_snapshot(

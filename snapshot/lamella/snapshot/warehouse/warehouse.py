@@ -14,7 +14,7 @@ import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import Counts, DiskCache
-from lamella.snapshot.columnar.resident import BatchSizes
+from lamella.snapshot.columnar.snapshot_blocks import BatchSizes
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.pages import PageSource
@@ -109,7 +109,7 @@ class Warehouse:
         #: Reads manifests and sidecars; for components built on the warehouse.
         self.manifests = manifests
         #: The memory cache, limited by ``cache_bytes``.
-        self.resident = manifests.resident
+        self.memory_cache = manifests.memory_cache
         # One object for callers; the components behind it are independent of each other.
         self.snapshot = manifests.snapshot
         self.head = manifests.head
@@ -175,9 +175,9 @@ class Warehouse:
         self.aggregate = questions.aggregate
         self.aggregate_predicate = questions.aggregate_predicate
 
-    def kept(self) -> dict[str, Counts]:
+    def cache_counts(self) -> dict[str, Counts]:
         """Returns the counters of the memory cache, by kind of value."""
-        return {**self.resident.counts(), "page statistics": self._pages.counts()}
+        return {**self.memory_cache.counts(), "page statistics": self._pages.counts()}
 
     def table_location(self, table_id: str) -> str:
         """Returns the folder of a table."""

@@ -13,7 +13,7 @@ from lamella.snapshot.wire.limits import Word
 _ALL: Final = "*"
 
 
-def read_place(text: str) -> tuple[str | None, str | None]:
+def parse_scope(text: str) -> tuple[str | None, str | None]:
     """Returns the namespace and the table; None stands for all of them. Raises InvalidRequest."""
     if text == _ALL:
         return None, None
@@ -28,7 +28,7 @@ def read_place(text: str) -> tuple[str | None, str | None]:
 
 
 def scope_text(grant: Grant) -> str:
-    """Returns the text of a grant's scope, which :func:`read_place` parses."""
+    """Returns the text of a grant's scope, which :func:`parse_scope` parses."""
     return _ALL if grant.namespace is None else f"{grant.namespace}.{grant.table or _ALL}"
 
 

@@ -54,15 +54,15 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much of what a look-up need not read is skipped, from 0 to 100.
 
     ``kind`` None: by the bounds in manifests; else by an index of that kind *in addition* to these. ``score`` None: it
-    cannot be estimated from manifests, or only that it lies between ``least`` and ``most``. ``skip_present``,
+    cannot be estimated from manifests, or only that it lies between ``min_score`` and ``max_score``. ``skip_present``,
     ``skip_absent``: the fraction of all blocks (segments) that is skipped for a value that is present, and for an
     absent one between minimum and maximum.
     """
 
     column: str
     layer: AdviceLayer
-    least: float
-    most: float
+    min_score: float
+    max_score: float
     kind: str | None = None
     score: float | None = None
     skip_present: float | None = None

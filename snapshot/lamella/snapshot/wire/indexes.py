@@ -74,14 +74,14 @@ class IndexList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An option of an index kind. ``least`` and ``most`` limit numbers."""
+    """An option of an index kind. ``minimum`` and ``maximum`` limit numbers."""
 
     name: str
     type: str
     default: Any
     text: str
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 class IndexKind(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,13 +59,13 @@ class ClusteringAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``blocks`` with ``row_count`` rows and ``file_size_bytes`` were evaluated, of ``blocks_total``: those that have
     rows, and may match the filter. Of these ``constant_blocks`` have a single key value, ``unclustered_blocks`` were
-    not written for this key, ``settled_blocks`` are no longer rewritten for it, and ``unknown_blocks`` have an unknown
-    bound; ``small_blocks``, ``perfect_blocks`` and ``large_blocks`` compare with the target size of jobs. ``levels``:
-    number of blocks of each level, among those written for this key.
+    not written for this key, ``unimprovable_blocks`` are no longer rewritten for it, and ``unknown_blocks`` have an
+    unknown bound; ``small_blocks``, ``perfect_blocks`` and ``large_blocks`` compare with the target size of jobs.
+    ``levels``: number of blocks of each level, among those written for this key.
 
     ``depth``: of the blocks. ``segment_depth``: of all ``segments_total`` segments, by their recorded bounds;
-    ``segments_kept``: the expected number of them that a look-up of a thousandth of the rows opens. ``recorded``: what
-    the recorded filters of the table read; ``left_out``: why some cannot be replayed.
+    ``segments_opened``: the expected number of them that a look-up of a thousandth of the rows opens. ``recorded``:
+    what the recorded filters of the table read; ``left_out``: why some cannot be replayed.
     """
 
     snapshot_id: str
@@ -80,10 +80,10 @@ class ClusteringAnswer(msgspec.Struct, frozen=True, kw_only=True):
     file_size_bytes: int
     depth: DepthFigures
     segment_depth: DepthFigures
-    segments_kept: float
+    segments_opened: float
     constant_blocks: int
     unclustered_blocks: int
-    settled_blocks: int
+    unimprovable_blocks: int
     unknown_blocks: int
     small_blocks: int
     perfect_blocks: int

@@ -27,7 +27,7 @@ class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     page_token: Token | None = None
 
 
-class SnapshotFate(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot, whether it expires, and why or why not."""
 
     snapshot_id: str
@@ -61,7 +61,7 @@ class VacuumAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     executed: bool
     before_ms: int
-    snapshots: tuple[SnapshotFate, ...] = ()
+    snapshots: tuple[SnapshotDecision, ...] = ()
     garbage: dict[str, ObjectCount] = {}
     live: ObjectCount = ObjectCount()
     young: ObjectCount = ObjectCount()

@@ -136,14 +136,14 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    place: Literal["query", "header"] = "query"
+    location: Literal["query", "header"] = "query"
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
     maximum_setting: Literal["page_size_max"] | None = None
 
 
 IDEMPOTENCY_KEY: Final = Parameter(
     name="Idempotency-Key",
-    place="header",
+    location="header",
     description="Any text of up to 255 printable characters, such as a version 7 UUID. A request that is repeated "
     "with the same key is not executed again: the service returns the first answer, with the header "
     "Idempotency-Replayed.",
@@ -153,7 +153,7 @@ IDEMPOTENCY_KEY: Final = Parameter(
 
 IF_NONE_MATCH: Final = Parameter(
     name="If-None-Match",
-    place="header",
+    location="header",
     description="The `ETag` of an earlier answer. If it is still current, the response is 304 without a body.",
 )
 

@@ -69,7 +69,7 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True):
     """Current use, and the quota (None: no limit)."""
 
     used: int
-    most: int | None = None
+    maximum: int | None = None
 
 
 class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,7 +100,7 @@ def _gaps(points: Any, keys: Keys | None, *, is_whole: bool) -> Numbers:
     if keys is None:
         return np.zeros(0)
     if points.dtype == object:
-        return np.diff(_text_places(points.tolist()))
+        return np.diff(_text_positions(points.tolist()))
     if points.dtype.kind in "iu":
         # Exact even if the numbers are too large for a float.
         wrapped = points.astype(np.uint64)
@@ -110,7 +110,7 @@ def _gaps(points: Any, keys: Keys | None, *, is_whole: bool) -> Numbers:
     return np.asarray(np.maximum(gaps - 1.0, 0.0)) if is_whole else np.asarray(gaps)
 
 
-def _text_places(texts: list[bytes]) -> Numbers:
+def _text_positions(texts: list[bytes]) -> Numbers:
     """Returns positions of ascending texts between 0 and 1: each byte is a digit among those seen at its index."""
     shared = 0
     shortest = min(map(len, texts))
@@ -120,13 +120,13 @@ def _text_places(texts: list[bytes]) -> Numbers:
     table = np.zeros((len(tails), _TEXT_BYTES), dtype=np.int16)
     for row, tail in enumerate(tails):
         table[row, : len(tail)] = np.frombuffer(tail, dtype=np.uint8).astype(np.int16) + 1
-    places = np.zeros(len(tails))
+    positions = np.zeros(len(tails))
     unit = 1.0
     for column in table.T:
         seen, digits = np.unique(column, return_inverse=True)
         unit /= len(seen)
-        places += digits * unit
-    return places
+        positions += digits * unit
+    return positions
 
 
 #: Approximate bytes of a value of a type that is neither text nor bytes.
@@ -158,19 +158,19 @@ def value_distribution_of(
     """
     line = line_of(zones, dtype)
     has_values = zones.has(MAY_NUMBER)
-    most = np.where(has_values, np.minimum(rows, _capacity(line)), 0.0)
+    max_distinct = np.where(has_values, np.minimum(rows, _capacity(line)), 0.0)
     known = np.isfinite(distinct)
     is_counted = total is not None and bool(known.any())
     if is_counted:
         share = float((distinct[known] / np.maximum(rows[known], 1.0)).mean())
-        counted = np.clip(np.where(known, distinct, share * rows), np.minimum(most, 1.0), most)
+        counted = np.clip(np.where(known, distinct, share * rows), np.minimum(max_distinct, 1.0), max_distinct)
         whole = float(max(total or 0.0, counted.max(initial=0.0)))
         lacking = int((~known).sum())
         rests_on = "counts of distinct values"
         if lacking:
             rests_on += f", of {lacking:,} of {len(rows):,} taken from others"
     else:
-        counted = most
+        counted = max_distinct
         whole = float(counted.sum())
         if line.is_whole:
             whole = min(whole, float(line.measure.sum()))
@@ -191,13 +191,13 @@ def value_distribution_of(
 def _capacity(line: Line) -> Any:
     """Returns how many values fit within the bounds of each entry."""
     if not line.is_whole:
-        room = np.zeros(line.count)
-        np.add.at(room, line.entry, np.where(line.first == line.last, 1.0, np.inf))
-        return room
+        capacity = np.zeros(line.count)
+        np.add.at(capacity, line.entry, np.where(line.first == line.last, 1.0, np.inf))
+        return capacity
     sums = np.concatenate([[0.0], np.cumsum(line.measure)])
-    room = np.zeros(line.count)
-    np.add.at(room, line.entry, sums[line.last + 1] - sums[line.first])
-    return room
+    capacity = np.zeros(line.count)
+    np.add.at(capacity, line.entry, sums[line.last + 1] - sums[line.first])
+    return capacity
 
 
 def _value_bytes(zones: Zones, dtype: DataType) -> float:
@@ -244,9 +244,9 @@ def cover_of(line: Line, distinct: Numbers, total: float) -> Cover:
     """Returns the coverage. ``distinct``: distinct values of each entry; ``total``: of the whole table."""
     depth = np.maximum(line.depth, 1.0)
     pairs = _pairs(line, distinct)
-    room = line.measure if line.is_whole else np.full(len(pairs), np.inf)
-    most, least = float(np.minimum(pairs, room).sum()), float(np.minimum(pairs / depth, room).sum())
-    mass = _shared(pairs, depth, room, float(np.clip(total, least, most)))
+    capacity = line.measure if line.is_whole else np.full(len(pairs), np.inf)
+    max_total, min_total = float(np.minimum(pairs, capacity).sum()), float(np.minimum(pairs / depth, capacity).sum())
+    mass = _shared(pairs, depth, capacity, float(np.clip(total, min_total, max_total)))
     present = _within(line, mass)
     absent = None
     empty = line.measure.copy()
@@ -269,8 +269,8 @@ def _pairs(line: Line, distinct: Numbers) -> Numbers:
     weight = line.measure
     for _ in range(ROUNDS):
         sums = np.concatenate([[0.0], np.cumsum(weight)])
-        room = sums[line.last] - sums[np.minimum(line.first + 1, line.last)]
-        density = np.divide(inner, room, out=np.zeros(len(inner)), where=room > 0)
+        capacity = sums[line.last] - sums[np.minimum(line.first + 1, line.last)]
+        density = np.divide(inner, capacity, out=np.zeros(len(inner)), where=capacity > 0)
         inner_of = spread(len(weight), line.first[wide] + 1, line.last[wide] - 1, density[wide])
         weight = np.maximum(weight * inner_of, 0.0)
     pairs: Numbers = weight.copy()
@@ -279,16 +279,16 @@ def _pairs(line: Line, distinct: Numbers) -> Numbers:
     return pairs
 
 
-def _shared(pairs: Numbers, depth: Numbers, room: Numbers, total: float) -> Numbers:
+def _shared(pairs: Numbers, depth: Numbers, capacity: Numbers, total: float) -> Numbers:
     """Returns the distinct values in each element, ``total`` altogether."""
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if np.minimum(pairs / depth**middle, room).sum() > total:
+        if np.minimum(pairs / depth**middle, capacity).sum() > total:
             low = middle
         else:
             high = middle
-    return np.asarray(np.minimum(pairs / depth**high, room))
+    return np.asarray(np.minimum(pairs / depth**high, capacity))
 
 
 def _within(line: Line, weight: Numbers) -> Numbers:
@@ -366,9 +366,9 @@ def sample_values(
         return SampledColumn(np.zeros(len(blocks)), nothing, nothing)
     chosen = _pieces(line, sums, blocks, rng)
     low, high = sums[line.first[chosen]], sums[line.last[chosen] + 1]
-    places = low + rng.random(len(blocks)) * (high - low)
-    element = np.clip(np.searchsorted(sums, places, side="right") - 1, line.first[chosen], line.last[chosen])
-    within = np.divide(places - sums[element], mass[element], out=np.zeros(len(blocks)), where=mass[element] > 0)
+    positions = low + rng.random(len(blocks)) * (high - low)
+    element = np.clip(np.searchsorted(sums, positions, side="right") - 1, line.first[chosen], line.last[chosen])
+    within = np.divide(positions - sums[element], mass[element], out=np.zeros(len(blocks)), where=mass[element] > 0)
     values = at(line.points, element, np.clip(within, 0.0, 1.0), is_whole=line.is_whole)
     valued = value_distribution.profile.rows[blocks] / np.maximum(row_counts[blocks], 1.0)
     valid = has_values[blocks] & (rng.random(len(blocks)) < valued)
@@ -383,9 +383,9 @@ def _pieces(line: Line, sums: Numbers, blocks: Rows, rng: np.random.Generator) -
     inside = np.concatenate([[0.0], np.cumsum((sums[line.last + 1] - sums[line.first])[order])])
     starts = np.searchsorted(line.entry[order], np.arange(line.count + 1))
     low, high = inside[starts[blocks]], inside[starts[blocks + 1]]
-    place = np.searchsorted(inside, low + rng.random(len(blocks)) * (high - low), side="right") - 1
+    index = np.searchsorted(inside, low + rng.random(len(blocks)) * (high - low), side="right") - 1
     last = np.maximum(starts[blocks + 1] - 1, starts[blocks])
-    return np.asarray(order[np.clip(np.clip(place, starts[blocks], last), 0, len(order) - 1)])
+    return np.asarray(order[np.clip(np.clip(index, starts[blocks], last), 0, len(order) - 1)])
 
 
 def at(points: Any, element: Rows, within: Numbers, *, is_whole: bool) -> Any:
@@ -394,8 +394,8 @@ def at(points: Any, element: Rows, within: Numbers, *, is_whole: bool) -> Any:
     if points.dtype == object:
         found = np.empty(len(element), dtype=object)
         found[:] = [
-            _between(points[place], points[place + 1], part) if odd and place + 1 < len(points) else points[place]
-            for place, odd, part in zip(first.tolist(), (element % 2).tolist(), within.tolist(), strict=True)
+            _between(points[index], points[index + 1], part) if odd and index + 1 < len(points) else points[index]
+            for index, odd, part in zip(first.tolist(), (element % 2).tolist(), within.tolist(), strict=True)
         ]
         return found
     following = np.minimum(first + element % 2, len(points) - 1)

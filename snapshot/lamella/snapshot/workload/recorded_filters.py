@@ -66,7 +66,7 @@ def mode_of(properties: Mapping[str, str], default: Mode) -> Mode:
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded filter: ``tree`` in JSON, without constants unless ``is_full``; used ``times`` times.
 
-    ``considered`` and ``kept``: total blocks of all uses.
+    ``considered`` and ``selected``: total blocks of all uses.
     """
 
     tree: str
@@ -74,7 +74,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     is_full: bool
     times: int
     considered: int
-    kept: int
+    selected: int
     time_zone: str = "UTC"
 
 
@@ -213,12 +213,12 @@ class LiteralSampler:
             case Not(child) | IsTrue(child) | IsUnknown(child):
                 return type(node)(self._filled(child, start, width))
             case Compare(op, left, right):
-                place = {"gt": 0.0, "ge": 0.0, "lt": 1.0, "le": 1.0}.get(op, self._rng.random())
+                position = {"gt": 0.0, "ge": 0.0, "lt": 1.0, "le": 1.0}.get(op, self._rng.random())
                 if isinstance(left, FilterLiteral) and is_mark(left):
-                    literal = self._literal(right, start + (1 - place) * width)
+                    literal = self._literal(right, start + (1 - position) * width)
                     return Unknown(MARK, _NOT_SAMPLED) if literal is None else Compare(op, literal, right)
                 if isinstance(right, FilterLiteral) and is_mark(right):
-                    literal = self._literal(left, start + place * width)
+                    literal = self._literal(left, start + position * width)
                     return Unknown(MARK, _NOT_SAMPLED) if literal is None else Compare(op, left, literal)
                 return node
             case NullSafeEqual(left, FilterLiteral() as right) if is_mark(right):
@@ -253,13 +253,13 @@ class LiteralSampler:
 
         return Like(term, _RUN.sub(piece, pattern))
 
-    def _text(self, term: Term, place: float, most: int) -> str | None:
-        literal = self._literal(term, place)
+    def _text(self, term: Term, position: float, max_length: int) -> str | None:
+        literal = self._literal(term, position)
         if literal is None or literal.kind != "string":
             return None
-        return str(literal.value)[:most]
+        return str(literal.value)[:max_length]
 
-    def _literal(self, term: Term, place: float) -> FilterLiteral | None:
+    def _literal(self, term: Term, position: float) -> FilterLiteral | None:
         """Returns the value at a position between 0 and 1 of all values of a column."""
         if not isinstance(term, Ref):
             return None
@@ -279,7 +279,7 @@ class LiteralSampler:
             or not (value_distribution.profile.is_bounded & (value_distribution.profile.distinct > 0)).any()
         ):
             return None  # the distribution of values is unknown
-        wanted = min(max(place, 0.0), 1.0) * sums[-1]
+        wanted = min(max(position, 0.0), 1.0) * sums[-1]
         element = int(np.clip(np.searchsorted(sums, wanted, side="right") - 1, 0, len(line.measure) - 1))
         mass = float(value_distribution.cover.mass[element])
         within = 0.0 if mass <= 0 else (wanted - float(sums[element])) / mass

@@ -31,14 +31,14 @@ class BatchSizes(msgspec.Struct, frozen=True, kw_only=True):
     segments. Its columns are assembled when at least ``worth_segments`` of its segments remain for a query, or half of
     them in a small table, unless a segment that the query has ruled out would have to be fetched for that. Pieces of
     fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, and tested together. The verdicts of a
-    chunk are cached when it has at least ``kept_blocks``; computing those of fewer blocks is faster than a cache
+    chunk are cached when it has at least ``min_cached_blocks``; computing those of fewer blocks is faster than a cache
     look-up.
     """
 
     chunk_segments: int = 64
     worth_segments: int = 16
     batch_blocks: int = 1 << 11
-    kept_blocks: int = 1 << 12
+    min_cached_blocks: int = 1 << 12
 
 
 _BATCH_SIZES: Final = BatchSizes()
@@ -47,11 +47,11 @@ _BATCH_SIZES: Final = BatchSizes()
 class Piece(msgspec.Struct, frozen=True):
     """The blocks of the segments from ``first`` to before ``stop``: in their source from ``start`` to before ``end``.
 
-    The source is their ``chunk``, or one segment's own sidecar (None). ``held``: the requested columns of it.
+    The source is their ``chunk``, or one segment's own sidecar (None). ``columns``: the requested columns of it.
     """
 
     chunk: Chunk | None
-    held: CachedColumns
+    columns: CachedColumns
     first: int
     stop: int
     start: int
@@ -59,12 +59,12 @@ class Piece(msgspec.Struct, frozen=True):
 
     def zones(self, leaf: Leaf) -> Zones:
         """Returns the zone maps of a column."""
-        found = self.held(leaf)
+        found = self.columns(leaf)
         return found if self.chunk is None else found.cut(self.start, self.end)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """Returns a numeric column of the sidecars."""
-        return self.held.numbers[name][self.start : self.end]
+        return self.columns.numbers[name][self.start : self.end]
 
     @property
     def bounds(self) -> Sequence[int]:
@@ -163,8 +163,8 @@ class SnapshotBlocks:
     def _is_free(self, chunk: Chunk, mine: Rows, columns: Sequence[Leaf]) -> bool:
         if len(mine) == chunk.stop - chunk.first or chunk.is_assembled(columns):
             return True
-        asked = set(mine.tolist())
-        return all(row in asked or self._is_near(row) for row in range(chunk.first, chunk.stop))
+        requested = set(mine.tolist())
+        return all(row in requested or self._is_near(row) for row in range(chunk.first, chunk.stop))
 
     def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
         """Returns what all blocks of each segment have in common, known at most for the segments of these chunks."""
@@ -190,7 +190,7 @@ class SnapshotBlocks:
 
     def batches(self, pieces: Iterable[Piece | None]) -> Iterator[Batch]:
         """Yields the blocks of ascending pieces in batches; None in ``pieces`` ends a batch."""
-        most = self.batch_sizes.batch_blocks
+        max_blocks = self.batch_sizes.batch_blocks
         joined: list[Piece] = []
         blocks = 0
         for piece in pieces:
@@ -200,8 +200,8 @@ class SnapshotBlocks:
                     joined, blocks = [], 0
                 continue
             size = piece.end - piece.start
-            is_large = size >= most
-            if joined and (is_large or blocks + size > 16 * most):
+            is_large = size >= max_blocks
+            if joined and (is_large or blocks + size > 16 * max_blocks):
                 yield self._batch(joined)
                 joined, blocks = [], 0
             if is_large:
@@ -222,15 +222,15 @@ class SnapshotBlocks:
         """Yields runs of the segments ``rows`` (ascending), with ``columns`` and their source."""
         worth = {chunk.first for chunk, _ in self.worth(rows, columns)}
         for chunk, mine in self._split(rows):
-            held = chunk.made(columns, load) if chunk.first in worth else chunk.held(columns)
-            if held is None:
+            cached = chunk.made(columns, load) if chunk.first in worth else chunk.cached(columns)
+            if cached is None:
                 single = mine.tolist()
                 for row, sidecar in zip(single, load(single), strict=True):
                     yield Piece(None, CachedColumns.of(sidecar, columns), row, row + 1, 0, len(sidecar))
                 continue
             bounds, before = chunk.bounds, chunk.first
             for first, stop in _runs(mine):
-                yield Piece(chunk, held, first, stop, bounds[first - before], bounds[stop - before])
+                yield Piece(chunk, cached, first, stop, bounds[first - before], bounds[stop - before])
 
     def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """Splits the segments ``rows`` (ascending) by chunk."""
