@@ -100,19 +100,19 @@ def lamella(folder: Path, files: Sequence[Path], clients: int, catalog: str | No
 
             seconds, errors = timed(append, files, clients)
             service.hang_up()  # the service ends a connection that was idle meanwhile
-            landed = service.send("GET", f"{TABLE}{way}")["block_count"]
+            committed = service.send("GET", f"{TABLE}{way}")["block_count"]
             service.hang_up()
             snapshots = service.metric("lamella_commits_total") - before
-            found[way] = result(files, seconds, errors, landed) | {"snapshots": snapshots}
+            found[way] = result(files, seconds, errors, committed) | {"snapshots": snapshots}
     return found
 
 
-def result(files: Sequence[Path], seconds: float, errors: Counter[str], landed: int) -> dict[str, Any]:
+def result(files: Sequence[Path], seconds: float, errors: Counter[str], committed: int) -> dict[str, Any]:
     """Return the report of one run; only committed appends count."""
     return {
         "appends": len(files),
-        "landed": landed,
-        "per_second": round(landed / seconds, 1),
+        "committed": committed,
+        "per_second": round(committed / seconds, 1),
         "errors": dict(errors),
     }
 
@@ -145,8 +145,8 @@ def iceberg(folder: Path, files: Sequence[Path], clients: int) -> dict[str, Any]
         raise TimeoutError
 
     seconds, errors = timed(append, files, clients)
-    landed = len(catalog.load_table("bench.t").inspect.files())
-    return result(files, seconds, errors, landed) | {"lost_commits": lost["commits"]}
+    committed = len(catalog.load_table("bench.t").inspect.files())
+    return result(files, seconds, errors, committed) | {"lost_commits": lost["commits"]}
 
 
 def delta_actions(folder: Path, files: Sequence[Path], clients: int) -> dict[str, Any]:
@@ -208,17 +208,17 @@ def run(
     """All of it, or without the others (``peer_appends`` 0); prints as it goes."""
     results: dict[str, Any] = {"clients": CLIENTS, "lamella": {}, "peers": {}}
     with tempfile.TemporaryDirectory(prefix="lamella-bench-", dir=folder) as name:
-        place = Path(name)
-        files = write_files(place / "files", max(appends, peer_appends))
-        print(f"{'appends to one table':<34}{'clients':>8}{'appends/s':>11}{'landed':>9}  errors")
-        for way, each in lamella(place / "lamella", files[:appends], CLIENTS, catalog, workers).items():
+        root = Path(name)
+        files = write_files(root / "files", max(appends, peer_appends))
+        print(f"{'appends to one table':<34}{'clients':>8}{'appends/s':>11}{'committed':>9}  errors")
+        for way, each in lamella(root / "lamella", files[:appends], CLIENTS, catalog, workers).items():
             results["lamella"][way] = each
             line(f"Lamella {way}", CLIENTS, each, f"{each['snapshots']:.0f} snapshots")
         for peer, work in PEERS.items() if peer_appends else ():
             for clients in (1, CLIENTS):
                 # The more peers fight over the table, the slower each append: fewer of them tell the rate as well.
                 some = files[: peer_appends if clients == 1 else max(CLIENTS, peer_appends // 2)]
-                each = work(place / f"{peer} {clients}".replace(" ", "-"), some, clients)
+                each = work(root / f"{peer} {clients}".replace(" ", "-"), some, clients)
                 results["peers"][f"{peer}, {clients} clients"] = each
                 line(peer, clients, each, f"{each['lost_commits']} lost" if "lost_commits" in each else "")
     if results["peers"]:
@@ -233,7 +233,7 @@ def line(name: str, clients: int, each: dict[str, Any], note: str) -> None:
     """Print one row."""
     errors = ", ".join(f"{count} {kind}" for kind, count in each["errors"].items()) or "none"
     more = f"  ({note})" if note else ""
-    print(f"{name:<34}{clients:>8}{each['per_second']:>11,.1f}{each['landed']:>9,}  {errors}{more}", flush=True)
+    print(f"{name:<34}{clients:>8}{each['per_second']:>11,.1f}{each['committed']:>9,}  {errors}{more}", flush=True)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -54,14 +54,14 @@ def copies(store: FsspecStore, layout: TableLayout, ref: SegmentRef, count: int)
     """``count`` segments like ``ref`` whose blocks are in folders of their own."""
     with pa.ipc.open_file(pa.BufferReader(store.read(ref.sidecar.location))) as reader:
         batch = reader.get_batch(0)
-    place = batch.schema.get_field_index("location")
+    column = batch.schema.get_field_index("location")
     ids = Ids()
     for number in range(count):
         segment_id = str(ids.new())
-        locations = pc.replace_substring(batch.column(place), _FOLDER, f"s3://bucket/{number:07d}/")
+        locations = pc.replace_substring(batch.column(column), _FOLDER, f"s3://bucket/{number:07d}/")
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch.set_column(place, batch.schema.field(place), locations))
+            writer.write_batch(batch.set_column(column, batch.schema.field(column), locations))
         data = bytes(sink.getvalue())
         location = layout.segment_sidecar(segment_id)
         store.put(location, data)
@@ -122,9 +122,9 @@ def measure(sizes: Iterable[int], count: int) -> dict[str, Any]:
             store = CountingStore()
             pointer = grown(Warehouse(store, f"file://{folder}"), store, "growth", size)
             found = results[str(size)] = appends(Warehouse(store, f"file://{folder}"), store, pointer, count)
-        least = next(iter(results.values()))
+        smallest = next(iter(results.values()))
         for key in _GROWTH:
-            found[f"{key}_ratio"] = found[key] / least[key]
+            found[f"{key}_ratio"] = found[key] / smallest[key]
         times = "".join(f"{found[key]:>8.1f} ms" for key in ("p50_ms", "cpu_p50_ms", "p90_ms", "first_ms"))
         growth = (f"{found[f'{key}_ratio']:.2f} x {name}" for key, name in _GROWTH.items())
         written = f"{found['bytes']:>12,.0f}{found['objects']:>9.1f}{found['segments']:>10,}"

@@ -85,8 +85,8 @@ def measured(folder: Path, rows: int, blocks: int) -> dict[str, Any]:
             found[kind] = {
                 "bytes_rewritten_of_table": round(done.bytes_before / max(1, table.info().file_size_bytes), 2),
                 "read": {
-                    asked: round(float(np.mean([table.prune(each).block_count for each in some])) / total, 4)
-                    for asked, some in filters.items()
+                    filter_kind: round(float(np.mean([table.prune(each).block_count for each in some])) / total, 4)
+                    for filter_kind, some in filters.items()
                 },
             }
     return found

@@ -4,7 +4,7 @@
 
 Microseconds of processor time, the least mean of several rounds; the stages take turns, so that what disturbs one
 disturbs all. "parser" is what every filter would cost without the plain reader (which "read" asks first), "JSON" is
-the same filter as a request's bytes, decoded and read. "kept" is reading and binding one that was asked before.
+the same filter as a request's bytes, decoded and read. "cached" is reading and binding one that was asked before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lamella.snapshot.schema import Column, Schema
 
 VARIANTS: Final = 100
 ROUNDS: Final = 9
-STAGES: Final = ("parser", "read", "bind", "text", "JSON", "kept")
+STAGES: Final = ("parser", "read", "bind", "text", "JSON", "cached")
 TYPES: Final = {
     **{"event_time": "bigint", "x": "bigint", "b": "int", "country": "string", "name": "string", "flag": "boolean"},
     **{"price": "decimal(10,2)", "score": "double", "day": "date", "at": "timestamp"},
@@ -64,7 +64,7 @@ def measured(text: str, schema: Schema) -> list[float]:
     bodies = [msgspec.json.encode(tree_of(each)) for each in predicates]
     filters = Filters()
 
-    def kept(each: str) -> None:
+    def cached(each: str) -> None:
         filters.bound(filters.read(each), schema)
 
     def bound(each: Predicate) -> None:
@@ -76,7 +76,7 @@ def measured(text: str, schema: Schema) -> list[float]:
         lambda: _mean_us(bound, predicates),
         lambda: _mean_us(text_of, predicates),
         lambda: _mean_us(lambda each: read_filter(msgspec.json.decode(each)), bodies),
-        lambda: _mean_us(kept, texts),
+        lambda: _mean_us(cached, texts),
     ]
     rounds = [[stage() for stage in stages] for _ in range(ROUNDS)]
     return [min(column) for column in zip(*rounds, strict=True)]

@@ -146,9 +146,9 @@ class Side:
         self.found = [files]
         self.again_s: list[float] = []
 
-    def again(self, most: int, budget_s: float) -> Iterator[None]:
-        """Plan up to ``most`` times more, at least once; yields between two plans."""
-        while not self.again_s or (len(self.again_s) < most and sum(self.again_s) < budget_s):
+    def again(self, max_plans: int, budget_s: float) -> Iterator[None]:
+        """Plan up to ``max_plans`` times more, at least once; yields between two plans."""
+        while not self.again_s or (len(self.again_s) < max_plans and sum(self.again_s) < budget_s):
             files, took_s = planned(self._table, self._ask(len(self.found)))
             self.found.append(files)
             self.again_s.append(took_s)

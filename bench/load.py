@@ -5,7 +5,7 @@ service that stands still for a second has a second of bad answers, and not one.
 port that asks for keys; several principals prune, list, look at and commit to a few tables. The client has its own
 process, and both share the machine: on one with two cores the client takes a good part of it.
 
-    python bench/load.py                                   two minutes at the rate held
+    python bench/load.py                                   two minutes at the sustained rate
     python bench/load.py --long                            thirty minutes
     python bench/load.py --catalog postgresql+psycopg://...
 """
@@ -71,9 +71,10 @@ async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[s
 
     async def holds(rate: float) -> bool:
         phase = await load.phase(rate, options.stage_s)
-        stages.append({**phase.summary(), "held": meets_limit(phase)})
-        say(f"  {rate:8.0f}/s  {'held' if stages[-1]['held'] else 'not held'}  {stages[-1]['latency_ms']['all']}")
-        return bool(stages[-1]["held"])
+        stages.append({**phase.summary(), "sustained": meets_limit(phase)})
+        outcome = "sustained" if stages[-1]["sustained"] else "not sustained"
+        say(f"  {rate:8.0f}/s  {outcome}  {stages[-1]['latency_ms']['all']}")
+        return bool(stages[-1]["sustained"])
 
     low, high = 0.0, options.first_rate
     while high <= options.max_rate and await holds(high):
@@ -85,7 +86,7 @@ async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[s
         else:
             high = middle
     if not low:
-        raise RuntimeError(f"not even {high:.0f} requests a second are held: {stages[-1]}")
+        raise RuntimeError(f"not even {high:.0f} requests a second are sustained: {stages[-1]}")
     return low, stages
 
 
@@ -109,15 +110,15 @@ async def steady_run(load: Load, rate: float, seconds: float) -> dict[str, Any]:
         "rss_mib": {
             "start": mib(rss[0]),
             "end": mib(rss[-1]),
-            "most": mib(max(rss)),
+            "max": mib(max(rss)),
             "half": mib(rss[half]),
         },
     }
 
 
-async def overload(load: Load, rate: float, held: float, options: Options) -> dict[str, Any]:
+async def overload(load: Load, rate: float, sustained_rate: float, options: Options) -> dict[str, Any]:
     """Twice the sustained rate for a while, then the run's rate until latencies recover."""
-    over = await load.phase(2 * held, options.overload_s)
+    over = await load.phase(2 * sustained_rate, options.overload_s)
     recovered_s = None
     after: list[Phase] = []
     while len(after) < _SETTLES_S and recovered_s is None:
@@ -141,14 +142,14 @@ async def measure(service: Service, options: Options) -> dict[str, Any]:
     load = Load(caller, mix, service.pid)
     await load.phase(options.first_rate / 2, options.stage_s)  # caches fill, code is met for the first time
     say("rates:")
-    held, stages = await highest_rate(load, options)
-    rate = SHARE * held
+    sustained_rate, stages = await highest_rate(load, options)
+    rate = SHARE * sustained_rate
     say(f"run: {options.seconds:.0f} s at {rate:.0f}/s")
     run = await steady_run(load, rate, options.seconds)
-    say(f"overload: {options.overload_s:.0f} s at {2 * held:.0f}/s")
-    over = await overload(load, rate, held, options)
+    say(f"overload: {options.overload_s:.0f} s at {2 * sustained_rate:.0f}/s")
+    over = await overload(load, rate, sustained_rate, options)
     caller.close()
-    return {"highest_rate": round(held, 1), "stages": stages, "run": run, "overload": over}
+    return {"highest_rate": round(sustained_rate, 1), "stages": stages, "run": run, "overload": over}
 
 
 def say(text: str) -> None:
@@ -164,7 +165,7 @@ def mib(size_bytes: int) -> float:
 def table_of(results: dict[str, Any]) -> str:
     """The figures for people."""
     run, over = results["run"], results["overload"]
-    lines = [f"highest rate held: {results['highest_rate']:,.0f} requests/s", ""]
+    lines = [f"highest sustained rate: {results['highest_rate']:,.0f} requests/s", ""]
     lines.append(f"{'':<22}{'requests/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'p99.9 ms':>10}{'shed':>8}{'errors':>8}")
     for name, phase in (("run", run), ("overload", over)):
         for kind, found in phase["latency_ms"].items():

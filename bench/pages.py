@@ -96,11 +96,11 @@ def one_file(path: Path, pages: int) -> None:
     print(f"  and with all page statistics      {registered + everything:8.2f} ms")
     print(f"  offset indexes only, all columns  {median_ms(lambda: read_page_index(store, footer)):8.2f} ms")
     two = leaves[:2]
-    late = median_ms(lambda: read_cells(store, known, read_block_footer(store, known), two))
-    print(f"  footer and 2 columns, on demand   {late:8.2f} ms")
-    kept = sum(len(encode(cell)) for cell in read_cells(store, known, footer, leaves).values())
+    on_demand = median_ms(lambda: read_cells(store, known, read_block_footer(store, known), two))
+    print(f"  footer and 2 columns, on demand   {on_demand:8.2f} ms")
+    cell_bytes = sum(len(encode(cell)) for cell in read_cells(store, known, footer, leaves).values())
     alone = len(build_blocks(schema, [block] * 100)) / 100
-    print(f"  kept: {kept:,} bytes a block ({kept / pages / COLUMNS:.1f} a page of a column)")
+    print(f"  kept: {cell_bytes:,} bytes a block ({cell_bytes / pages / COLUMNS:.1f} a page of a column)")
     print(f"  the block in its segment's sidecar, without pages: {alone:,.0f} bytes")
 
 

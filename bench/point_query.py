@@ -87,8 +87,8 @@ def keys_of(blocks: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def query_keys(blocks: int, rows: int, asks: int) -> tuple[list[int], list[int]]:
     """Return existing keys, and some between them that do not exist."""
     keys = keys_of(blocks, rows)
-    places = np.random.default_rng(12).integers(0, len(keys), asks)
-    return keys[places].tolist(), (keys[places] + 1).tolist()
+    indexes = np.random.default_rng(12).integers(0, len(keys), asks)
+    return keys[indexes].tolist(), (keys[indexes] + 1).tolist()
 
 
 def build_lamella(folder: Path, blocks: int, rows: int, kinds: list[str]) -> dict[str, Any]:
@@ -283,32 +283,32 @@ def main() -> None:
     parser.add_argument("--only", nargs=2, metavar=("SYSTEM", "WHICH"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     there, absent = query_keys(given.blocks, given.rows, given.asks)
-    place = (given.folder / f"{given.blocks}x{given.rows}").absolute()
+    root = (given.folder / f"{given.blocks}x{given.rows}").absolute()
     if given.only is not None:
         system, which = given.only
         keys = there if which == "there" else absent
         if system == "databend-build":
-            build_databend(place / "databend", given.blocks, given.rows)
+            build_databend(root / "databend", given.blocks, given.rows)
             print("{}")
         elif system == "databend":
-            print(json.dumps(query_databend(place / "databend", keys)))
+            print(json.dumps(query_databend(root / "databend", keys)))
         else:
-            print(json.dumps(query_lamella(place, system, keys)))
+            print(json.dumps(query_lamella(root, system, keys)))
         return
     size = [
         *("--blocks", str(given.blocks), "--rows", str(given.rows), "--asks", str(given.asks)),
         *("--folder", str(given.folder.absolute())),
     ]
     kinds = ["bloom", "keys"]
-    if not (place / "built.json").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        built = build_lamella(place, given.blocks, given.rows, kinds)
+    if not (root / "built.json").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        built = build_lamella(root, given.blocks, given.rows, kinds)
         in_new_process(*size, "--only", "databend-build", "all")
-        (place / "built.json").write_text(json.dumps(built))
+        (root / "built.json").write_text(json.dumps(built))
     result: dict[str, Any] = {
         "blocks": given.blocks,
         "rows": given.rows,
-        "built": json.loads((place / "built.json").read_text()),
+        "built": json.loads((root / "built.json").read_text()),
     }
     print(json.dumps(result["built"]))
     for which in ("there", "absent"):
@@ -317,7 +317,7 @@ def main() -> None:
             result[f"lamella {kind}, {which}"] = described(f"lamella {kind}, key {which}", asks)
         plain = in_new_process(*size, "--only", "databend", which)
         command = [sys.executable, str(Path(__file__).absolute()), *size, "--only", "databend", which]
-        counted = traced(place / "databend", command, given.asks)
+        counted = traced(root / "databend", command, given.asks)
         asks = [{**each, **counts} for each, counts in zip(plain, counted, strict=True)]
         result[f"databend, {which}"] = described(f"databend, key {which}", asks)
     given.out.parent.mkdir(parents=True, exist_ok=True)

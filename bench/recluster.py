@@ -195,8 +195,8 @@ def _layout(lake: Lamella, key: str, ranges: list[Any], ideal: float) -> dict[st
     """Depth, and what ranges read."""
     table = lake.table("bench.t")
     info = table.info()
-    kept = [table.prune(f"{key} BETWEEN {_literal(low)} AND {_literal(high)}") for low, high in ranges]
-    read = float(np.mean([each.block_count for each in kept]))
+    answers = [table.prune(f"{key} BETWEEN {_literal(low)} AND {_literal(high)}") for low, high in ranges]
+    read = float(np.mean([each.block_count for each in answers]))
     health = table.clustering()
     return {
         "blocks": info.block_count,
@@ -205,7 +205,7 @@ def _layout(lake: Lamella, key: str, ranges: list[Any], ideal: float) -> dict[st
         "blocks_read": round(read, 2),
         "ideal": round(ideal, 2),
         "to_ideal": round(read / ideal, 2),
-        "bytes_read": round(float(np.mean([each.size_bytes for each in kept]))),
+        "bytes_read": round(float(np.mean([each.size_bytes for each in answers]))),
     }
 
 
@@ -243,10 +243,10 @@ def _beside(
     per_block: int,
 ) -> dict[str, Any]:
     """The same in an embedded Databend, in a separate process."""
-    place = folder / "databend"
-    place.mkdir()
+    peer_folder = folder / "databend"
+    peer_folder.mkdir()
     for at, piece in enumerate([*pieces, *appended_rows]):
-        _file(place, at, piece)
+        _file(peer_folder, at, piece)
     plan = folder / "plan.json"
     spelled = [[_literal(low).replace("DATE ", ""), _literal(high).replace("DATE ", "")] for low, high in ranges]
     plan.write_text(
@@ -254,8 +254,8 @@ def _beside(
             {"key": key, "ranges": spelled, "first": len(pieces), "later": len(appended_rows), "per_block": per_block}
         )
     )
-    command = [sys.executable, __file__, "--databend", str(place), str(plan)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=place)
+    command = [sys.executable, __file__, "--databend", str(peer_folder), str(plan)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=peer_folder)
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 

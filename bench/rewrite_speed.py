@@ -65,9 +65,9 @@ def main() -> None:
 
 
 def _files(folder: Path, source: Path, scale: float, count: int) -> tuple[list[str], int]:
-    place = source / f"{scale:g}"
-    generate(place, scale)
-    rows = pq.read_table(place / "lineitem.parquet")
+    tables = source / f"{scale:g}"
+    generate(tables, scale)
+    rows = pq.read_table(tables / "lineitem.parquet")
     plain = [pa.string() if pa.types.is_string_view(field.type) else field.type for field in rows.schema]
     rows = rows.cast(pa.schema(list(zip(rows.schema.names, plain, strict=True))))
     order = np.random.default_rng(1).permutation(rows.num_rows)
@@ -107,11 +107,11 @@ def measured(
         return seconds
 
     def theirs(made: Callable[[], Any]) -> float:
-        place = folder / "plain"
+        output = folder / "plain"
         started = time.perf_counter()
-        made().write.parquet(str(place))
+        made().write.parquet(str(output))
         seconds = time.perf_counter() - started
-        shutil.rmtree(place)
+        shutil.rmtree(output)
         return seconds
 
     remote = SparkEngine(spark)

@@ -52,7 +52,7 @@ def main() -> None:
         spark = _session(folder, Path(name), given.ivy.absolute())
         with Service(folder, {"warehouse": f"file://{folder}/warehouse"}) as service:
             by_peer: dict[str, list[Engine]] = {
-                "parquet": [PlainFolder(is_kept=False), PlainFolder(is_kept=True)],
+                "parquet": [PlainFolder(is_listed_once=False), PlainFolder(is_listed_once=True)],
                 "iceberg": [IcebergTable()],
                 "delta": [DeltaTable()],
             }

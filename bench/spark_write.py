@@ -49,12 +49,12 @@ def main() -> None:
 
 
 def _shuffled(spark: SparkSession, source: Path) -> Path:
-    place = source / "lineitem_shuffled"
-    if not place.exists():
+    shuffled = source / "lineitem_shuffled"
+    if not shuffled.exists():
         spark.conf.set("spark.sql.shuffle.partitions", "8")
         rows = spark.read.parquet(str(source / "lineitem.parquet"))
-        rows.orderBy(F.xxhash64("l_orderkey", "l_linenumber")).write.parquet(str(place))
-    return place
+        rows.orderBy(F.xxhash64("l_orderkey", "l_linenumber")).write.parquet(str(shuffled))
+    return shuffled
 
 
 def measured(spark: SparkSession, url: str, source: Path, folder: Path, rounds: int) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def measured(spark: SparkSession, url: str, source: Path, folder: Path, rounds: 
     partitions = max(2, round(rows / 1_000_000))
 
     def plain(made: DataFrame) -> int:
-        place = folder / "plain"
-        made.write.mode("overwrite").parquet(str(place))
-        return sum(file.stat().st_size for file in place.glob("*.parquet"))
+        output = folder / "plain"
+        made.write.mode("overwrite").parquet(str(output))
+        return sum(file.stat().st_size for file in output.glob("*.parquet"))
 
     def ours(name: str, **more: Any) -> int:
         with Lamella(url, timeout_s=600) as lake:

@@ -190,8 +190,8 @@ def _numbers(count: int, random: np.random.Generator) -> Iterator[tuple[str, Arr
     last = first + SPAN_MS * 3 // (2 * count)
     yield "event_time", first, last
     yield "event_date", first // 86_400_000, last // 86_400_000
-    late = random.integers(0, 3_600_000, count)
-    yield "ingest_time", first + late, last + late + 60_000
+    delay_ms = random.integers(0, 3_600_000, count)
+    yield "ingest_time", first + delay_ms, last + delay_ms + 60_000
     yield "user_id", random.integers(1, 10**6, count), 10**12 - random.integers(1, 10**6, count)
     yield "session_id", random.integers(1, 2**40, count), 2**63 - 1 - random.integers(1, 2**40, count)
     order = number * ROWS + random.integers(0, ROWS, count)
@@ -219,6 +219,6 @@ def _texts(tenants: tuple[Array, Array], random: np.random.Generator) -> Iterato
     yield "status", np.zeros(count, np.int64), np.ones(count, np.int64)
     one, other = random.integers(0, 10**6, (2, count))
     same = tenants[0] == tenants[1]
-    least, most = np.where(same, np.minimum(one, other), one), np.where(same, np.maximum(one, other), other)
-    yield "path", tenants[0] * 10**6 + least, tenants[1] * 10**6 + most
+    low, high = np.where(same, np.minimum(one, other), one), np.where(same, np.maximum(one, other), other)
+    yield "path", tenants[0] * 10**6 + low, tenants[1] * 10**6 + high
     yield "device_id", random.integers(0, 2**44, count), 2**62 + random.integers(0, 2**44, count)

@@ -90,7 +90,7 @@ async def run_clients(
     return calls
 
 
-def resident_mib(pid: int) -> float:
+def rss_mib(pid: int) -> float:
     """The resident memory of a process, in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
@@ -101,7 +101,7 @@ async def read_memory(pid: int, seconds: float, readings: list[tuple[float, floa
     began_s = time.perf_counter()
     every_s = max(_MEMORY_EVERY_S, seconds / _MEMORY_READINGS)
     while (after_s := time.perf_counter() - began_s) < seconds:
-        readings.append((round(after_s), round(resident_mib(pid), 1)))
+        readings.append((round(after_s), round(rss_mib(pid), 1)))
         await asyncio.sleep(every_s)
 
 
@@ -171,7 +171,7 @@ def measure(options: Options) -> dict[str, Any]:
         before = pauses(service)
         readings: list[tuple[float, float]] = []
         calls = uvloop.run(run_measured(service, options, numbers, readings))
-        readings.append((round(options.seconds), round(resident_mib(service.pid), 1)))
+        readings.append((round(options.seconds), round(rss_mib(service.pid), 1)))
         after = pauses(service)
     kinds = ("narrow", "wide") if options.wide else ("narrow",)
     return {
@@ -181,7 +181,7 @@ def measure(options: Options) -> dict[str, Any]:
         "wide_clients": options.wide,
         **{kind: summary_of(calls, kind, options.seconds) for kind in kinds},
         "pauses": paused(before, after),
-        "resident_mib": readings,
+        "rss_mib": readings,
     }
 
 

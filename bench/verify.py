@@ -68,15 +68,15 @@ def synthetic(folder: Path, count: int) -> tuple[str, SnapshotPointer]:
 def real(folder: Path, count: int) -> tuple[str, SnapshotPointer]:
     """A table of real files."""
     rng = np.random.default_rng(5)
-    places = []
+    locations = []
     for index in range(count):
         numbers = {f"n{column}": rng.integers(0, 10**6, 2_000) for column in range(8)}
         table = pa.table({**numbers, "x": rng.random(2_000), "s": [f"key-{value}" for value in numbers["n0"]]})
         pq.write_table(table, folder / f"{index}.parquet", write_page_index=True)
-        places.append(f"file://{folder}/{index}.parquet")
+        locations.append(f"file://{folder}/{index}.parquet")
     store = FsspecStore()
-    schema = schema_of(read_footer(store, places[0]))
-    taken, _ = ingest(store, places, schema)
+    schema = schema_of(read_footer(store, locations[0]))
+    taken, _ = ingest(store, locations, schema)
     root = f"file://{folder}/warehouse"
     warehouse = Warehouse(store, root, segment_blocks=100, prepare_pages=True)
     pointer = warehouse.create("t", schema, now_ms=1)
@@ -88,13 +88,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, nargs="*", default=[5_000, 20_000])
     parser.add_argument("--files", type=int, default=400)
-    asked = parser.parse_args()
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for count in asked.blocks:
+        for count in given.blocks:
             found = measured(*synthetic(folder, count), Options(files=False))
             print(json.dumps({"what": "metadata", **found}), flush=True)
-        root, pointer = real(folder, asked.files)
+        root, pointer = real(folder, given.files)
         found = measured(root, pointer, Options(pages=True))
         print(json.dumps({"what": "files", **found}), flush=True)
         found = measured(root, pointer, Options(deep=Deep(blocks=100)))

@@ -215,11 +215,11 @@ def verdicts(url: str, table: str, text: str) -> dict[str, Any]:
 
 def truth(files: Path, name: str, text: str) -> tuple[int, int]:
     """How many rows of a block match, and how many there are, by a scan of all of them."""
-    asked = text.replace("TIMESTAMP_NTZ", "TIMESTAMP")
+    condition = text.replace("TIMESTAMP_NTZ", "TIMESTAMP")
     with duckdb.connect() as database:
         database.execute("SET threads TO 1")
         row = database.execute(
-            f"SELECT count(*) FILTER (WHERE {asked}), count(*) FROM read_parquet('{files / name}')"
+            f"SELECT count(*) FILTER (WHERE {condition}), count(*) FROM read_parquet('{files / name}')"
         ).fetchone()
     if row is None:
         raise SystemExit(f"no count of the rows of {name}")

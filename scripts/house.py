@@ -67,9 +67,9 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
         if name in modules:
             return name
         package, _, last = name.rpartition(".")
-        further = passed_on.get(package, {}).get(last)
-        if further is not None and further != name:
-            return home(further)
+        target = passed_on.get(package, {}).get(last)
+        if target is not None and target != name:
+            return home(target)
         return package if package in modules else None
 
     return {
@@ -190,8 +190,8 @@ def service(warehouse: Path) -> Iterator[str]:
 def request(url: str, method: str, body: Any = None) -> None:
     """Send one HTTP request, which must succeed."""
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
-    with urllib.request.urlopen(asked) as answer:  # noqa: S310  # of the service above
+    http_request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
+    with urllib.request.urlopen(http_request) as answer:  # noqa: S310  # of the service above
         answer.read()
 
 

@@ -58,7 +58,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="lamella-rck-") as folder, serving(Path(folder)) as url:
         outcome = outcome_of(run(kit, url, given.options, given.out))
-    print(told(outcome))
+    print(summary(outcome))
     return 1 if outcome.failed else 0
 
 
@@ -127,7 +127,7 @@ def outcome_of(report: Path) -> Outcome:
     return found
 
 
-def told(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     """Return a line for each count, and one for each failure."""
     lines = [
         f"passed {len(outcome.passed)}",

@@ -172,9 +172,9 @@ def prune(client: Path, folder: Path) -> None:
     with serving(folder) as url:
         words = [str(_FOLDER / "venv" / "bin" / "python"), "-c", _PRUNE, url, *(f"file://{file}" for file in files)]
         done = _run(words, env={**os.environ, "PYTHONPATH": str(client)})
-    kept = done.stdout.split()
-    if [Path(location).name for location in kept] != ["1.parquet", "2.parquet"]:
-        raise SystemExit(f"the generated client's prune kept {kept}")
+    selected = done.stdout.split()
+    if [Path(location).name for location in selected] != ["1.parquet", "2.parquet"]:
+        raise SystemExit(f"the generated client's prune kept {selected}")
     print("a prune with the generated client keeps the 2 blocks of 3 that may match")
 
 

@@ -60,13 +60,13 @@ def kill(name: str, folder: Path, *, helped: int | None = None) -> None:
     known: set[int] = set()
     give_up_s = time.monotonic() + GRACE_S
     while left := [pid for pid in processes_of(name, folder) if pid != os.getpid() and not _helps(pid, helped)]:
-        late = time.monotonic() > give_up_s
+        is_overdue = time.monotonic() > give_up_s
         for pid in left:
-            if late or pid not in known:
+            if is_overdue or pid not in known:
                 known.add(pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                    os.kill(pid, signal.SIGKILL if is_overdue else signal.SIGTERM)
         time.sleep(_POLL_S)
 
 

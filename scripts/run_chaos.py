@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import s3fs
 
 from chaos.faults import FAULT_S, WAYS, faults
+from chaos.ledger_check import LedgerCheck, check_ledger
 from chaos.load import Load
-from chaos.reckoning import LedgerCheck, check_ledger
 from chaos.trial import Trial, attempt
 from lamella.client.http import Lamella
 from lamella.snapshot.schema import Column
@@ -50,14 +50,14 @@ def main() -> int:
             time.sleep(3)
             for fault in wanted:
                 trials.append(attempt(stack, load, fault))
-                say(told(trials[-1]))
-        reckoning = check_ledger(stack, TABLE, load.ledger)
+                say(progress_line(trials[-1]))
+        ledger_check = check_ledger(stack, TABLE, load.ledger)
         if load.failures:
             say(f"a client failed: {load.failures[0]!r}")
-    report = {"trials": msgspec.to_builtins(trials), "reckoning": msgspec.to_builtins(reckoning)}
-    print(json.dumps(report) if given.json else table_of(trials, reckoning))
+    report = {"trials": msgspec.to_builtins(trials), "ledger_check": msgspec.to_builtins(ledger_check)}
+    print(json.dumps(report) if given.json else table_of(trials, ledger_check))
     recovered = all(trial.recovered_s is not None for trial in trials)
-    return 0 if recovered and reckoning.is_clean and not load.failures else 1
+    return 0 if recovered and ledger_check.is_clean and not load.failures else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -88,7 +88,7 @@ def files(stack: Stack) -> Iterator[str]:
         yield from made
 
 
-def told(trial: Trial) -> str:
+def progress_line(trial: Trial) -> str:
     """Print a line of progress."""
     recovered = "did not recover" if trial.recovered_s is None else f"well {trial.recovered_s:.1f} s later"
     return f"{trial.what} {trial.way}: {_failures(trial)}; {recovered}"
@@ -101,7 +101,7 @@ def _failures(trial: Trial) -> str:
     return "; ".join(parts) or "nothing fails"
 
 
-def table_of(trials: list[Trial], reckoning: LedgerCheck) -> str:
+def table_of(trials: list[Trial], ledger_check: LedgerCheck) -> str:
     """Return the table of docs/operations.md."""
     lines = [
         "| what | how | what fails | longest time without a commit / a prune | after its end |",
@@ -112,12 +112,13 @@ def table_of(trials: list[Trial], reckoning: LedgerCheck) -> str:
         after = "**does not recover**" if trial.recovered_s is None else f"{trial.recovered_s:.1f} s"
         lines.append(f"| {trial.what} | {trial.way} | {_failures(trial)} | {gaps} | {after} |")
     lines += ["", *(f"- {way}: {text.format(hold_s=FAULT_S)}" for way, text in WAYS.items()), ""]
-    jobs = ", ".join(f"{count} {state}" for state, count in reckoning.jobs.items())
+    jobs = ", ".join(f"{count} {state}" for state, count in ledger_check.jobs.items())
     lines.append(
-        f"{reckoning.acknowledged} commits were acknowledged, {len(reckoning.lost)} lost, {len(reckoning.twice)} there "
-        f"twice, {len(reckoning.refused)} refused; verification: {len(reckoning.findings)} findings; jobs: {jobs}"
+        f"{ledger_check.acknowledged} commits were acknowledged, {len(ledger_check.lost)} lost, "
+        f"{len(ledger_check.twice)} there twice, {len(ledger_check.refused)} refused; "
+        f"verification: {len(ledger_check.findings)} findings; jobs: {jobs}"
     )
-    lines += [f"- WRONG: {each}" for each in reckoning.wrong()]
+    lines += [f"- WRONG: {each}" for each in ledger_check.wrong()]
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ def main() -> int:
             if given.json:
                 print(json.dumps(stack.state()), flush=True)
             else:
-                _tell(stack)
+                _print_addresses(stack)
             while not stopped.wait(_STATE_EVERY_S):
                 stack.write_state()
             say("stopping")
@@ -95,7 +95,7 @@ def _pid_of(folder: Path) -> int | None:
     return pid if any(Path(os.fsdecode(word)).name == Path(__file__).name for word in words) else None
 
 
-def _tell(stack: Stack) -> None:
+def _print_addresses(stack: Stack) -> None:
     print(f"The service:   {stack.url}/ui  (nginx before {stack.replica_url(1)} and {stack.replica_url(2)})")
     print(f"Its key:       {stack.folder}/secrets/root_key")
     print(f"For programs:  export LAMELLA_URL={stack.url} LAMELLA_TOKEN_FILE={stack.folder}/secrets/root_key")

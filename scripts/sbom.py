@@ -30,9 +30,9 @@ def main(arguments: list[str]) -> int:
         if wrong is not None:
             print(f"sbom: error: {lock}: {wrong}", file=sys.stderr)
             return 1
-        place = folder / f"sbom-{image}.json"
-        place.write_text(text + "\n", "utf-8")
-        print(f"sbom: wrote {place}", file=sys.stderr)
+        target = folder / f"sbom-{image}.json"
+        target.write_text(text + "\n", "utf-8")
+        print(f"sbom: wrote {target}", file=sys.stderr)
     return 0
 
 
@@ -51,14 +51,14 @@ def document(lock: str) -> dict[str, Any]:
     done = subprocess.run([*words, *options], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     installed = dict(pins(lock))
-    kept = [each for each in found["components"] if installed.get(each["name"]) == each["version"]]
-    refs = {each["bom-ref"] for each in kept} | {found["metadata"]["component"]["bom-ref"]}
-    for component in kept:
+    components = [each for each in found["components"] if installed.get(each["name"]) == each["version"]]
+    refs = {each["bom-ref"] for each in components} | {found["metadata"]["component"]["bom-ref"]}
+    for component in components:
         del component["description"]  # the lines of the lock again
         licence = licence_of(component["name"])
         if licence is not None:
             component["licenses"] = [{"expression": licence, "acknowledgement": "declared"}]
-    found["components"] = kept
+    found["components"] = components
     found["dependencies"] = [each for each in found["dependencies"] if each["ref"] in refs]
     for each in found["dependencies"]:
         if "dependsOn" in each:

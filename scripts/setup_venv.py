@@ -86,13 +86,13 @@ def install_uv(pip: list[str | Path]) -> bool:
 
 def locked(name: str) -> str:
     """The lines of requirements.lock that pin one package."""
-    kept: list[str] = []
+    pins: list[str] = []
     for line in LOCK.read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"{name}==") or (kept and line.startswith("    --hash=")):
-            kept.append(line)
-        elif kept:
+        if line.startswith(f"{name}==") or (pins and line.startswith("    --hash=")):
+            pins.append(line)
+        elif pins:
             break
-    return "\n".join(kept) + "\n"
+    return "\n".join(pins) + "\n"
 
 
 def pip_has_own_index() -> bool:

@@ -61,21 +61,21 @@ def moved(before: dict[str, ast.FunctionDef], now: dict[str, ast.FunctionDef]) -
         "doc": defaultdict(list),
         "shape": defaultdict(list),
     }
-    for place, node in now.items():
-        if place not in before:
-            keys["name"][node.name].append(place)
-            keys["doc"][ast.get_docstring(node)].append(place)
-            keys["shape"][shape(node)].append(place)
+    for test, node in now.items():
+        if test not in before:
+            keys["name"][node.name].append(test)
+            keys["doc"][ast.get_docstring(node)].append(test)
+            keys["shape"][shape(node)].append(test)
     found: dict[str, str | None] = {}
-    for place, node in before.items():
-        if place in now:
+    for test, node in before.items():
+        if test in now:
             continue
         candidates = (
             keys["name"].get(node.name),
             keys["doc"].get(ast.get_docstring(node)),
             keys["shape"].get(shape(node)),
         )
-        found[place] = next((each[0] for each in candidates if each is not None and len(each) == 1), None)
+        found[test] = next((each[0] for each in candidates if each is not None and len(each) == 1), None)
     return found
 
 
@@ -93,15 +93,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     before, now = tests_of(options.other), tests_of(ROOT)
-    places = moved(before, now)
-    kept = json.loads(MAP.read_text())["gone"] if MAP.exists() else {}
-    gone = {place: kept.get(place, "") for place, to in places.items() if to is None}
-    print(f"{len(before):,} tests before, {len(now):,} now; {sum(to is not None for to in places.values())} moved")
+    moves = moved(before, now)
+    reasons = json.loads(MAP.read_text())["gone"] if MAP.exists() else {}
+    gone = {test: reasons.get(test, "") for test, to in moves.items() if to is None}
+    print(f"{len(before):,} tests before, {len(now):,} now; {sum(to is not None for to in moves.values())} moved")
     print(f"{examples(options.other):,} examples in settings before, {examples(ROOT):,} now")
-    for place, reason in gone.items():
-        print(f"gone: {place}: {reason or 'no reason is written'}")
+    for test, reason in gone.items():
+        print(f"gone: {test}: {reason or 'no reason is written'}")
     if options.write:
-        entry = {"moved": {place: to for place, to in places.items() if to is not None}, "gone": gone}
+        entry = {"moved": {test: to for test, to in moves.items() if to is not None}, "gone": gone}
         MAP.write_text(json.dumps(entry, indent=1) + "\n")
     return int(options.check and not all(gone.values()))
 

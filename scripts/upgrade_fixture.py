@@ -186,14 +186,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--old", action="store_true", help="leave out steps that this state does not know")
-    asked = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         catalog = Path(folder) / "catalog.db"
         settings: dict[str, Any] = {"warehouse": WAREHOUSE, "catalog": str(catalog), "log_level": "error"}
         if "feedback" in Settings.model_fields:
             settings["feedback"] = True
         with TestClient(create_app(Settings(**settings)), client=("127.0.0.1", 1)) as client:
-            maker = Maker(client, is_old=asked.old)
+            maker = Maker(client, is_old=given.old)
             maker.call("GET", "/health/ready")
             expected = maker.make()
         statements = _dump(catalog)
@@ -202,15 +202,15 @@ def main(arguments: list[str]) -> int:
         "release": version("lamella"),
         "made": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "missing": maker.missing,
-        "modified_s": {place: modified_s for place, _, modified_s in objects},
+        "modified_s": {path: modified_s for path, _, modified_s in objects},
         **expected,
     }
-    with zipfile.ZipFile(asked.file, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+    with zipfile.ZipFile(given.file, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
         out.writestr("made.json", json.dumps(made, indent=1))
         out.writestr("catalog.sql", statements)
-        for place, data, _ in objects:
-            out.writestr(f"objects/{place}", data)
-    print(f"{asked.file}: {asked.file.stat().st_size:,} bytes, {len(objects)} objects; left out: {maker.missing}")
+        for path, data, _ in objects:
+            out.writestr(f"objects/{path}", data)
+    print(f"{given.file}: {given.file.stat().st_size:,} bytes, {len(objects)} objects; left out: {maker.missing}")
     return 0
 
 

@@ -130,20 +130,20 @@ class PlainFolder:
 
     reads_all = True
 
-    def __init__(self, *, is_kept: bool) -> None:
-        self.name = "parquet, listed once" if is_kept else "parquet"
-        self._is_kept = is_kept
+    def __init__(self, *, is_listed_once: bool) -> None:
+        self.name = "parquet, listed once" if is_listed_once else "parquet"
+        self._is_listed_once = is_listed_once
 
     def make(self, spark: SparkSession, folder: Path) -> None:
         pass
 
     def open(self, spark: SparkSession, folder: Path) -> None:
         self._folder = f"file://{folder}"
-        if self._is_kept:
+        if self._is_listed_once:
             spark.read.parquet(self._folder).createOrReplaceTempView("listed")
 
     def table(self) -> str:
-        return "listed" if self._is_kept else f"parquet.`{self._folder}`"
+        return "listed" if self._is_listed_once else f"parquet.`{self._folder}`"
 
     def files(self, leaf: Any) -> int:
         return _metric(leaf, "numFiles")

@@ -56,10 +56,12 @@ class ArrowPlanner:
         if expression is None:
             return None
         try:
-            kept = [bool(fragment.split_by_row_group(expression, schema=self._schema)) for fragment in self._fragments]
+            selected = [
+                bool(fragment.split_by_row_group(expression, schema=self._schema)) for fragment in self._fragments
+            ]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it has no such comparison
             return None
-        return Plan(np.array(kept), np.zeros(len(kept), dtype=bool))
+        return Plan(np.array(selected), np.zeros(len(selected), dtype=bool))
 
     def _expression(self, node: Filter) -> Any:
         match node:

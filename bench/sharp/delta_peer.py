@@ -30,7 +30,7 @@ class DeltaPlanner:
             uris = self._table.file_uris(file_pruning_predicate=DATAFUSION.sql(node))
         except DeltaError:
             return None
-        kept = np.zeros(len(self._number), dtype=bool)
+        selected = np.zeros(len(self._number), dtype=bool)
         for uri in uris:
-            kept[self._number[Path(uri).name]] = True
-        return Plan(kept, np.zeros(len(kept), dtype=bool))
+            selected[self._number[Path(uri).name]] = True
+        return Plan(selected, np.zeros(len(selected), dtype=bool))

@@ -67,10 +67,10 @@ class IcebergPlanner:
         expression = self._expression(node)
         if expression is None:
             return None
-        kept = np.zeros(len(self._number), dtype=bool)
+        selected = np.zeros(len(self._number), dtype=bool)
         for task in self._table.scan(row_filter=expression).plan_files():
-            kept[self._number[Path(task.file.file_path).name]] = True
-        return Plan(kept, np.zeros(len(kept), dtype=bool))
+            selected[self._number[Path(task.file.file_path).name]] = True
+        return Plan(selected, np.zeros(len(selected), dtype=bool))
 
     def _expression(self, node: Filter) -> Any:
         match node:

@@ -54,6 +54,6 @@ class LamellaPlanner:
         assert columns is not None
         plan = Plan(np.zeros(len(self._number), dtype=bool), np.zeros(len(self._number), dtype=bool))
         for location, verdict in zip(columns.location, columns.verdict, strict=True):
-            plan.kept[self._number[location]] = True
+            plan.selected[self._number[location]] = True
             plan.all_rows[self._number[location]] = verdict == "ALL"
         return plan

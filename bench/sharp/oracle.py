@@ -145,8 +145,8 @@ class Oracle:
         bounds = self._bounds_of(column)
         points = self._points(column, node)
         has_value = np.asarray(bounds.low.is_valid())
-        first = _places(bounds.low, points)
-        last = _places(bounds.high, points)
+        first = _positions(bounds.low, points)
+        last = _positions(bounds.high, points)
         at_points, at_null, at_nan = self._results(column, node, points)
         before = np.concatenate(([0], np.cumsum(at_points)))
         hits = before[last + 1] - before[first]
@@ -229,7 +229,7 @@ class Oracle:
         return hit[: len(points)], bool(hit[len(points)]), floating and bool(hit[-1])
 
 
-def _places(ends: pa.Array, points: pa.Array) -> npt.NDArray[np.int64]:
+def _positions(ends: pa.Array, points: pa.Array) -> npt.NDArray[np.int64]:
     """Return where each block's bound is among the points; 0 where it has none."""
     return np.asarray(pc.fill_null(pc.index_in(ends, value_set=points), 0)).astype(np.int64)
 
@@ -312,8 +312,8 @@ def _neighbours(dtype: pa.DataType, value: Any) -> Iterable[Any]:
         return {down - unit, down, up, up + unit}
     if pa.types.is_floating(dtype):
         kind = np.float32 if dtype == pa.float32() else np.float64
-        place: Any = kind(value)
-        near = (np.nextafter(place, -kind(math.inf)), place, np.nextafter(place, kind(math.inf)))
+        literal: Any = kind(value)
+        near = (np.nextafter(literal, -kind(math.inf)), literal, np.nextafter(literal, kind(math.inf)))
         return {float(number) for number in near if not math.isnan(number)}
     if pa.types.is_date(dtype):
         return {value + dt.timedelta(days=days) for days in (-1, 0, 1)}

@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 class Plan(msgspec.Struct, frozen=True):
     """Per block: whether it is read, and whether every row is known to match (False if a planner never reports it)."""
 
-    kept: Mask
+    selected: Mask
     all_rows: Mask
 
 

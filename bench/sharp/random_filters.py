@@ -108,14 +108,14 @@ def _between(source: Source) -> Between | None:
     return Between(column, window[0], window[-1])
 
 
-def _in(fewest: int, most: int, *, negated: bool = False) -> Callable[[Source], In | None]:
+def _in(minimum: int, maximum: int, *, negated: bool = False) -> Callable[[Source], In | None]:
     def make(source: Source) -> In | None:
-        column = source.column(lambda dtype: most <= 10 or not pa.types.is_boolean(dtype))
+        column = source.column(lambda dtype: maximum <= 10 or not pa.types.is_boolean(dtype))
         if column is None:
             return None
         spread = source.rng.choice((0.01, 0.1, 1.0))
         window = source.window(column, spread)
-        count = min(source.rng.randint(fewest, most), len(window))
+        count = min(source.rng.randint(minimum, maximum), len(window))
         return In(column, tuple(source.rng.sample(window, count)), negated)
 
     return make

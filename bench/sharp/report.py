@@ -130,7 +130,7 @@ def _queries(result: Result, planners: Sequence[str]) -> list[list[str]]:
         if line.kind == "operator":
             continue
         ours = line.tallies[LAMELLA]
-        cells = [_kept(line.tallies.get(name)) for name in planners]
+        cells = [_selected(line.tallies.get(name)) for name in planners]
         rows.append(
             [line.name, line.table, str(ours.blocks), str(ours.matching), str(ours.blocks - ours.decided), *cells]
         )
@@ -155,7 +155,7 @@ def _in_full(result: Result) -> list[list[str]]:
             [
                 name,
                 f"{tally.blocks:,}",
-                f"{tally.kept:,}",
+                f"{tally.selected:,}",
                 f"{tally.matching:,}",
                 _percent(tally.pruned_share),
                 _percent(tally.decided_share),
@@ -230,10 +230,10 @@ def _total(lines: Iterable[Line], planner: str) -> Tally:
     return total
 
 
-def _kept(tally: Tally | None) -> str:
+def _selected(tally: Tally | None) -> str:
     if tally is None or tally.refused:
         return "-"
-    return f"{tally.kept} ({tally.lost} lost)" if tally.lost else str(tally.kept)
+    return f"{tally.selected} ({tally.lost} lost)" if tally.lost else str(tally.selected)
 
 
 def _decided(tally: Tally) -> str:

@@ -44,9 +44,9 @@ def _ideal(truth: Truth) -> Plan:
 
 
 def _without_one(truth: Truth) -> Plan:
-    kept = ~truth.decided_none
-    kept[np.flatnonzero(truth.some)[0]] = False
-    return Plan(kept, truth.decided_all)
+    selected = ~truth.decided_none
+    selected[np.flatnonzero(truth.some)[0]] = False
+    return Plan(selected, truth.decided_all)
 
 
 def _one_all(truth: Truth) -> Plan:
@@ -56,6 +56,6 @@ def _one_all(truth: Truth) -> Plan:
 
 
 def _blunt(truth: Truth, each: int) -> Plan:
-    kept = ~truth.decided_none
-    kept[np.flatnonzero(truth.decided_none)[::each]] = True
-    return Plan(kept, truth.decided_all)
+    selected = ~truth.decided_none
+    selected[np.flatnonzero(truth.decided_none)[::each]] = True
+    return Plan(selected, truth.decided_all)

@@ -45,15 +45,15 @@ def summary(seconds: list[tuple[float, float]]) -> Timing:
     )
 
 
-def median(call: Callable[[int], object], *, budget_s: float, most: int = 200, least: int = 3) -> Timing:
-    """Return the timing of ``call(1)``, ``call(2)``, ...: ``most`` calls, or as many as fit into ``budget_s``."""
+def median(call: Callable[[int], object], *, budget_s: float, max_calls: int = 200, min_calls: int = 3) -> Timing:
+    """Return the timing of ``call(1)``, ``call(2)``, ...: ``max_calls`` calls, or as many as fit into ``budget_s``."""
     taken: list[tuple[float, float]] = []
     until = time.perf_counter() + budget_s
-    for number in range(1, most + 1):
+    for number in range(1, max_calls + 1):
         answer, clock, cpu = timed(partial(call, number))
         del answer  # freed outside of the next call's time
         taken.append((clock, cpu))
-        if len(taken) >= least and time.perf_counter() > until:
+        if len(taken) >= min_calls and time.perf_counter() > until:
             break
     return summary(taken)
 

@@ -52,9 +52,9 @@ class Databend:
             return
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(prefix="lamella-bench-", dir=_scratch(root, count)) as place:
-            subprocess.run([sys.executable, "-m", "speed.databend_peer", place, str(count)], check=True)
-            shutil.copytree(f"{place}/data", root / "data")
+        with tempfile.TemporaryDirectory(prefix="lamella-bench-", dir=_scratch(root, count)) as scratch:
+            subprocess.run([sys.executable, "-m", "speed.databend_peer", scratch, str(count)], check=True)
+            shutil.copytree(f"{scratch}/data", root / "data")
         (root / "done").touch()
 
     def load(self, root: Path, count: int) -> None:
@@ -93,7 +93,7 @@ class Databend:
         rows = self._query(f"explain select user_id from t where {_where(query)}")
         return "\n".join(next(iter(row.values())) for row in rows)
 
-    def kept(self, answer: Any) -> int:
+    def block_numbers(self, answer: Any) -> int:
         """How many blocks the plan scans."""
         found = re.search(r"partitions scanned: (\d+)", answer)
         return int(found.group(1)) if found else 0

@@ -77,7 +77,7 @@ class FileUris:
         text = sql(query, lambda ms: f"'{iso(ms)}Z'", like=False)
         return self._table.file_uris(file_pruning_predicate=text)
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """Their blocks."""
         return np.sort(block_numbers(answer))
 
@@ -99,7 +99,7 @@ class ByHand(FileUris):
         """Paths."""
         return self._actions["path"].filter(self._test(query))
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """Their blocks."""
         return np.sort(block_numbers(answer.to_pylist()))
 
@@ -107,8 +107,8 @@ class ByHand(FileUris):
         if query.user is not None:
             return self._overlap("user_id", query.user, query.user)
         if query.prefix is not None:
-            least = pc.less(self._actions["min.path"], prefix_end(query.prefix))
-            return pc.and_(pc.greater_equal(self._actions["max.path"], query.prefix), least)
+            below_end = pc.less(self._actions["min.path"], prefix_end(query.prefix))
+            return pc.and_(pc.greater_equal(self._actions["max.path"], query.prefix), below_end)
         ends = query.ranges or tuple((point, point) for point in query.points)
         if not ends:
             return pc.greater(self._actions["null_count.error_code"], 0)

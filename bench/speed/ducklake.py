@@ -62,7 +62,7 @@ class DuckLake:
         """Paths as an array."""
         return self._connection.execute(_sql(query)).fetchnumpy()["path"]
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """Their blocks."""
         return np.sort(block_numbers(answer.tolist()))
 

@@ -37,7 +37,7 @@ class Engine(Protocol):
     def run(self, query: Question) -> Any:
         """Return the answer as the library's user gets it. This is what is timed."""
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64] | int:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64] | int:
         """Return the numbers of the blocks in an answer; only their count where the engine does not name them."""
 
 

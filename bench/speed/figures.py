@@ -86,15 +86,15 @@ def _of_size(size: dict[str, Any]) -> list[Figure]:
             goal = size["blocks"] >= 1_000_000
             ratio = ours / floor
             found.append(_at_most(f"{predicate}, {count}: times the two-layer yardstick", ratio, 1.5 if goal else None))
-        most = {"P2": 2.0, "P5": 7.0}.get(predicate)
-        if most and size["blocks"] == 1_000_000:
-            found.append(_at_most(f"{predicate}, {count}", ours, most, " ms"))
+        max_value = {"P2": 2.0, "P5": 7.0}.get(predicate)
+        if max_value and size["blocks"] == 1_000_000:
+            found.append(_at_most(f"{predicate}, {count}", ours, max_value, " ms"))
         for by_hand in (False, True):
             peer = fastest_peer(size, predicate, by_hand=by_hand)
             if peer is None or (by_hand and peer[0] != BY_HAND):
                 continue
-            least = 100.0 if predicate == "P1" and size["blocks"] == 1_000_000 and not by_hand else 1.0
-            found.append(_at_least(f"{predicate}, {count}: times as fast as {peer[0]}", peer[1] / ours, least))
+            min_factor = 100.0 if predicate == "P1" and size["blocks"] == 1_000_000 and not by_hand else 1.0
+            found.append(_at_least(f"{predicate}, {count}: times as fast as {peer[0]}", peer[1] / ours, min_factor))
     return found
 
 
@@ -127,12 +127,12 @@ def _cold(size: dict[str, Any]) -> list[Figure]:
     count = f"{size['blocks']:,} blocks"
     service = size["service"]["empty cache"]
     allowed = 10 * service["warm_ms"] + size["process"]["read_ms"]
-    most = min(1_000.0, allowed) if goal else None
-    found = [_at_most(f"first prune of a service without cache, {count}", service["first_ms"], most, " ms")]
+    max_ms = min(1_000.0, allowed) if goal else None
+    found = [_at_most(f"first prune of a service without cache, {count}", service["first_ms"], max_ms, " ms")]
     warm = size["service"].get("warm disk cache")
     if warm is not None:
-        most = 100 if goal else None
-        found.append(_at_most(f"first prune after a restart, {count}", warm["first_ms"], most, " ms"))
+        max_ms = 100 if goal else None
+        found.append(_at_most(f"first prune after a restart, {count}", warm["first_ms"], max_ms, " ms"))
     return found
 
 
@@ -163,16 +163,16 @@ def _register(register: dict[str, Any]) -> list[Figure]:
     ]
 
 
-def _at_most(name: str, value: float, most: float | None, unit: str = "") -> Figure:
-    goal = "" if most is None else f"<= {most:g}{unit}"
+def _at_most(name: str, value: float, maximum: float | None, unit: str = "") -> Figure:
+    goal = "" if maximum is None else f"<= {maximum:g}{unit}"
     return Figure(
-        name=name, value=_rounded(value), unit=unit, goal=goal, reached=None if most is None else value <= most
+        name=name, value=_rounded(value), unit=unit, goal=goal, reached=None if maximum is None else value <= maximum
     )
 
 
-def _at_least(name: str, value: float, least: float | None) -> Figure:
-    goal = "" if least is None else f">= {least:g}"
-    return Figure(name=name, value=_rounded(value), goal=goal, reached=None if least is None else value >= least)
+def _at_least(name: str, value: float, minimum: float | None) -> Figure:
+    goal = "" if minimum is None else f">= {minimum:g}"
+    return Figure(name=name, value=_rounded(value), goal=goal, reached=None if minimum is None else value >= minimum)
 
 
 def _rounded(value: float) -> float:

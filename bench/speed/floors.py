@@ -83,7 +83,7 @@ class Whole:
         """The numbers of the blocks."""
         return np.flatnonzero(self.blocks.may(query))
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The same."""
         return np.asarray(answer, np.int64)
 
@@ -119,20 +119,20 @@ class Runs(TwoLayers):
         found = [np.flatnonzero(self.blocks.may(query, rows)) + rows.start for rows in _stretches(left)]
         return np.minimum(edges.reshape(-1, 2) * _SEGMENT, self.count), found
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """All their numbers."""
         ranges, found = answer
         return np.sort(np.concatenate([*(np.arange(start, stop) for start, stop in ranges), *found, []])).astype(int)
 
 
-def _segments(blocks: Columns, least: np.ufunc, most: np.ufunc) -> Columns:
+def _segments(blocks: Columns, minimum: np.ufunc, maximum: np.ufunc) -> Columns:
     """The bounds of segments: the loosest by (minimum, maximum), those within every block's by the opposite."""
     starts = np.arange(0, len(blocks.nulls), _SEGMENT)
-    low = {name: least.reduceat(values, starts) for name, values in blocks.low.items() if name != "path"}
-    high = {name: most.reduceat(values, starts) for name, values in blocks.high.items() if name != "path"}
-    low["path"] = _reduced_words(blocks.low["path"], least, starts)
-    high["path"] = _reduced_words(blocks.high["path"], most, starts)
-    return Columns(low, high, most.reduceat(blocks.nulls, starts))
+    low = {name: minimum.reduceat(values, starts) for name, values in blocks.low.items() if name != "path"}
+    high = {name: maximum.reduceat(values, starts) for name, values in blocks.high.items() if name != "path"}
+    low["path"] = _reduced_words(blocks.low["path"], minimum, starts)
+    high["path"] = _reduced_words(blocks.high["path"], maximum, starts)
+    return Columns(low, high, maximum.reduceat(blocks.nulls, starts))
 
 
 def _reduced_words(words: Array, reduce: np.ufunc, starts: Array) -> Array:

@@ -70,7 +70,7 @@ class Iceberg:
         """Scan tasks."""
         return list(self._table.scan(row_filter=row_filter(query)).plan_files())
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The blocks of their files."""
         return np.sort(block_numbers([task.file.file_path for task in answer]))
 

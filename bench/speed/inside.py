@@ -53,7 +53,7 @@ class Inside:
         """The answer as a value."""
         return self.warehouse.prune(self.pointer, PruneRequest(filter=sql(query, spark_time), shape=self.shape))
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The numbers in the names of the blocks."""
         return np.sort(block_numbers(answer.block_columns.location))
 
@@ -66,7 +66,7 @@ class Ranges(Inside):
     )
     shape = "ranges"
 
-    def kept(self, answer: Any) -> npt.NDArray[np.int64]:
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The numbers of the blocks in the runs: a segment's blocks are a thousand in a row."""
         firsts = {
             ref.segment_id: int(block_numbers([ref.first_location or ""])[0])

@@ -42,12 +42,12 @@ def of_one_column(made: Made, cache_dir: str | None) -> dict[str, Any]:
     shape: Any = "ranges" if "ranges" in get_args(Shape) else "columns"
     warehouse.prune(made.pointer, PruneRequest(filter=_WARM_UP, shape=shape))
     gc.collect()
-    before = _resident()
+    before = _memory()
     for _ in range(2):
         report = warehouse.prune(made.pointer, PruneRequest(filter=_FILTER, shape=shape)).report
     left = report.stages[-1].kept
     gc.collect()
-    grown = {name: size - before[name] for name, size in _resident().items()}
+    grown = {name: size - before[name] for name, size in _memory().items()}
     return {
         "blocks": made.count,
         "left": left,
@@ -128,7 +128,7 @@ class _Peak:
             self.sizes = {name: max(size, now.get(name, 0)) for name, size in self.sizes.items()}
 
 
-def _resident() -> dict[str, int]:
+def _memory() -> dict[str, int]:
     status = _status("self")
     return {name: status[name] for name in ("RssAnon", "RssFile", "RssShmem")}
 

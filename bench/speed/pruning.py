@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from synthetic import FILTERED_COLUMNS, Model
 
-from speed.comparison import KeptBlocks, compare
+from speed.comparison import SelectedBlocks, compare
 from speed.engine import ENGINES, FLOORS, OURS
 from speed.questions import NAMES, question, truth
 from speed.worker import Job, Outcome
@@ -46,16 +46,16 @@ class Bench:
         truths = {name: truth(model, question(name, 0)) for name in predicates}
         del model  # the engines in their own processes need the memory
         outcomes: dict[str, Any] = {}
-        answers: dict[str, dict[str, KeptBlocks]] = {name: {} for name in predicates}
+        answers: dict[str, dict[str, SelectedBlocks]] = {name: {} for name in predicates}
         names = [*engines, *self._beside] if "lamella" in engines else list(engines)
         for name in names:
             why_not = self._why_not(name, count)
             if why_not:
                 outcomes[name] = {"not_run": why_not}
             else:
-                outcome, kept = self._run(name, count, predicates)
+                outcome, selected = self._run(name, count, predicates)
                 outcomes[name] = outcome
-                for predicate, found in kept.items():
+                for predicate, found in selected.items():
                     answers[predicate][name] = found
             _print(name, outcomes[name], predicates)
         for predicate in predicates:
@@ -75,7 +75,9 @@ class Bench:
                 return f"not run: would take about {expected:,.0f} s (budget {self._budget_s:,.0f} s)"
         return ""
 
-    def _run(self, name: str, count: int, predicates: Sequence[str]) -> tuple[dict[str, Any], dict[str, KeptBlocks]]:
+    def _run(
+        self, name: str, count: int, predicates: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, SelectedBlocks]]:
         with tempfile.TemporaryDirectory(prefix="lamella-bench-") as temporary:
             job = Job(
                 engine=name if name in ENGINES else "lamella",
@@ -94,13 +96,13 @@ class Bench:
             if outcome.why_not:
                 return {"not_run": outcome.why_not}, {}
             with np.load(f"{temporary}/out.npz") as stored:
-                kept: dict[str, KeptBlocks] = {
+                selected: dict[str, SelectedBlocks] = {
                     key: int(stored[key]) if stored[key].ndim == 0 else stored[key] for key in stored.files
                 }
         # what building cost when it was built, and asking each predicate once: all that grows with the size
         once = sum(outcome.first_ms.values()) / max(1, len(outcome.first_ms)) * len(predicates) / 1e3
         self._last[name] = (count, outcome.build_s + outcome.open_ms / 1e3 + once)
-        return msgspec.to_builtins(outcome), kept
+        return msgspec.to_builtins(outcome), selected
 
     def _work(self, name: str, job: Job, temporary: Path) -> str:
         """Run a job in a separate process; returns why it failed, empty on success."""

@@ -60,9 +60,9 @@ def _column(kind: str, random: np.random.Generator) -> Any:
 def lamella(files: Path, work: Path) -> int:
     """In process: footers, segments, one commit."""
     store = FsspecStore()
-    places = store.expand(f"file://{files}")
-    schema = schema_of(read_footer(store, places[0]))
-    blocks, refused = ingest(store, places, schema)
+    locations = store.expand(f"file://{files}")
+    schema = schema_of(read_footer(store, locations[0]))
+    blocks, refused = ingest(store, locations, schema)
     if refused:
         raise RuntimeError(refused[0].reason)
     warehouse = Warehouse(store, f"file://{work}/warehouse")
@@ -117,9 +117,9 @@ def iceberg(files: Path, work: Path) -> int:
 
     catalog = SqlCatalog("bench", uri=f"sqlite:///{work}/catalog.db", warehouse=f"file://{work}")
     catalog.create_namespace("bench")
-    places = [str(file) for file in sorted(files.glob("*.parquet"))]
-    table = catalog.create_table("bench.t", schema=pq.read_schema(places[0]))
-    table.add_files(places, check_duplicate_files=False)
+    locations = [str(file) for file in sorted(files.glob("*.parquet"))]
+    table = catalog.create_table("bench.t", schema=pq.read_schema(locations[0]))
+    table.add_files(locations, check_duplicate_files=False)
     return len(table.inspect.files())
 
 

@@ -95,9 +95,9 @@ def _prune_table(size: dict[str, Any], several: bool) -> str:
         # a process that made its table may have less memory afterwards than before it opened it
         memory = f"{outcome['rss_mb']:,.0f} MB" if outcome["rss_mb"] >= 0 else "not measured"
         rows.append((name, f"{_ms(outcome['open_cpu_ms'])}, {memory}", *cells))
-    kept = "; ".join(f"{name} {count:,}" for name, count in size["may_match"].items())
+    may_match = "; ".join(f"{name} {count:,}" for name, count in size["may_match"].items())
     heading = f"{size['blocks']:,} blocks: milliseconds of the processor / of the clock"
-    title = _section(heading, size, several, f"Blocks that may match: {kept}.")
+    title = _section(heading, size, several, f"Blocks that may match: {may_match}.")
     notes = "\n".join(
         f"- {name}, {predicate}: {remark}"
         for name, outcome in size["engines"].items()

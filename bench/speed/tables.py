@@ -73,28 +73,28 @@ def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) 
     """
     columns: Collection[str] = TYPES if count <= WHOLE_UP_TO else FILTERED_COLUMNS
     kind = f"{len(columns)}{'-exact' if exact else ''}"
-    place = folder / f"lamella-model{MODEL_VERSION}-format{FORMAT_VERSION}-{kind}-{count}"
-    entry = place / _ENTRY
+    table_folder = folder / f"lamella-model{MODEL_VERSION}-format{FORMAT_VERSION}-{kind}-{count}"
+    entry = table_folder / _ENTRY
     if entry.exists():
         made = msgspec.json.decode(entry.read_bytes(), type=Made)
-        if made.folder == str(place):  # locations are absolute: a folder that was moved is made anew
+        if made.folder == str(table_folder):  # locations are absolute: a folder that was moved is made anew
             return made
     taken = sum(file.stat().st_size for other in folder.glob("lamella-*") for file in other.rglob("*"))
     if taken + count * _BYTES_A_BLOCK[len(columns)] > LIMIT_BYTES:
-        raise OSError(f"{place} would take {folder} beyond {LIMIT_BYTES >> 30} GiB: remove tables there")
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+        raise OSError(f"{table_folder} would take {folder} beyond {LIMIT_BYTES >> 30} GiB: remove tables there")
+    shutil.rmtree(table_folder, ignore_errors=True)
+    table_folder.mkdir(parents=True)
     started = _cpu_s()
-    pointer = _make(place, count, tuple(columns), processes, exact=exact)
+    pointer = _make(table_folder, count, tuple(columns), processes, exact=exact)
     took_s = round(_cpu_s() - started, 1)
-    made = Made(folder=str(place), count=count, columns=tuple(columns), pointer=pointer, build_s=took_s)
+    made = Made(folder=str(table_folder), count=count, columns=tuple(columns), pointer=pointer, build_s=took_s)
     entry.write_bytes(msgspec.json.encode(made))
     return made
 
 
-def _make(place: Path, count: int, columns: tuple[str, ...], processes: int, *, exact: bool) -> SnapshotPointer:
-    root = _root(place)
-    catalog = open_catalog(_catalog(place))
+def _make(table_folder: Path, count: int, columns: tuple[str, ...], processes: int, *, exact: bool) -> SnapshotPointer:
+    root = _root(table_folder)
+    catalog = open_catalog(_catalog(table_folder))
     store = SidecarStore() if columns == FILTERED_COLUMNS else FsspecStore()
     warehouse = Warehouse(store, root, cache_bytes=64 << 20)
     table_id = str(Ids().new())
@@ -127,12 +127,12 @@ def _make(place: Path, count: int, columns: tuple[str, ...], processes: int, *, 
     return pointer
 
 
-def _root(place: Path) -> str:
-    return f"file://{place}/warehouse"
+def _root(table_folder: Path) -> str:
+    return f"file://{table_folder}/warehouse"
 
 
-def _catalog(place: Path) -> str:
-    return f"sqlite:///{place}/catalog.db"
+def _catalog(table_folder: Path) -> str:
+    return f"sqlite:///{table_folder}/catalog.db"
 
 
 class _Worker:

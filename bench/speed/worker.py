@@ -72,7 +72,7 @@ def work(job: Job) -> Outcome:
     outcome.open_ms, outcome.open_cpu_ms = round(clock * 1e3, 2), round(cpu * 1e3, 2)
     _, clock, _ = timed(made.warm_up)
     outcome.warm_up_ms = round(clock * 1e3, 2)
-    kept: dict[str, Any] = {}  # arrays; np.savez has other keywords too
+    selected: dict[str, Any] = {}  # arrays; np.savez has other keywords too
     share = job.budget_s / len(job.predicates)
     spent = 0.0
     for number, name in enumerate(job.predicates):
@@ -81,21 +81,21 @@ def work(job: Job) -> Outcome:
             continue
         answer, clock, cpu = timed(partial(_query, made, name, 0))
         outcome.first_ms[name] = round(clock * 1e3, 2)
-        found = made.kept(answer)
+        found = made.block_numbers(answer)
         del answer
-        kept[name] = np.asarray(found)
+        selected[name] = np.asarray(found)
         outcome.left[name] = found if isinstance(found, int) else len(found)
         spent += clock
         if clock > share:  # no time for more
             outcome.timings[name] = summary([(clock, cpu)])
             continue
         again = partial(_query, made, name)
-        timing = median(again, budget_s=min(share - clock, MAX_S), least=1 if clock > share / 3 else 5)
+        timing = median(again, budget_s=min(share - clock, MAX_S), min_calls=1 if clock > share / 3 else 5)
         outcome.timings[name] = timing
         spent += timing.p50_ms * timing.repeats / 1e3
     gc.collect()
     outcome.rss_mb, outcome.peak_mb = round(rss_mb() - idle, 1), round(peak_mb(), 1)
-    np.savez(f"{job.out}.npz", **kept)
+    np.savez(f"{job.out}.npz", **selected)
     return outcome
 
 

@@ -75,7 +75,7 @@ class Mix:
             else:
                 yield self._commit(name, f"{table}/commits", key)
 
-    def settle(self, request: Request, status: int) -> None:
+    def record(self, request: Request, status: int) -> None:
         """Record the outcome of a commit."""
         if request.kind == "commit":
             here = request.added if status == 200 else request.removed

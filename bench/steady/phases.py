@@ -86,7 +86,7 @@ def latency_ms(took_s: Sequence[float]) -> dict[str, float]:
         return {}
     values = np.asarray(took_s) * 1e3
     names = {"p50": 50, "p99": 99, "p99.9": 99.9, "max": 100}
-    return {name: round(float(np.percentile(values, place)), 2) for name, place in names.items()}
+    return {name: round(float(np.percentile(values, percentile)), 2) for name, percentile in names.items()}
 
 
 class Load:
@@ -107,7 +107,7 @@ class Load:
 
         async def one(request: Request, due_s: float) -> None:
             answer: Answer = await self._caller.send(request.data)
-            self._mix.settle(request, answer.status)
+            self._mix.record(request, answer.status)
             took_s = loop.time() - began_s - due_s
             calls.append(Call(request.kind, due_s, took_s, answer.status, answer.failure))
 

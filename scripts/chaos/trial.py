@@ -82,4 +82,4 @@ def _failed(attempts: list[Attempt], kind: str) -> dict[str, int]:
 def _longest_gap(attempts: list[Attempt], kind: str, began_s: float) -> float:
     """Return the longest time between two successes, counted from the beginning."""
     moments = sorted([began_s, *(each.ended_s for each in attempts if each.kind == kind and each.outcome == "ok")])
-    return max((later - before for before, later in itertools.pairwise(moments)), default=0.0)
+    return max((after - before for before, after in itertools.pairwise(moments)), default=0.0)

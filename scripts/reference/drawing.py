@@ -19,7 +19,7 @@ class Drawing:
 
     def __init__(self, width: int, height: int, title: str, description: str) -> None:
         self._size = (width, height)
-        self._told = (title, description)
+        self._labels = (title, description)
         self._parts: list[str] = []
 
     def box(self, x: float, y: float, width: float, height: float, kind: str = "frame", label: str = "") -> None:
@@ -51,7 +51,7 @@ class Drawing:
     def text_of(self) -> str:
         """Return the whole file."""
         width, height = self._size
-        title, description = self._told
+        title, description = self._labels
         shapes = "\n  ".join(self._parts)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

@@ -85,8 +85,8 @@ def _members(kind: type) -> list[tuple[str, Any]]:
     for name in sorted(dir(kind)):
         member = inspect.getattr_static(kind, name)
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        told = function.fget if isinstance(function, property) else function
-        if not name.startswith("_") and callable(told) and getattr(told, "__doc__", None):
+        documented = function.fget if isinstance(function, property) else function
+        if not name.startswith("_") and callable(documented) and getattr(documented, "__doc__", None):
             found.append((name, function))
     return found
 

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from stack.compose import Health, Service, seconds
-from stack.places import HostMapping
+from stack.mapping import HostMapping
 from stack.tools import ROOT, TOOLS, VERSITYGW, MissingTool, built, debian, printed, say, spark_jars
 
 #: PostgreSQL refuses to run as root; it then runs as the first of these users that exists.
@@ -47,75 +47,75 @@ class Kitchen:
     def __init__(self, *, with_moto: bool) -> None:
         self._with_moto = with_moto
 
-    def recipe(self, service: Service, places: HostMapping) -> Recipe:
+    def recipe(self, service: Service, mapping: HostMapping) -> Recipe:
         """Return how to run a service; raises MissingTool, ValueError."""
-        places.make()
+        mapping.make()
         words = [*(service.entrypoint or ()), *service.command]
         environment = {
             "PATH": os.pathsep.join([sysconfig.get_path("scripts"), str(TOOLS), os.defpath, "/usr/sbin"]),
-            "HOME": str(places.temporary),
-            "TMPDIR": str(places.temporary),
+            "HOME": str(mapping.temporary),
+            "TMPDIR": str(mapping.temporary),
             "LANG": "C.UTF-8",
-            **places.variables(service.environment),
+            **mapping.variables(service.environment),
         }
-        found = Recipe(command=places.words(words), environment=environment, health=self._health(service, places))
+        found = Recipe(command=mapping.words(words), environment=environment, health=self._health(service, mapping))
         match service.image.partition(":")[0]:
             case "lamella" | "lamella-spark" as image:
-                return self._ours(image, service, places, found)
+                return self._ours(image, service, mapping, found)
             case "nginx":
-                return self._nginx(service, places, found)
+                return self._nginx(service, mapping, found)
             case "postgres":
-                return self._postgres(places, found)
+                return self._postgres(mapping, found)
             case "versity/versitygw":
-                return self._store(places, found)
+                return self._store(mapping, found)
             case "prom/prometheus":
                 return _with_path(found, debian("prometheus", "prometheus"))
             case other:
                 raise ValueError(f"{service.name}: nothing here stands for the image {other}")
 
-    def _health(self, service: Service, places: HostMapping) -> Health | None:
+    def _health(self, service: Service, mapping: HostMapping) -> Health | None:
         health = image_health(str(service.target)) if service.inherits_health and service.target else service.health
-        return None if health is None else msgspec.structs.replace(health, command=tuple(places.words(health.command)))
+        return None if health is None else msgspec.structs.replace(health, command=tuple(mapping.words(health.command)))
 
-    def _ours(self, image: str, service: Service, places: HostMapping, found: Recipe) -> Recipe:
+    def _ours(self, image: str, service: Service, mapping: HostMapping, found: Recipe) -> Recipe:
         entrypoint = () if service.entrypoint is not None else image_entrypoint(str(service.target))
         more = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         if image == "lamella-spark":
             home = Path(sysconfig.get_path("purelib")) / "pyspark"
             more |= {"SPARK_HOME": str(home), "JAVA_HOME": str(printed("java_home.py"))}
-            places.add("/opt/spark-s3", spark_jars())
-            places.add("/opt/entrypoint.sh", ROOT / "deploy" / "spark" / "entrypoint.sh")
-            places.add("/opt/spark-jobs", ROOT / "deploy" / "spark")
-            more["SPARK_CONF_DIR"] = str(places.temporary / "conf")
-            places.copy(
-                ROOT / "deploy" / "spark" / "spark-defaults.conf", places.temporary / "conf" / "spark-defaults.conf"
+            mapping.add("/opt/spark-s3", spark_jars())
+            mapping.add("/opt/entrypoint.sh", ROOT / "deploy" / "spark" / "entrypoint.sh")
+            mapping.add("/opt/spark-jobs", ROOT / "deploy" / "spark")
+            more["SPARK_CONF_DIR"] = str(mapping.temporary / "conf")
+            mapping.copy(
+                ROOT / "deploy" / "spark" / "spark-defaults.conf", mapping.temporary / "conf" / "spark-defaults.conf"
             )
             more["PYSPARK_PYTHON"] = sys.executable
             # In a container its name resolves to its address; on this machine Spark would resolve the host's name.
-            more["SPARK_LOCAL_IP"] = places.text("0.0.0.0")  # noqa: S104  # stands for its own address
+            more["SPARK_LOCAL_IP"] = mapping.text("0.0.0.0")  # noqa: S104  # stands for its own address
         return msgspec.structs.replace(
-            found, command=[*places.words(entrypoint), *found.command], environment=found.environment | more
+            found, command=[*mapping.words(entrypoint), *found.command], environment=found.environment | more
         )
 
-    def _nginx(self, service: Service, places: HostMapping, found: Recipe) -> Recipe:
+    def _nginx(self, service: Service, mapping: HostMapping, found: Recipe) -> Recipe:
         program = debian("nginx", "nginx-light")
         # A container has one address, which nginx uses to connect; here it must be configured.
-        (folder,) = [places.mounts[mount.target] for mount in service.mounts if mount.kind == "bind"]
+        (folder,) = [mapping.mounts[mount.target] for mount in service.mounts if mount.kind == "bind"]
         conf = folder / "nginx.conf"
         text = conf.read_text("utf-8")
-        conf.write_text(text.replace("http {\n", f"http {{\n    proxy_bind {places.text(str(service.address))};\n", 1))
+        conf.write_text(text.replace("http {\n", f"http {{\n    proxy_bind {mapping.text(str(service.address))};\n", 1))
         if os.geteuid() == 0:
             # As root nginx gives its folders and workers to another user; in a container it never runs as root.
             conf.write_text("user root;\n" + conf.read_text("utf-8"), "utf-8")
         return _with_path(found, program)
 
-    def _store(self, places: HostMapping, found: Recipe) -> Recipe:
+    def _store(self, mapping: HostMapping, found: Recipe) -> Recipe:
         program = None if self._with_moto else built(VERSITYGW)
         if program is not None:
             return _with_path(found, program)
         if not self._with_moto:
             say("*** versitygw could not be built (it needs Go): moto, which keeps objects in memory, stands in for it")
-        own = places.text("0.0.0.0")  # noqa: S104  # stands for its own address
+        own = mapping.text("0.0.0.0")  # noqa: S104  # stands for its own address
         check = f"import socket; socket.create_connection(('{own}', 9000), 4)"
         return msgspec.structs.replace(
             found,
@@ -123,12 +123,12 @@ class Kitchen:
             health=Health(command=(sys.executable, "-c", check), interval_s=0.2, timeout_s=5, retries=100),
         )
 
-    def _postgres(self, places: HostMapping, found: Recipe) -> Recipe:
+    def _postgres(self, mapping: HostMapping, found: Recipe) -> Recipe:
         """As in the image's entrypoint: create a database cluster if there is none, and a database in it."""
         programs = printed("postgres_bin.py", "--install")
         user = next((name for name in _USERS if _exists(name)), None) if os.geteuid() == 0 else None
         given = found.environment
-        data, leftovers = _open_to(user, places.mounts["/var/lib/postgresql/data"])
+        data, leftovers = _open_to(user, mapping.mounts["/var/lib/postgresql/data"])
         environment = {**given, "PGDATA": str(data), "TMPDIR": str(data.parent), "HOME": str(data.parent)}
         if not (data / "PG_VERSION").exists():
             password = data.parent / "password"

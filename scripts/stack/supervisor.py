@@ -16,7 +16,7 @@ import make_secrets
 import reaper
 from stack.cable import FaultProxy
 from stack.compose import Compose, Service, read_compose
-from stack.places import HostMapping, addresses
+from stack.mapping import HostMapping, addresses
 from stack.process import FOLDER, DidNotStart, Member, members_of, send
 from stack.recipes import NOT_RUN, Kitchen
 from stack.tools import ROOT, say
@@ -81,17 +81,17 @@ class Stack:
         (self.folder / "log").mkdir(exist_ok=True)
         make_secrets.make(self.folder / "secrets")
         (self.folder / "secrets").chmod(0o711)
-        places = {service.name: self._places(service) for service in self._wanted()}
+        mappings = {service.name: self._mapping(service) for service in self._wanted()}
         # Secrets contain names of containers, too.
         url = self.folder / "secrets" / "catalog_url"
         url.chmod(0o600)
         template = make_secrets.CATALOG.format(
             password=(self.folder / "secrets" / "catalog_password").read_text("utf-8")
         )
-        url.write_text(places["migrate"].text(template), "utf-8")
+        url.write_text(mappings["migrate"].text(template), "utf-8")
         try:
             for service in self._ordered():
-                self._start(service, places[service.name])
+                self._start(service, mappings[service.name])
             for member in self.members.values():
                 if not member.service.is_one_shot:
                     member.wait_well(START_S)
@@ -131,7 +131,7 @@ class Stack:
             elif not service.profiles or self._profiles.intersection(service.profiles):
                 yield service
 
-    def _places(self, service: Service) -> HostMapping:
+    def _mapping(self, service: Service) -> HostMapping:
         return HostMapping(self.compose, service, self.addresses, self.folder, ROOT)
 
     def _ordered(self) -> Iterator[Service]:
@@ -147,13 +147,13 @@ class Stack:
                 done.add(service.name)
                 del left[service.name]
 
-    def _start(self, service: Service, places: HostMapping) -> None:
+    def _start(self, service: Service, mapping: HostMapping) -> None:
         for name, condition in service.depends_on.items():
             if condition == "service_completed_successfully":
                 self.members[name].wait_done(START_S)
             elif condition == "service_healthy":
                 self.members[name].wait_well(START_S)
-        recipe = self._kitchen.recipe(service, places)
+        recipe = self._kitchen.recipe(service, mapping)
         recipe.environment[FOLDER] = str(self.folder)
         if service.name.startswith("lamella-"):
             recipe.environment.update(self._settings)
@@ -168,9 +168,9 @@ class Stack:
     def inside(self, name: str, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         """Return a command as it would run in a service's container: its words and environment on this machine."""
         service = self.compose.services[name]
-        places = self._places(service)
-        recipe = self._kitchen.recipe(service, places)
-        return places.words(words), recipe.environment
+        mapping = self._mapping(service)
+        recipe = self._kitchen.recipe(service, mapping)
+        return mapping.words(words), recipe.environment
 
     def state(self) -> dict[str, Any]:
         """Describe what runs where, for programs."""

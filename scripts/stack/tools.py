@@ -62,8 +62,8 @@ def built(package: str, *, build: bool = True) -> str | None:
     go = shutil.which("go")
     folders = [str(TOOLS), os.environ.get("PATH", "")]
     if go is not None:
-        asked = [go, "env", "GOPATH"]
-        folders.append(f"{subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()}/bin")
+        command = [go, "env", "GOPATH"]
+        folders.append(f"{subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()}/bin")
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is not None or go is None or not build:
         return found

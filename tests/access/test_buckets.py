@@ -99,7 +99,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 @given(st.lists(st.integers(0, 30), max_size=200))
 def test_only_so_many_names_are_remembered_those_used_last(names: list[int]) -> None:
     """Memory is bounded, and who asks all the time is not the one that is forgotten."""
-    buckets = TokenBuckets(1.0, Clock(), most=8)
+    buckets = TokenBuckets(1.0, Clock(), max_names=8)
     for name in names:
         buckets.take(str(name), 1)
         assert buckets.wait_s(str(name), 1) is not None

@@ -63,10 +63,10 @@ def test_the_places_of_a_role_are_those_where_it_may_be_used(held: list[Grant]) 
     """Listings are made of them, so they say what a check of each place would."""
     rights = Rights(held)
     for role in ROLES:
-        places = rights.places(role)
-        assert (places is None) == rights.may(role)
+        scopes = rights.scopes(role)
+        assert (scopes is None) == rights.may(role)
         for namespace, table in product(NAMESPACES, TABLES):
-            listed = places is None or (namespace, None) in places or (namespace, table) in places
+            listed = scopes is None or (namespace, None) in scopes or (namespace, table) in scopes
             assert listed == rights.may(role, namespace, table)
 
 

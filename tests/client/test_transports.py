@@ -75,7 +75,9 @@ def test_a_request_arrives_as_it_was_given(scripted: Scripted, send: Sender) -> 
 def test_the_service_is_told_how_long_its_answer_is_waited_for(scripted: Scripted, send: Sender) -> None:
     """The transport's own time, or the longer one of a request that takes long."""
     server = scripted(Reply(raw=ok()), Reply(raw=ok()), Reply(raw=ok()))
-    short, long = (HttpRequest(method="GET", target="/v1/x", patience_s=patience_s) for patience_s in (0.5, 90.0))
+    short, long = (
+        HttpRequest(method="GET", target="/v1/x", min_timeout_s=min_timeout_s) for min_timeout_s in (0.5, 90.0)
+    )
     send(server.url, GET, short, long, timeout_s=1.5)
     assert [each.headers["lamella-timeout-ms"] for each in server.received] == ["1500", "1500", "90000"]
 
@@ -183,7 +185,7 @@ def test_a_patient_request_waits_longer_than_the_others(scripted: Scripted, send
     """What takes a service long by its nature is not given up after ``timeout_s``; the next request is, again."""
     late = Reply(raw=ok(), after_s=0.6)
     server = scripted(late, late)
-    patient = HttpRequest(method="POST", target="/v1/x", body=b"{}", patience_s=30.0)
+    patient = HttpRequest(method="POST", target="/v1/x", body=b"{}", min_timeout_s=30.0)
     assert [response.status for response in send(server.url, patient, timeout_s=0.2)] == [200]
     with pytest.raises(TransportFailure, match="no answer in time"):
         send(server.url, patient, GET, timeout_s=0.2)

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 import run_chaos
+from chaos.ledger_check import LedgerCheck
 from chaos.load import Load
-from chaos.reckoning import LedgerCheck
 
 WAIT_S = 30
 CLEAN = LedgerCheck(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_rck import outcome_of, told
+from iceberg_rck import outcome_of, summary
 
 _REFUSED = "java.lang.UnsupportedOperationException"
 _ENDPOINT = "Server does not support endpoint: POST /v1/{prefix}/namespaces"
@@ -41,7 +41,7 @@ def test_what_a_read_only_face_refuses_is_counted_apart(tmp_path: Path) -> None:
     )
     assert (outcome.passed, outcome.refused, outcome.left_out) == (["listed"], ["created", "no namespace"], ["nested"])
     assert outcome.failed == {"text": "Expecting message to be: a", "crash": "null"}
-    assert told(outcome).splitlines() == [
+    assert summary(outcome).splitlines() == [
         "passed 1",
         "refused by the rules 2",
         "left out by the kit 1",

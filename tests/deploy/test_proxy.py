@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from lamella.client.http import Lamella, RetryPolicy
-from stack.places import HostMapping
+from stack.mapping import HostMapping
 from stack.process import Member
 from stack.recipes import Recipe
 from stack.tools import ROOT, debian

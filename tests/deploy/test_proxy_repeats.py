@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from stack.places import HostMapping
+from stack.mapping import HostMapping
 from stack.process import Member
 from stack.recipes import Recipe
 from stack.supervisor import Stack

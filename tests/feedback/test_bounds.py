@@ -39,7 +39,7 @@ def told(catalog: SqlCatalog, question: str, numbers: range, at_ms: int, bounds:
     record = FeedbackRecord(
         table_id="t",
         question=question,
-        asked="{}",
+        filter_json="{}",
         schema_id=0,
         blocks=b"".join(number.to_bytes(16, "little") for number in numbers),
         block_count=len(numbers),

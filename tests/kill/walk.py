@@ -47,7 +47,7 @@ class Walker:
         with all that they refer to, and are there."""
         # First, since a commit of a service that is dead may still land in between.
         current = self._catalog.table_by_id(table_id)
-        entries = self._catalog.kept(table_id)[::-1]
+        entries = self._catalog.whole_history(table_id)[::-1]
         for earlier, later in pairwise(entries):
             assert later.pointer.timestamp_ms > earlier.pointer.timestamp_ms
             if later.seq == earlier.seq + 1:
@@ -69,7 +69,7 @@ class Walker:
         """What is in the table's folder and in no snapshot of its history."""
         root = self._warehouse.table_location(table_id)
         found = {each.location for each in self._store.list(root + "/")}
-        for entry in self._catalog.kept(table_id):
+        for entry in self._catalog.whole_history(table_id):
             found -= self._warehouse.objects(entry.pointer).locations()
             found.difference_update(self._warehouse.block_locations(entry.pointer))
         return found

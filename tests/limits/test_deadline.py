@@ -47,7 +47,7 @@ def test_a_read_that_takes_too_long_is_answered_503(tmp_path: Path) -> None:
     assert answer.headers["retry-after"] == "1"
     app.let_go()
     app.until(lambda: app.send(path).result(60).status_code == 200)
-    assert app.metric("lamella_requests_late_total") >= 1
+    assert app.metric("lamella_requests_deadline_exceeded_total") >= 1
     app.close()
 
 

@@ -290,7 +290,7 @@ def test_more_urls_than_there_may_be_are_refused_before_a_block_is_looked_at(
 
     def of_few(urls: BlockUrls, *given: Any) -> None:
         made(urls, *given)
-        urls._most = 10
+        urls._max_urls = 10
 
     monkeypatch.setattr(BlockUrls, "__init__", of_few)
     lanes = new_lanes()

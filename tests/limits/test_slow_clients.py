@@ -243,14 +243,14 @@ def test_what_still_comes_from_a_connection_that_was_ended_is_not_kept() -> None
         """A connection that is there no more."""
 
         received_bytes = unsent_bytes = 0
-        is_held_back = False
+        is_reading_paused = False
 
         def end(self, error: object = None) -> None:
             """Nothing is left to be ended."""
 
     kept = Connections(Settings(warehouse="memory://none"), Metrics())
     gone = Gone()
-    for told in (kept.head_begun, kept.body_begun, kept.answered_early, kept.answered, kept.held_up):
+    for told in (kept.head_begun, kept.body_begun, kept.answered_early, kept.answered, kept.writing_paused):
         told(gone)
     assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._rests, kept._slow)] == [0] * 5
 

@@ -306,7 +306,7 @@ def test_entries_are_held_while_the_catalog_does_not_answer(world: World) -> Non
         world.audit.write()
         assert world.stored == ["a", "b", "c"]
         assert world.catalog.forget_audit(before_ms=world.now_ms + 1, limit=10) == 3
-    assert (world.counted("kept"), world.counted("lost")) == (6, 0)
+    assert (world.counted("stored"), world.counted("lost")) == (6, 0)
 
 
 def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +321,7 @@ def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) 
     world.error = None
     world.audit.write()
     assert world.stored == ["b", "c", "f"]
-    assert (world.counted("kept"), world.counted("lost")) == (3, 3)
+    assert (world.counted("stored"), world.counted("lost")) == (3, 3)
 
 
 def test_old_entries_go(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def lease(table_id: str, held: HistoryEntry, expires_at_ms: int = 10_000) -> Lea
 
 def deletion_marks(table_id: str, location: str, kind: str = "block") -> SweepMark:
     """An object that is to be deleted."""
-    return SweepMark(location=location, table_id=table_id, kind=kind, size_bytes=7, condemned_at_ms=9)
+    return SweepMark(location=location, table_id=table_id, kind=kind, size_bytes=7, marked_at_ms=9)
 
 
 def test_a_lease_holds_its_snapshot_until_it_ends(catalog: SqlCatalog) -> None:
@@ -100,7 +100,7 @@ def test_a_lease_holds_its_snapshot_until_it_ends(catalog: SqlCatalog) -> None:
     assert catalog.leases(table_id, now_ms=10_000) == []
     assert catalog.expire_snapshots(table_id, [1, 2, 3], now_ms=9_999 + LEASE_GRACE_MS) == [2]
     assert catalog.expire_snapshots(table_id, [1, 2, 3], now_ms=10_000 + LEASE_GRACE_MS) == [1]
-    assert [one.seq for one in catalog.kept(table_id)] == [3]
+    assert [one.seq for one in catalog.whole_history(table_id)] == [3]
 
 
 def test_only_what_is_there_can_be_leased_and_only_in_time_renewed(catalog: SqlCatalog) -> None:
@@ -197,7 +197,7 @@ def commit_beside(catalog: SqlCatalog, table_id: str, guard: CommitGuard, one: S
     def mark_for_deletion() -> bool:
         start.wait()
         catalog.mark_for_deletion(table_id, [one], watermark_ms=0)
-        return any(kept.seq == 2 for kept in catalog.kept(table_id))
+        return any(kept.seq == 2 for kept in catalog.whole_history(table_id))
 
     with ThreadPoolExecutor(2) as pool:
         landed, seen = pool.submit(commit), pool.submit(mark_for_deletion)

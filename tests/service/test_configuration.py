@@ -81,11 +81,11 @@ def test_the_nearest_place_wins_and_is_told(
         (folder / "lamella.toml").write_text("\n".join(lines))
         patch.setenv("LAMELLA_CONFIG", str(folder / "lamella.toml"))
         found = load_settings(options)
-    assert found.origins["warehouse"] == Origin(place="file", name=str(folder / "lamella.toml"))
-    assert found.origins["host"] == Origin(place="default")
+    assert found.origins["warehouse"] == Origin(kind="file", name=str(folder / "lamella.toml"))
+    assert found.origins["host"] == Origin(kind="default")
     for name, places in chosen.items():
         nearest = max(places, key=PLACES.index, default="default")
-        assert found.origins[name].place == nearest
+        assert found.origins[name].kind == nearest
         assert getattr(found.settings, name) == values.get(nearest, Settings.model_fields[name].default)
 
 

@@ -81,7 +81,7 @@ def test_its_thread_ends_when_it_is_closed_just_before_the_work_begins() -> None
                 with later._lock:  # by then it has told the thread
                     super().clear()
 
-    later._asked = Asked()
+    later._wake = Asked()
     later.soon()
     assert later._thread is not None
     later._thread.join(timeout=60)

@@ -109,7 +109,7 @@ def test_a_note_counts_the_snapshot_and_what_was_kept_of_it(world: World) -> Non
 def test_a_prune_waits_for_no_database(world: World) -> None:
     """A note is taken while another one is being written, and a thread writes both later."""
     began, go = threading.Event(), threading.Event()
-    world.rates._later._delay_s = 0.0
+    world.rates._debouncer._delay_s = 0.0
     add = world.failing.add_prune_rates
 
     def slow(rows: Iterable[PruneRateRow]) -> None:

@@ -101,7 +101,7 @@ def test_notes_are_bounded_and_written_by_a_thread(tmp_path: Path) -> None:
     (line,) = world.catalog.recorded(world.record.table_id, limit=10)
     assert line.text == "a = '?'"
     assert line.times + world.count("lost") == 1_000
-    assert world.count("kept") == line.times
+    assert world.count("stored") == line.times
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_catalog_that_does_not_answer_costs_only_advice(tmp_path: Path) -> Non
     world.recorder._catalog = Down()  # type: ignore[assignment]  # all that is asked of it
     world.ask("a = 1")
     world.recorder.write()
-    assert (world.count("kept"), world.count("lost")) == (0, 1)
+    assert (world.count("stored"), world.count("lost")) == (0, 1)
 
 
 def test_enormous_filters_are_not_kept(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_prune_is_answered_and_filters_are_kept_later_when_no_thread_starts(
         patched.setattr(threading.Thread, "start", cannot)
         for number in range(130):
             world.ask(f"a > {number}")
-    assert world.count("kept") == 0
+    assert world.count("stored") == 0
     written = threading.Event()
     write = world.recorder._write
 
@@ -209,4 +209,4 @@ def test_a_prune_is_answered_and_filters_are_kept_later_when_no_thread_starts(
     world.ask("a > 1000")
     assert written.wait(60)
     world.recorder.close()
-    assert world.count("kept") == 131
+    assert world.count("stored") == 131

@@ -162,7 +162,7 @@ class Lake:
 
     def kept(self, table_id: str) -> list[HistoryEntry]:
         """The history, newest first."""
-        return self.catalog.kept(table_id)
+        return self.catalog.whole_history(table_id)
 
     def verify(self, table_id: str) -> None:
         """Every snapshot of the history can be read, manifest by manifest, and every block's file is there."""

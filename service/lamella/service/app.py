@@ -109,7 +109,7 @@ def create_app(
             log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
         try:
-            async with core.pulse.beating():
+            async with core.loop_monitor.beating():
                 yield {STATE: app.connections}
         finally:
             core.close()
@@ -168,9 +168,13 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
     app = create_app(settings)
     log = make_log(settings.log_level, settings.log_format)
     drain_on_signals(app, app.lifecycle, settings, log, is_alone=is_alone)
-    most = app.connections.make_room()
-    if most < settings.connections_max:
-        log.warning("fewer connections than settings say", most=most, detail="the system lets us open so few files")
+    max_connections = app.connections.raise_file_limit()
+    if max_connections < settings.connections_max:
+        log.warning(
+            "fewer connections than settings say",
+            maximum=max_connections,
+            detail="the system lets us open so few files",
+        )
     gc.collect()
     gc.freeze()
     # A thread that tests blocks keeps the interpreter for this long before the event loop runs, in each

@@ -254,7 +254,7 @@ class Core:
             settings=settings,
             catalog=catalog,
             store=store,
-            resident=self.warehouse.memory_cache,
+            memory_cache=self.warehouse.memory_cache,
             disk_cache=disk_cache,
             metrics=self.metrics,
             clock=clock,
@@ -281,7 +281,7 @@ class Core:
             page_sidecars=settings.page_sidecars,
             workers=settings.ingest_threads,
         )
-        self.pulse = EventLoopMonitor(self.metrics, catalog, self._thread_use)
+        self.loop_monitor = EventLoopMonitor(self.metrics, catalog, self._thread_use)
 
     def _thread_use(self) -> dict[str, ThreadUse]:
         return {

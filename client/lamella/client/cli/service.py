@@ -95,7 +95,7 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
     see docs/settings.md. An option overrides both. Needs lamella[service].
     """
     loaded = settings.load(log_format="json" if as_json else None)
-    if loaded.origins["log_format"].place == "default" and sys.stderr.isatty():
+    if loaded.origins["log_format"].kind == "default" and sys.stderr.isatty():
         loaded = settings.load(log_format="text")
     with needs_extra("service"):
         import_module("lamella.service.process.server").serve(loaded.settings)

@@ -30,35 +30,35 @@ from lamella.snapshot.wire import (
 # From ranges to addresses, for answers of ``shape`` "ranges".
 
 #: Blocks whose addresses a client caches; about 250 bytes each.
-_KEPT_BLOCKS: Final = 1_000_000
+_MAX_BLOCKS: Final = 1_000_000
 
 
 class AddressCache:
     """A thread-safe LRU cache of the addresses of segments' blocks."""
 
-    def __init__(self, max_blocks: int = _KEPT_BLOCKS) -> None:
+    def __init__(self, max_blocks: int = _MAX_BLOCKS) -> None:
         self._max_blocks = max_blocks
         self._blocks = 0
-        self._held: OrderedDict[str, SegmentBlocks] = OrderedDict()
+        self._segments: OrderedDict[str, SegmentBlocks] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, segment_id: str) -> SegmentBlocks | None:
         """The blocks of a segment; None when they are not cached."""
         with self._lock:
-            found = self._held.get(segment_id)
+            found = self._segments.get(segment_id)
             if found is not None:
-                self._held.move_to_end(segment_id)
+                self._segments.move_to_end(segment_id)
             return found
 
     def put(self, blocks: SegmentBlocks) -> None:
         """Add the blocks of a segment."""
         with self._lock:
-            if blocks.segment_id in self._held:
+            if blocks.segment_id in self._segments:
                 return
-            self._held[blocks.segment_id] = blocks
+            self._segments[blocks.segment_id] = blocks
             self._blocks += len(blocks.location)
             while self._blocks > self._max_blocks:
-                _, gone = self._held.popitem(last=False)
+                _, gone = self._segments.popitem(last=False)
                 self._blocks -= len(gone.location)
 
 
@@ -117,9 +117,9 @@ class PlanOptions(TypedDict, total=False):
     min_gain: float | None
 
 
-def plan_call(name: TableName, job: Literal["compact", "recluster"], asked: PlanOptions) -> Call[PlanAnswer]:
+def plan_call(name: TableName, job: Literal["compact", "recluster"], options: PlanOptions) -> Call[PlanAnswer]:
     """The call for a plan."""
-    return make_call(operations.clustering.PLAN, name, body=PlanRequest(job=job, **asked))
+    return make_call(operations.clustering.PLAN, name, body=PlanRequest(job=job, **options))
 
 
 def blocks_calls(
@@ -129,8 +129,8 @@ def blocks_calls(
     at_once = _SIGNED_AT_ONCE if sign_urls else _AT_ONCE
     for start in range(0, max(len(locations), 1), at_once):
         some = tuple(locations[start : start + at_once])
-        asked = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
-        yield make_call(operations.clustering.BLOCKS, name, body=asked)
+        request = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
+        yield make_call(operations.clustering.BLOCKS, name, body=request)
 
 
 def join_answers(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:

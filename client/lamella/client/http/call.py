@@ -24,8 +24,8 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
 
     ``mutates``: the call changes something, so it is sent with an idempotency key, which makes a retry safe.
     ``once``: the call changes something and the service cannot repeat its answer, so it is not retried once it may have
-    been carried out; the text tells the caller what to do then. ``patience_s``: wait at least this many seconds for the
-    answer.
+    been carried out; the text tells the caller what to do then. ``min_timeout_s``: wait at least this many seconds
+    for the answer.
     """
 
     method: str
@@ -36,7 +36,7 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     body: bytes = b""
     mutates: bool = False
     once: str | None = None
-    patience_s: float | None = None
+    min_timeout_s: float | None = None
 
 
 class TableName(msgspec.Struct, frozen=True):

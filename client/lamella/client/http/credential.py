@@ -35,14 +35,14 @@ class TokenFile:
         self.path = Path(path).absolute()
         self._clock = clock
         # a single value, so that threads see a token together with its time
-        self._held = (self._read(), clock())
+        self._current = (self._read(), clock())
 
     def __call__(self) -> str:
-        token, read_s = self._held
+        token, read_s = self._current
         if self._clock() - read_s >= _FRESH_S:
             with suppress(InvalidRequest):  # the file may be being replaced
                 token = self._read()
-            self._held = (token, self._clock())
+            self._current = (token, self._clock())
         return token
 
     def _read(self) -> str:

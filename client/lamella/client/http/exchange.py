@@ -191,7 +191,7 @@ class Exchange:
             target=self.address.path + call.path,
             headers=headers,
             body=call.body,
-            patience_s=call.patience_s,
+            min_timeout_s=call.min_timeout_s,
         )
 
     def _answer(self, call: Call[Answer], response: HttpResponse) -> Answer:

@@ -114,23 +114,23 @@ def changes_call(
     until: str | None,
     filter: Filter,
     columns: Sequence[str] | None,
-    asked: ChangesOptions,
+    options: ChangesOptions,
     page_token: str | None = None,
 ) -> Call[wire.ChangesAnswer]:
     """One page of the blocks that were added and removed."""
     query: dict[str, object] = {
         "since": since,
         "until": until,
-        "since_timestamp": timestamp_of(asked.get("since_timestamp")),
-        "until_timestamp": timestamp_of(asked.get("until_timestamp")),
+        "since_timestamp": timestamp_of(options.get("since_timestamp")),
+        "until_timestamp": timestamp_of(options.get("until_timestamp")),
         "filter": filter if filter is None or isinstance(filter, str) else _tree(filter),
         "columns": None if columns is None else _json(text_tuple("columns", columns)),
-        "time_zone": asked.get("time_zone"),
-        "page_size": asked.get("page_size"),
+        "time_zone": options.get("time_zone"),
+        "page_size": options.get("page_size"),
         "page_token": page_token,
-        "net": asked.get("net"),
-        "append_only": asked.get("append_only"),
-        "case_sensitive": asked.get("case_sensitive"),
+        "net": options.get("net"),
+        "append_only": options.get("append_only"),
+        "case_sensitive": options.get("case_sensitive"),
     }
     return make_call(operations.history.CHANGES, name, query=query)
 

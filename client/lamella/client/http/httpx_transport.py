@@ -40,14 +40,14 @@ class HttpxTransport:
                 verify=self._ssl_context if self._ssl_context is not None else True,
             )
         begun = False
-        patience_s = max(self._timeout_s, request.patience_s or 0)
+        min_timeout_s = max(self._timeout_s, request.min_timeout_s or 0)
         try:
             async with self._client.stream(
                 request.method,
                 self._origin + request.target,
                 content=request.body,
-                headers=[timeout_header(self._timeout_s, request.patience_s), *request.headers],
-                timeout=httpx2.Timeout(self._timeout_s, read=patience_s),
+                headers=[timeout_header(self._timeout_s, request.min_timeout_s), *request.headers],
+                timeout=httpx2.Timeout(self._timeout_s, read=min_timeout_s),
             ) as answer:
                 begun = True
                 body = await answer.aread()

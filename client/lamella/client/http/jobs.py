@@ -86,14 +86,14 @@ def claim_job_call(request: ClaimJob) -> Call[ClaimAnswer]:
     return make_call(operations.jobs.CLAIM_JOB, body=request)
 
 
-def heartbeat_job_call(job_id: str, told: Heartbeat) -> Call[HeartbeatAnswer]:
+def heartbeat_job_call(job_id: str, report: Heartbeat) -> Call[HeartbeatAnswer]:
     """Renew the lease of a job."""
-    return make_call(operations.jobs.HEARTBEAT_JOB, job_id=job_id, body=told)
+    return make_call(operations.jobs.HEARTBEAT_JOB, job_id=job_id, body=report)
 
 
-def finish_job_call(job_id: str, told: FinishJob) -> Call[JobInfo]:
+def finish_job_call(job_id: str, report: FinishJob) -> Call[JobInfo]:
     """End an attempt."""
-    return make_call(operations.jobs.FINISH_JOB, job_id=job_id, body=told)
+    return make_call(operations.jobs.FINISH_JOB, job_id=job_id, body=report)
 
 
 def due_jobs_call() -> Call[DueAnswer]:

@@ -199,10 +199,10 @@ class VerifyOptions(TypedDict, total=False):
     max_ms: float | None
 
 
-def verify_request(asked: VerifyOptions) -> VerifyRequest:
+def verify_request(options: VerifyOptions) -> VerifyRequest:
     """The request for a verification with these arguments."""
-    given = {name: value for name, value in asked.items() if name != "timestamp"}
-    return VerifyRequest(timestamp=timestamp_of(asked.get("timestamp")), **given)  # type: ignore[arg-type]  # by name
+    given = {name: value for name, value in options.items() if name != "timestamp"}
+    return VerifyRequest(timestamp=timestamp_of(options.get("timestamp")), **given)  # type: ignore[arg-type]  # by name
 
 
 def verify_call(name: TableName, request: VerifyRequest) -> Call[VerifyAnswer]:

@@ -125,8 +125,8 @@ def merge_pages(pages: Sequence[PruneResult]) -> PruneResult:
             known = table.get(residual.sql)
             blocks = residual.blocks + (0 if known is None else known.blocks)
             table[residual.sql] = msgspec.structs.replace(residual, blocks=blocks)
-        places = {sql: place for place, sql in enumerate(table)}
-        numbers.append({place: places[residual.sql] for place, residual in enumerate(page.residuals or ())})
+        indexes = {sql: index for index, sql in enumerate(table)}
+        numbers.append({index: indexes[residual.sql] for index, residual in enumerate(page.residuals or ())})
     believed = None
     if first.reader_columns is not None:
         in_all = [set(page.reader_columns or ()) for page in pages]
@@ -156,7 +156,7 @@ def _columns(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) ->
     for page, number in zip(pages, numbers, strict=True):
         columns = page.block_columns
         if columns is not None and columns.residual is not None:
-            columns = msgspec.structs.replace(columns, residual=[number[place] for place in columns.residual])
+            columns = msgspec.structs.replace(columns, residual=[number[index] for index in columns.residual])
         if columns is not None:
             parts.append(columns)
     given: dict[str, Any] = {}
@@ -326,31 +326,31 @@ class PruneOptions(TypedDict, total=False):
 
 
 def first_page_call(
-    name: TableName, filter: Filter, columns: Sequence[str] | None, page_size: int, asked: PruneOptions
+    name: TableName, filter: Filter, columns: Sequence[str] | None, page_size: int, options: PruneOptions
 ) -> Call[PruneResult]:
     """The call for the first page."""
     behind = stages(
-        asked.get("limit"),
-        asked.get("order_by", ()),
-        asked.get("join", ()),
-        asked.get("residuals", False),
-        asked.get("segments"),
+        options.get("limit"),
+        options.get("order_by", ()),
+        options.get("join", ()),
+        options.get("residuals", False),
+        options.get("segments"),
         None,
         page_size,
-        asked.get("sign_urls", False),
+        options.get("sign_urls", False),
     )
     return prune_call(
         name,
         filter,
         columns,
-        asked.get("snapshot_id"),
-        asked.get("timestamp"),
-        asked.get("time_zone", "UTC"),
-        asked.get("case_sensitive", False),
+        options.get("snapshot_id"),
+        options.get("timestamp"),
+        options.get("time_zone", "UTC"),
+        options.get("case_sensitive", False),
         "block",
-        asked.get("shape", "columns"),
-        asked.get("explain", False),
-        asked.get("reader_columns", ()),
+        options.get("shape", "columns"),
+        options.get("explain", False),
+        options.get("reader_columns", ()),
         behind,
     )
 

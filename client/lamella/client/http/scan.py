@@ -84,7 +84,7 @@ class TableScan(TableMethods):
         hold = partial(SnapshotLease.of_snapshot, self) if lease else None
         report = None
         if feedback and filter is not None:
-            report = partial(self._told, filter, time_zone, case_sensitive)
+            report = partial(self._report_empty, filter, time_zone, case_sensitive)
         return Scan(
             planner,
             request,
@@ -128,7 +128,7 @@ class TableScan(TableMethods):
             for location, block in signed
         ]
 
-    def _told(
+    def _report_empty(
         self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]
     ) -> None:
         with suppress(LamellaError):  # feedback only helps later readers; these rows are read already

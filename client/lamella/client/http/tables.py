@@ -138,8 +138,8 @@ def commit_call(
     call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:
         return call
-    patience_s = _LISTED_S + _LISTED_BLOCK_S * sum(each.block_count for each in added_from)
-    return msgspec.structs.replace(call, patience_s=patience_s)
+    min_timeout_s = _LISTED_S + _LISTED_BLOCK_S * sum(each.block_count for each in added_from)
+    return msgspec.structs.replace(call, min_timeout_s=min_timeout_s)
 
 
 def schema_call(name: TableName) -> Call[wire.SchemaInfo]:

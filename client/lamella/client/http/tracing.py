@@ -44,7 +44,7 @@ def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Ste
                 headers = tuple(tracing.carried(trace.set_span_in_context(one)).items())
                 request = msgspec.structs.replace(step.request, headers=(*step.request.headers, *headers))
                 outcome = yield Send(request)
-                _tell(one, outcome)
+                _record_outcome(one, outcome)
             finally:
                 one.end()
     except StopIteration as done:
@@ -57,7 +57,7 @@ def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Ste
         whole.end()
 
 
-def _tell(span: Span, outcome: Outcome | None) -> None:
+def _record_outcome(span: Span, outcome: Outcome | None) -> None:
     if isinstance(outcome, HttpResponse):
         span.set_attribute("http.response.status_code", outcome.status)
         if outcome.status >= 400:

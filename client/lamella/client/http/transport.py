@@ -70,14 +70,14 @@ _MAX_MS: Final = 86_400_000
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. ``target`` is the percent-encoded path with the query, as sent in the request line.
 
-    ``patience_s``: the maximum wait in seconds for each part of the response, if longer than the transport's own.
+    ``min_timeout_s``: the maximum wait in seconds for each part of the response, if longer than the transport's own.
     """
 
     method: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    patience_s: float | None = None
+    min_timeout_s: float | None = None
 
     @property
     def path(self) -> str:
@@ -98,9 +98,9 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-def timeout_header(timeout_s: float, patience_s: float | None) -> tuple[str, str]:
+def timeout_header(timeout_s: float, min_timeout_s: float | None) -> tuple[str, str]:
     """The header that gives the service the client's timeout, so that it stops work when the client has given up."""
-    waits_s = timeout_s if patience_s is None else max(timeout_s, patience_s)
+    waits_s = timeout_s if min_timeout_s is None else max(timeout_s, min_timeout_s)
     return "Lamella-Timeout-Ms", str(min(max(1, int(waits_s * 1000)), _MAX_MS))
 
 
@@ -192,10 +192,10 @@ class PooledTransport:
         """Send a request and return the complete response; raises :class:`TransportFailure`."""
         connection = self._take() or self._connect()
         reusable = False
-        if request.patience_s is not None and connection.sock is not None:
-            connection.sock.settimeout(max(self._timeout_s, request.patience_s))
+        if request.min_timeout_s is not None and connection.sock is not None:
+            connection.sock.settimeout(max(self._timeout_s, request.min_timeout_s))
         try:
-            whole = _write(connection, request, timeout_header(self._timeout_s, request.patience_s))
+            whole = _write(connection, request, timeout_header(self._timeout_s, request.min_timeout_s))
             with connection.getresponse() as answer:
                 if answer.length is None and not answer.chunked:
                     # Such a body ends with the connection, so a truncated one would look complete.

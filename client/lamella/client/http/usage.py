@@ -50,8 +50,8 @@ def report_calls(
     request = FeedbackRequest(
         snapshot_id=snapshot_id, filter=filter, empty=(), time_zone=time_zone, case_sensitive=case_sensitive
     )
-    places = text_tuple("locations", locations)
-    parts = [places[at : at + _BLOCKS_PER_REPORT] for at in range(0, len(places), _BLOCKS_PER_REPORT)] or [()]
+    texts = text_tuple("locations", locations)
+    parts = [texts[at : at + _BLOCKS_PER_REPORT] for at in range(0, len(texts), _BLOCKS_PER_REPORT)] or [()]
     return [
         make_call(operations.usage.REPORT_FEEDBACK, name, body=msgspec.structs.replace(request, empty=part))
         for part in parts

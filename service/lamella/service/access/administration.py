@@ -232,8 +232,8 @@ def _check_resource(grant: Grant) -> None:
 
 
 def _check_distinct(grants: Sequence[Grant]) -> None:
-    places = [(grant.namespace, grant.table) for grant in grants]
-    if len(set(places)) < len(places):
+    scopes = [(grant.namespace, grant.table) for grant in grants]
+    if len(set(scopes)) < len(scopes):
         raise InvalidRequest("two grants name the same resource; the higher role includes the other", path="$.grants")
 
 

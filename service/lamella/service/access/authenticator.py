@@ -187,7 +187,7 @@ class Authenticator:
         self._log = log
         self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="key look-ups")
         self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="calls to the token issuer")
-        self._look_ups: AsyncSingleFlight[Principal] = AsyncSingleFlight(_late)
+        self._look_ups: AsyncSingleFlight[Principal] = AsyncSingleFlight(_timeout_error)
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s
         self._rates = TokenBuckets(settings.requests_burst_s, monotonic)
@@ -315,7 +315,7 @@ class Authenticator:
 _LABELS: Final = {"none": "none", "form": "key", "unknown": "key", "expired": "expired"}
 
 
-def _late() -> Unavailable:
+def _timeout_error() -> Unavailable:
     return Unavailable("who asks could not be looked up in time", retry_after_s=1, limit="look_up")
 
 

@@ -34,10 +34,10 @@ class TokenBuckets:
     Belongs to one event loop. ``clock`` returns seconds that never go back.
     """
 
-    def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MAX_NAMES) -> None:
+    def __init__(self, burst_s: float, clock: Callable[[], float], max_names: int = _MAX_NAMES) -> None:
         self._burst_s = burst_s
         self._clock = clock
-        self._max_names = most
+        self._max_names = max_names
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str, rate_per_s: float) -> float | None:
@@ -61,9 +61,9 @@ class TokenBuckets:
 
     def _look(self, name: str, rate_per_s: float) -> tuple[float | None, float, float]:
         now = self._clock()
-        most = max(1.0, rate_per_s * self._burst_s)
-        level, at = self._levels.get(name, (most, now))
-        level = min(most, level + max(0.0, now - at) * rate_per_s)
+        capacity = max(1.0, rate_per_s * self._burst_s)
+        level, at = self._levels.get(name, (capacity, now))
+        level = min(capacity, level + max(0.0, now - at) * rate_per_s)
         return (None if level >= 1 else (1 - level) / rate_per_s), level, now
 
 

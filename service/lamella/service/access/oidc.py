@@ -252,9 +252,9 @@ def exchange_json(url: str, body: bytes | None) -> Any:
     headers = {"Accept": "application/json"}
     if body is not None:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
-    asked = urllib.request.Request(url, body, headers)  # noqa: S310  # see above
+    request = urllib.request.Request(url, body, headers)  # noqa: S310  # see above
     try:
-        with urllib.request.urlopen(asked, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310  # see above
+        with urllib.request.urlopen(request, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310  # see above
             data = answer.read(_MAX_DOCUMENT_BYTES + 1)
     except urllib.error.HTTPError as error:
         with error:  # the error holds the connection

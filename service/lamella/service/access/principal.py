@@ -39,14 +39,14 @@ class Rights:
         """Return whether the principal may know of a namespace: it has a role on it or on one of its tables."""
         return self._everywhere > 0 or namespace in self._entered
 
-    def places(self, role: Role) -> tuple[tuple[str, str | None], ...] | None:
+    def scopes(self, role: Role) -> tuple[tuple[str, str | None], ...] | None:
         """Return where the principal has the role: namespaces (with None) and tables; None: everywhere."""
         rank = _RANK[role]
         if self._everywhere >= rank:
             return None
         return (
             *((name, None) for name, granted in self._namespaces.items() if granted >= rank),
-            *(place for place, granted in self._tables.items() if granted >= rank),
+            *(scope for scope, granted in self._tables.items() if granted >= rank),
         )
 
     def _add(self, grant: Grant) -> None:
@@ -59,8 +59,8 @@ class Rights:
         if grant.table is None:
             self._namespaces[grant.namespace] = max(rank, self._namespaces.get(grant.namespace, 0))
         else:
-            place = (grant.namespace, grant.table)
-            self._tables[place] = max(rank, self._tables.get(place, 0))
+            scope = (grant.namespace, grant.table)
+            self._tables[scope] = max(rank, self._tables.get(scope, 0))
 
 
 _SCOPE: Final = "lamella.principal"

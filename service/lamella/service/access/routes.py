@@ -81,8 +81,8 @@ class AccessRoutes:
     async def _grant(self, request: Request) -> GrantRequest:
         require_json(request)
         payload = read_json(_GRANT, await request.body())
-        place = ".".join(filter(None, (payload.namespace, payload.table))) or "*"
-        about(request, f"{unspelt(payload.principal)}={payload.role}@{place}")
+        scope = ".".join(filter(None, (payload.namespace, payload.table))) or "*"
+        about(request, f"{unspelt(payload.principal)}={payload.role}@{scope}")
         return payload
 
     def operations(self) -> tuple[ServedOperation, ...]:

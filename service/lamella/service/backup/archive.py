@@ -40,37 +40,37 @@ def written(path: str, entropy: Callable[[int], bytes] = os.urandom) -> Iterator
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    place = Path(path)
-    if place.exists():
+    target = Path(path)
+    if target.exists():
         raise AlreadyExists(f"{path} is there already", path=path)
-    part = place.with_name(f"{place.name}.{entropy(8).hex()}.part")
+    part = target.with_name(f"{target.name}.{entropy(8).hex()}.part")
     try:
         with os.fdopen(_made(part), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _rename(part, place)
+        _rename(part, target)
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def _made(place: Path) -> int:
+def _made(target: Path) -> int:
     """Create a file and return its descriptor. Only its owner may read it: it will contain the catalog's secrets."""
-    return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def _rename(part: Path, place: Path) -> None:
+def _rename(part: Path, target: Path) -> None:
     """Rename the file to a name that does not exist. Not with a link: some file systems do not support links."""
     try:
-        os.close(_made(place))  # from now on the name is reserved, and the rename replaces an empty file
+        os.close(_made(target))  # from now on the name is reserved, and the rename replaces an empty file
     except FileExistsError as error:
-        raise AlreadyExists(f"{place} is there already", path=str(place)) from error
+        raise AlreadyExists(f"{target} is there already", path=str(target)) from error
     try:
-        part.replace(place)
+        part.replace(target)
     except OSError:
-        place.unlink()
+        target.unlink()
         raise
 
 

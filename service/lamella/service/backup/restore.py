@@ -78,9 +78,9 @@ def import_catalog(engine: Engine, file: IO[bytes], *, without_keys: bool = Fals
         _prepare(connection, reader.header.schema_revision)
         for start, found in reader.tables():
             into = _table(connection, start)
-            kept = _nothing_of(found) if without_keys and start.table == _KEYS else found
+            imported = _nothing_of(found) if without_keys and start.table == _KEYS else found
             try:
-                rows[start.table] = _fill(connection, into, start, kept)
+                rows[start.table] = _fill(connection, into, start, imported)
             except IntegrityError as error:
                 raise InvalidRequest(f"rows of {start.table} in the export contradict each other") from error
             _continue_numbers(connection, start)
@@ -158,8 +158,10 @@ def _continue_numbers(connection: Connection, start: TableStart) -> None:
         which = {"table": start.table, "column": name}
         sequence = connection.execute(text("SELECT pg_get_serial_sequence(:table, :column)"), which).scalar_one()
         if sequence is not None:
-            most: int | None = connection.execute(
+            max_value: int | None = connection.execute(
                 select(func.max(column(name))).select_from(table_of(start.table))
             ).scalar_one()
-            if most is not None:
-                connection.execute(text("SELECT setval(:sequence, :most)"), {"sequence": sequence, "most": most})
+            if max_value is not None:
+                connection.execute(
+                    text("SELECT setval(:sequence, :number)"), {"sequence": sequence, "number": max_value}
+                )

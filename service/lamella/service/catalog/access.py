@@ -116,9 +116,9 @@ class SqlAccess(SqlSession):
         if principals is None:
             found = [_grant(row) for row in self._rows(_GRANTS, {})]
         else:
-            asked = [each for each in principals if "\0" not in each]
-            for start in range(0, len(asked), _AT_ONCE):
-                some = asked[start : start + _AT_ONCE]
+            valid = [each for each in principals if "\0" not in each]
+            for start in range(0, len(valid), _AT_ONCE):
+                some = valid[start : start + _AT_ONCE]
                 found += [_grant(row) for row in self._rows(_OF, {"whose": some})]
         return sorted(found, key=lambda grant: (grant.principal, grant.namespace or "", grant.table or ""))
 
@@ -138,10 +138,10 @@ class SqlAccess(SqlSession):
 
     def drop_grant(self, principal: str, namespace: str | None, table: str | None) -> bool:
         with self._transaction(None) as connection:
-            return connection.execute(_DROP_ONE, _place(principal, namespace, table)).rowcount > 0
+            return connection.execute(_DROP_ONE, _scope_params(principal, namespace, table)).rowcount > 0
 
 
-def _place(principal: str, namespace: str | None, table: str | None) -> dict[str, str]:
+def _scope_params(principal: str, namespace: str | None, table: str | None) -> dict[str, str]:
     return {"whose": principal, "in_namespace": namespace or "", "on_table": table or ""}
 
 

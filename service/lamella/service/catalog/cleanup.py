@@ -43,7 +43,7 @@ _OF_TABLE = (
         deletion_marks.c.table_id,
         deletion_marks.c.kind,
         deletion_marks.c.size_bytes,
-        deletion_marks.c.condemned_at_ms,
+        deletion_marks.c.marked_at_ms.label("marked_at_ms"),
     )
     .where(deletion_marks.c.table_id == bindparam("id"), deletion_marks.c.location > bindparam("after"))
     .order_by(deletion_marks.c.location)
@@ -87,7 +87,7 @@ def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int
 class SqlCleanup(SqlSession):
     """The part of :class:`~lamella.service.catalog.port.Catalog` for objects that are being deleted."""
 
-    def kept(self, table_id: str) -> list[HistoryEntry]:
+    def whole_history(self, table_id: str) -> list[HistoryEntry]:
         return [entry_record(row) for row in self._rows(_HISTORY, {"id": table_id})]
 
     def tables_with_files(self) -> list[str]:

@@ -155,16 +155,16 @@ def observe_statements(engine: Engine, listener: CatalogListener) -> None:
         connection.info[_STARTED] = perf_counter()
 
     def after(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
-        tell(connection, statement, "ok")
+        notify(connection, statement, "ok")
 
     def failed(context: ExceptionContext) -> None:
         if context.connection is not None and context.statement is not None:
             outcome: CatalogOutcome = (
                 "conflict" if isinstance(context.sqlalchemy_exception, IntegrityError) else "failed"
             )
-            tell(context.connection, context.statement, outcome)
+            notify(context.connection, context.statement, outcome)
 
-    def tell(connection: Connection, statement: str, outcome: CatalogOutcome) -> None:
+    def notify(connection: Connection, statement: str, outcome: CatalogOutcome) -> None:
         # A broken connection loses its start time.
         started_s = None if connection.invalidated else connection.info.pop(_STARTED, None)
         if started_s is not None or outcome != "ok":

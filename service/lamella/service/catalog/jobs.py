@@ -135,7 +135,7 @@ class SqlJobs(SqlSession):
         if which.table is not None:
             query = query.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
         if which.within is not None:
-            query = query.where(or_(false(), *(_of_table(*place) for place in which.within)))
+            query = query.where(or_(false(), *(_of_table(*scope) for scope in which.within)))
         if before_id is not None:
             query = query.where(jobs.c.job_id < before_id)
         return [JobRecord(**row) for row in self._rows(query.order_by(jobs.c.job_id.desc()).limit(limit), {})]
@@ -237,7 +237,7 @@ class SqlJobClaims(SqlSession):
         self, *, worker: str, kinds: Sequence[str] | None, lease_token: str, lease_expires_ms: int, now_ms: int
     ) -> ClaimResult:
         orphaned: list[JobRecord] = []
-        claim = {
+        lease = {
             "worker": worker,
             "lease_token": lease_token,
             "lease_expires_ms": lease_expires_ms,
@@ -262,7 +262,7 @@ class SqlJobClaims(SqlSession):
                     continue
                 try:
                     with connection.begin_nested():
-                        job = changed(connection, job, attempts=job.attempts + 1, **claim)
+                        job = changed(connection, job, attempts=job.attempts + 1, **lease)
                 except IntegrityError:
                     # Another claim was faster, for another job of the table or with the same token.
                     if _claimed_by(connection, lease_token) is not None:
@@ -377,12 +377,12 @@ def _add_note(connection: Connection, job: JobRecord, text: str, now_ms: int) ->
     return line.number
 
 
-def _added(connection: Connection, job: JobRecord, lines: Sequence[JobLine], most: int) -> int:
+def _added(connection: Connection, job: JobRecord, lines: Sequence[JobLine], max_lines: int) -> int:
     """Add lines to a job's log, and delete the oldest above the limit. Returns the number of the last line."""
-    kept = lines[-most:]
-    connection.execute(_ADD_LINE, [{"job_id": job.job_id, **msgspec.structs.asdict(line)} for line in kept])
-    last = kept[-1].number
-    connection.execute(_FORGET_LINES, {"id": job.job_id, "up_to": last - most})
+    newest = lines[-max_lines:]
+    connection.execute(_ADD_LINE, [{"job_id": job.job_id, **msgspec.structs.asdict(line)} for line in newest])
+    last = newest[-1].number
+    connection.execute(_FORGET_LINES, {"id": job.job_id, "up_to": last - max_lines})
     return last
 
 

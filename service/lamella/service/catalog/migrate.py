@@ -79,13 +79,13 @@ def schema_state(connection: Connection) -> SchemaState:
     if not heads:
         is_known = not set(inspect(connection).get_table_names()) & set(metadata.tables)
         return SchemaState(backend=backend, revision=None, newest=newest, pending=tuple(steps), is_known=is_known)
-    places = {step.revision: place for place, step in enumerate(steps)}
-    if set(heads) - places.keys():
+    positions = {step.revision: position for position, step in enumerate(steps)}
+    if set(heads) - positions.keys():
         revision = ", ".join(sorted(heads))
         return SchemaState(backend=backend, revision=revision, newest=newest, pending=(), is_known=False)
-    place = max(places[head] for head in heads)
+    position = max(positions[head] for head in heads)
     return SchemaState(
-        backend=backend, revision=steps[place].revision, newest=newest, pending=tuple(steps[place + 1 :])
+        backend=backend, revision=steps[position].revision, newest=newest, pending=tuple(steps[position + 1 :])
     )
 
 
@@ -140,9 +140,9 @@ def steps_to(state: SchemaState, to: str | None) -> tuple[Revision, ...]:
         return state.pending
     if to == state.revision:
         return ()
-    for place, step in enumerate(state.pending, start=1):
+    for position, step in enumerate(state.pending, start=1):
         if step.revision == to:
-            return state.pending[:place]
+            return state.pending[:position]
     raise InvalidRequest(
         f"cannot migrate from schema revision {state.revision or 'none'} to {to}: it does not exist or is an "
         "earlier one. Migrations only go forward; restore a backup instead",

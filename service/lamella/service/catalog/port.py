@@ -399,7 +399,7 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def leases(self, table_id: str, *, now_ms: int) -> list[LeaseRecord]:
         """Return the leases of a table that have not expired, oldest first."""
 
-    def kept(self, table_id: str) -> list[HistoryEntry]:
+    def whole_history(self, table_id: str) -> list[HistoryEntry]:
         """Return the whole history, newest first, also of a dropped table. Empty if there is no such table."""
 
     def tables_with_files(self) -> list[str]:

@@ -12,7 +12,7 @@ from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
 #: Prefix of the namespace properties that only server admins may set.
 PREFIX: Final = "lamella.quota."
 _MEMBERS: Final = ("tables", "blocks", "bytes")
-_MOST: Final = (1 << 63) - 1
+_MAX_VALUE: Final = (1 << 63) - 1
 
 Member = Literal["namespaces", "tables", "blocks", "bytes", "table_blocks", "table_leases"]
 
@@ -41,12 +41,12 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, member: Member, used: int, *, before: int = -1) -> None:
         """Raise QuotaExceeded if ``used`` is above the limit and above what was used ``before``."""
-        most: int | None = getattr(self, member)
-        if most is not None and used > max(most, before):
+        limit: int | None = getattr(self, member)
+        if limit is not None and used > max(limit, before):
             raise QuotaExceeded(
-                f"{_TEXTS[member]}: the limit is {most}, and there would be {used}",
+                f"{_TEXTS[member]}: the limit is {limit}, and there would be {used}",
                 limit=f"quota_{member}",
-                maximum=most,
+                maximum=limit,
                 used=used,
             )
 
@@ -76,5 +76,5 @@ def check_quotas(properties: Mapping[str, str]) -> None:
         if name.removeprefix(PREFIX) not in _MEMBERS:
             known = ", ".join(PREFIX + member for member in _MEMBERS)
             raise InvalidRequest(f"there is no property {name}; quotas of a namespace are {known}", property=name)
-        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MOST):
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_VALUE):
             raise InvalidRequest(f"{name} must be a number from 0 on, not {text[:100]!r}", property=name)

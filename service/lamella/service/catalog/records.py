@@ -140,7 +140,7 @@ class SweepMark(msgspec.Struct, frozen=True, kw_only=True):
     table_id: str
     kind: str
     size_bytes: int
-    condemned_at_ms: int
+    marked_at_ms: int
 
 
 class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,13 +158,13 @@ class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks in which readers found no row for one filter of a table.
 
-    ``question``: the filter's digest, hexadecimal. ``asked``: the filter as it was last reported, JSON, in terms of the
+    ``question``: the filter's digest, hexadecimal. ``filter_json``: the filter as it was last reported, in terms of the
     schema ``schema_id``. ``blocks``: block keys, 16 bytes each, those reported last at the end.
     """
 
     table_id: str
     question: str
-    asked: str
+    filter_json: str
     schema_id: int
     blocks: bytes
     block_count: int

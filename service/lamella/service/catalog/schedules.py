@@ -81,8 +81,8 @@ class SqlSchedules(SqlSession):
             _require_table(connection, schedule.table_id)
             before = connection.execute(_SELECT_ONE, which).mappings().first()
             if before is not None:
-                kept = {name: before[name] for name in ("created_ms", "last_ms", "last_job_id")}
-                schedule = msgspec.structs.replace(schedule, **kept)
+                unchanged = {name: before[name] for name in ("created_ms", "last_ms", "last_job_id")}
+                schedule = msgspec.structs.replace(schedule, **unchanged)
                 connection.execute(_DELETE, which)
             connection.execute(_INSERT, msgspec.structs.asdict(schedule))
         return schedule
@@ -168,8 +168,8 @@ class SqlSchedules(SqlSession):
 
 def _require_table(connection: Connection, table_id: str) -> None:
     """Lock a table's row, so that it is not deleted meanwhile. Raises TableNotFound for a dropped table."""
-    held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
-    if held is None or held["dropped_at_ms"] is not None:
+    row = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
+    if row is None or row["dropped_at_ms"] is not None:
         raise TableNotFound("the table was dropped", table_id=table_id)
 
 

@@ -166,7 +166,7 @@ deletion_marks = Table(
     _table_id(),
     Column("kind", String(16), nullable=False),
     _number("size_bytes"),
-    _number("condemned_at_ms"),
+    Column("condemned_at_ms", BigInteger, nullable=False, key="marked_at_ms"),
     Index("ix_condemned_table_id", "table_id"),
 )
 
@@ -205,7 +205,7 @@ feedback = Table(
     metadata,
     _table_id(),
     Column("question", String(32), primary_key=True),
-    _text("asked"),
+    Column("asked", Text, nullable=False, key="filter_json"),
     Column("schema_id", Integer, nullable=False),
     Column("blocks", LargeBinary, nullable=False),
     Column("block_count", Integer, nullable=False),
@@ -506,7 +506,7 @@ SELECT_EXTENT = (
         .select_from(snapshots)
         .where(snapshots.c.table_id == tables.c.table_id)
         .scalar_subquery()
-        .label("kept"),
+        .label("history_length"),
         select(func.max(snapshots.c.timestamp_ms))
         .where(snapshots.c.table_id == tables.c.table_id)
         .scalar_subquery()

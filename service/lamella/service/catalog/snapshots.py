@@ -111,7 +111,7 @@ class SqlExpiry(SqlSession):
         existed and where the history has gaps counts as expired.
         """
         for row in self._rows(sql.SELECT_EXTENT, {"id": table_id}):
-            has_gaps = row["kept"] < row["version"]
+            has_gaps = row["history_length"] < row["version"]
             if has_gaps and is_uuid7(snapshot_id):
                 made_ms = UUID(snapshot_id).int >> 80
                 if row["created_at_ms"] - _CLOCKS_MS <= made_ms <= row["newest_ms"] + _CLOCKS_MS:

@@ -106,9 +106,9 @@ class CurrentTables:
             self._free.pop().connection.close()
 
     def _record(self, namespace: str, name: str, row: tuple[Any, ...]) -> TableRecord:
-        held = self._records.get((namespace, name))
-        if held is not None and held[0] == row:
-            return held[1]
+        cached = self._records.get((namespace, name))
+        if cached is not None and cached[0] == row:
+            return cached[1]
         record = table_record(dict(zip(_COLUMNS, row, strict=True)))
         if len(self._records) >= _RECORDS:
             self._records = {}

@@ -21,8 +21,9 @@ _ROW_BYTES: Final = 128
 
 _feedback_of_table = feedback.c.table_id == bindparam("id")
 _one_feedback = and_(_feedback_of_table, feedback.c.question == bindparam("asks"))
-_SELECT_FEEDBACK = select(feedback).where(_feedback_of_table).order_by(feedback.c.question)
-_SELECT_ONE = select(feedback).where(_one_feedback)
+_FEEDBACK_COLUMNS = [column.label(column.key) for column in feedback.c]
+_SELECT_FEEDBACK = select(*_FEEDBACK_COLUMNS).where(_feedback_of_table).order_by(feedback.c.question)
+_SELECT_ONE = select(*_FEEDBACK_COLUMNS).where(_one_feedback)
 _INSERT_FEEDBACK = insert(feedback)
 _DELETE_ONE_FEEDBACK = delete(feedback).where(_one_feedback)
 _DELETE_ALL_FEEDBACK = delete(feedback).where(_feedback_of_table)
@@ -48,18 +49,18 @@ class SqlFeedback(SqlSession):
             before = _keys(b"" if stored_row is None else stored_row["blocks"])
             known = set(before)
             fresh = [key for key in dict.fromkeys(_keys(record.blocks)) if key not in known]
-            room = (bounds.max_bytes - _ROW_BYTES - len(record.asked.encode())) // KEY_BYTES
-            kept = [*before, *fresh][-min(bounds.max_facts, max(room, 0)) :] if room > 0 else []
+            free_keys = (bounds.max_bytes - _ROW_BYTES - len(record.filter_json.encode())) // KEY_BYTES
+            retained = [*before, *fresh][-min(bounds.max_facts, max(free_keys, 0)) :] if free_keys > 0 else []
             connection.execute(_DELETE_ONE_FEEDBACK, which)
-            if kept:
+            if retained:
                 row = {
                     "table_id": record.table_id,
                     "question": record.question,
-                    "asked": record.asked,
+                    "filter_json": record.filter_json,
                     "schema_id": record.schema_id,
-                    "blocks": b"".join(kept),
-                    "block_count": len(kept),
-                    "size_bytes": _ROW_BYTES + len(record.asked.encode()) + KEY_BYTES * len(kept),
+                    "blocks": b"".join(retained),
+                    "block_count": len(retained),
+                    "size_bytes": _ROW_BYTES + len(record.filter_json.encode()) + KEY_BYTES * len(retained),
                     "used_at_ms": record.used_at_ms,
                 }
                 connection.execute(_INSERT_FEEDBACK, row)

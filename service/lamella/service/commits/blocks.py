@@ -174,7 +174,7 @@ def replaced(location: str) -> RefusedFile:
 
 def refuse_doubled(member: str, locations: Sequence[str], kind: type[LamellaError]) -> None:
     """Raise ``kind`` if a location is named twice."""
-    doubled = sorted(place for place, count in Counter(locations).items() if count > 1)
+    doubled = sorted(location for location, count in Counter(locations).items() if count > 1)
     if doubled:
         raise kind(f"{member} names {doubled[0]!r} twice", blocks=doubled[:_NAMED_BLOCKS])
 
@@ -371,7 +371,7 @@ class AddedBlocks:
     def taken(
         self,
         table_id: str,
-        places: AllowedLocations,
+        allowed: AllowedLocations,
         request: CommitRequest,
         lists: Sequence[BlockListSent],
         parts: Sequence[str],
@@ -395,7 +395,7 @@ class AddedBlocks:
         """
         check = _Check(self._warehouse, self._store, table_id, versions, default_snapshot)
         sent = read_blocks(request.added)
-        require_allowed(places, sent)
+        require_allowed(allowed, sent)
         if not lists:
             if not sent:
                 return Added()
@@ -408,7 +408,7 @@ class AddedBlocks:
         segments: list[SegmentRef] = []
         keys: list[bytes] = []
         for some in self._batches(sent, lists):
-            require_allowed(places, [each.block for each in some])
+            require_allowed(allowed, [each.block for each in some])
             now = self._catalog.guard(table_id, spelled([each.block for each in some]), since_ms=since_ms)
             if now.epochs != guard.epochs:
                 raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
@@ -425,7 +425,7 @@ class AddedBlocks:
         """Yield as many blocks at a time as a segment has."""
 
         def every() -> Iterator[Listed]:
-            yield from (Listed(block, _BODY, place) for place, block in enumerate(sent))
+            yield from (Listed(block, _BODY, position) for position, block in enumerate(sent))
             yield from listed_blocks(self._store, lists)
 
         waiting = every()
@@ -460,10 +460,10 @@ def _placed(refused: Sequence[RefusedFile], some: Sequence[Listed]) -> list[Refu
     """Add to refused files the list and position that they came from."""
     if not refused:
         return []
-    places = {each.block.location: each for each in reversed(some) if each.location != _BODY}
+    listings = {each.block.location: each for each in reversed(some) if each.location != _BODY}
     return [
         entry
-        if (place := places.get(entry.path)) is None
-        else msgspec.structs.replace(entry, listed_in=place.location, listed_at=place.number)
+        if (listing := listings.get(entry.path)) is None
+        else msgspec.structs.replace(entry, listed_in=listing.location, listed_at=listing.number)
         for entry in refused
     ]

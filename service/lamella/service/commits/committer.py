@@ -72,7 +72,7 @@ class Committer:
             threads=settings.write_threads,
             max_changes=settings.commit_group,
             max_blocks=settings.commit_group_blocks,
-            batch_wait_s=settings.commit_linger_ms / 1000,
+            batch_wait_s=settings.commit_batch_wait_ms / 1000,
         )
 
     def register(self, table: TableRecord, request: Register, idempotency_key: IdempotencyKey) -> Pending:
@@ -87,11 +87,11 @@ class Committer:
         if not request.paths:
             raise InvalidRequest("paths is empty")
         takes_replaced = request.take_replaced is True
-        places = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.table_id)
         for path in request.paths:
-            places.require_all_below(path)
+            allowed.require_all_below(path)
         listed, refused = self._file_checker.expand(request.paths, plain=request.other_formats != "ignore")
-        found, outside = refused_locations(places, listed)
+        found, outside = refused_locations(allowed, listed)
         refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
         with trusted_manifests():

@@ -67,10 +67,10 @@ class SharedSegments:
         replaced = self._warehouse.coming_back(base, new)
         safe: set[int] = set()
         for entry in plain:
-            places = [block.location for block in _change(entry).blocks]
-            comes_back = _change(entry).only_new and not replaced.isdisjoint(places)
-            if len(set(places)) == len(places) and taken.isdisjoint(places) and not comes_back:
-                taken.update(places)
+            locations = [block.location for block in _change(entry).blocks]
+            comes_back = _change(entry).only_new and not replaced.isdisjoint(locations)
+            if len(set(locations)) == len(locations) and taken.isdisjoint(locations) and not comes_back:
+                taken.update(locations)
                 safe.add(id(entry))
         return [entry for entry in group if id(entry) in safe], [entry for entry in group if id(entry) not in safe]
 
@@ -105,7 +105,7 @@ _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.25
 #: How long, and for how many tables, a reached quota is checked before anything is written.
 _FULL_S: Final = 5.0
-_FULL_KEPT: Final = 1_024
+_MAX_FULL: Final = 1_024
 
 
 class GroupCommit:
@@ -136,8 +136,8 @@ class GroupCommit:
         for entry in group:
             self._metrics.queue_seconds.observe(now_s - entry.queued_s)
             self._traces.waited(entry.span_context, "commit queue", now_s - entry.queued_s)
-        places = [entry.span_context for entry in group]
-        with self._traces.for_all(places, "commit", {"lamella.commit.changes": len(group)}):
+        contexts = [entry.span_context for entry in group]
+        with self._traces.for_all(contexts, "commit", {"lamella.commit.changes": len(group)}):
             for number, part in enumerate(_without_twins(group)):
                 try:
                     self._commit(table_id, self._without_replays(part) if number else part)
@@ -182,7 +182,7 @@ class GroupCommit:
             except IdempotencyMismatch:
                 group = self._without_replays(group)
             except QuotaExceeded as error:
-                if len(self._full) >= _FULL_KEPT:
+                if len(self._full) >= _MAX_FULL:
                     self._full = {}
                 self._full[table_id] = time.monotonic() + _FULL_S
                 if len(group) == 1:

@@ -108,7 +108,7 @@ Answer = TypeVar("Answer")
 
 _LOG: Final = logging.getLogger("lamella.commits")
 #: Tables whose last group size is remembered.
-_SIZES_KEPT: Final = 1024
+_MAX_SIZES: Final = 1024
 
 
 class Entry(Generic[Change, Answer]):
@@ -185,7 +185,7 @@ class CommitQueue(Generic[Change, Answer]):
         self._timer = timer
         self._lock = threading.Lock()
         self._lines: dict[str, _Line[Change, Answer]] = {}
-        self._last_sizes: LRUCache[str, int] = LRUCache(_SIZES_KEPT)
+        self._last_sizes: LRUCache[str, int] = LRUCache(_MAX_SIZES)
         self._leaders = ThreadPoolExecutor(threads, thread_name_prefix="lamella-commit")
         self._is_closed = False
 

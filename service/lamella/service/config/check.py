@@ -125,7 +125,7 @@ def effective_settings(configuration: Configuration) -> tuple[EffectiveSetting, 
             name=shown.name,
             value=shown.value,
             origin=str(origins[shown.name]),
-            is_default=origins[shown.name].place == "default",
+            is_default=origins[shown.name].kind == "default",
         )
         for shown in shown_settings(configuration.settings)
     )
@@ -172,13 +172,13 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
     for text in unsafe_warnings(settings):
         yield ConfigFinding(severity="warning", about="access", message=text)
     yield from (_error(name, message) for name, message in certificate_problems(settings))
-    place = None if "warehouse" in refused else parse(settings.warehouse_url)
-    if place is not None and place.scheme == "file" and not _is_writable(Path(place.path)):
-        yield _error("warehouse", f"{place.path} cannot be written to")
+    location = None if "warehouse" in refused else parse(settings.warehouse_url)
+    if location is not None and location.scheme == "file" and not _is_writable(Path(location.path)):
+        yield _error("warehouse", f"{location.path} cannot be written to")
     if settings.cache_dir is not None and not _is_writable(Path(settings.cache_dir)):
         yield _error("cache_dir", f"{settings.cache_dir} cannot be written to")
     wanted = {
-        "warehouse": None if place is None else place.scheme,
+        "warehouse": None if location is None else location.scheme,
         "catalog": None if "catalog" in refused else catalog_url(settings.catalog_url).get_backend_name(),
         "traces": "traces" if settings.traces else None,
     }

@@ -415,7 +415,7 @@ class Settings(BaseSettings):
         le=256,
         description="Commits with lists of blocks that are prepared concurrently in a process; others wait.",
     )
-    commit_linger_ms: float = Field(
+    commit_batch_wait_ms: float = Field(
         default=2.0,
         ge=0,
         le=1_000,
@@ -594,11 +594,11 @@ class Settings(BaseSettings):
         """
         if self.catalog is not None:
             return self.catalog
-        place = parse(self.warehouse_url)
-        if place.scheme == "file":
-            return str(Path(place.path) / "_catalog.db")
+        location = parse(self.warehouse_url)
+        if location.scheme == "file":
+            return str(Path(location.path) / "_catalog.db")
         raise InvalidRequest(
-            f"a warehouse on {place.scheme}:// needs a catalog of its own: set {ENV_PREFIX}CATALOG "
+            f"a warehouse on {location.scheme}:// needs a catalog of its own: set {ENV_PREFIX}CATALOG "
             "(a path for SQLite, or a postgresql+psycopg:// URL)"
         )
 

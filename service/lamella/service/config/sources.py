@@ -40,11 +40,11 @@ _SIMILARITY: Final = 0.6
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a setting's value; ``name``: the variable, or the path of the file."""
 
-    place: Literal["option", "environment", "secret file", "file", "default"]
+    kind: Literal["option", "environment", "secret file", "file", "default"]
     name: str | None = None
 
     def __str__(self) -> str:
-        return self.place if self.name is None else f"{self.place} {self.name}"
+        return self.kind if self.name is None else f"{self.kind} {self.name}"
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,24 +67,24 @@ def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None 
     """
     problems: list[str] = []
     config = config if config is not None else os.environ.get(CONFIG) or None
-    origins = {name: Origin(place="default") for name in Settings.model_fields}
+    origins = {name: Origin(kind="default") for name in Settings.model_fields}
     values: dict[str, Any] = {}
     warnings: list[str] = []
     if config is not None:
         found, warnings = _of_config(Path(config), problems)
         values |= found
-        origins |= {name: Origin(place="file", name=config) for name in found}
+        origins |= {name: Origin(kind="file", name=config) for name in found}
     files, variables = _variables(problems, warnings)
-    for place, texts in (("secret file", files), ("environment", variables)):
+    for kind, texts in (("secret file", files), ("environment", variables)):
         for name, (source, text) in texts.items():
             try:
                 values[name] = _read(name, text)
             except SettingsError:
                 problems.append(f"{source}: the value of {name} is not JSON")
-            origins[name] = Origin(place="environment" if place == "environment" else "secret file", name=source)
+            origins[name] = Origin(kind="environment" if kind == "environment" else "secret file", name=source)
     options = {name: value for name, value in (given or {}).items() if value is not None}
     values |= options
-    origins |= {name: Origin(place="option") for name in options}
+    origins |= {name: Origin(kind="option") for name in options}
     settings = None if problems else _settings(values, origins, frozenset(given or {}), problems)
     if settings is None:
         raise InvalidSettings("; ".join(problems), problems=problems)
@@ -106,14 +106,14 @@ def _warn_of(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[st
     if found["type"] == "missing" and len(found["loc"]) == 1:
         return _missing(name, options)
     origin = origins.get(name)
-    place = ".".join(str(part) for part in found["loc"])
+    path = ".".join(str(part) for part in found["loc"])
     variable = ENV_PREFIX + name.upper()
     match origin:
-        case Origin(place="file"):
-            where = f"{place} in {origin.name}"
-        case Origin(place="secret file" | "environment"):
+        case Origin(kind="file"):
+            where = f"{path} in {origin.name}"
+        case Origin(kind="secret file" | "environment"):
             where = f"{origin.name}"
-        case Origin(place="option"):
+        case Origin(kind="option"):
             where = _option(name)
         case _:
             where = variable

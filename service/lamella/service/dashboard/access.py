@@ -56,8 +56,10 @@ class AccessPages:
         def made() -> NewKey:
             grants = (self._grant(form),) if form.text("role") else ()
             days = form.text("days")
-            asked = CreateKey(name=form.text("name"), grants=grants, expires_s=_days(days) * _DAY_S if days else None)
-            return self._administration.create_key(by, asked)
+            key_request = CreateKey(
+                name=form.text("name"), grants=grants, expires_s=_days(days) * _DAY_S if days else None
+            )
+            return self._administration.create_key(by, key_request)
 
         try:
             return await self._render(request, made=await self._readers.run(made))
@@ -95,24 +97,24 @@ class AccessPages:
         )
 
     async def confirm_remove_role(self, request: Request) -> Response:
-        asked = {name: request.query_params.get(name, "").strip() for name in ("principal", "role", "place")}
-        by, form = principal_of(request), Form(asked, b"")
+        values = {name: request.query_params.get(name, "").strip() for name in ("principal", "role", "place")}
+        by, form = principal_of(request), Form(values, b"")
         grant = self._grant(form)
         check(by, "admin", grant.namespace, grant.table)
         found = await self._readers.run(lambda: self._administration.grants(by, None))
-        wanted = (asked["principal"], grant.role, grant.namespace, grant.table)
+        wanted = (values["principal"], grant.role, grant.namespace, grant.table)
         if wanted not in {(each.principal, each.role, each.namespace, each.table) for each in found.grants}:
-            raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {scope_text(grant)}")
+            raise NotFound(f"{values['principal']} does not have the role {grant.role} on {scope_text(grant)}")
         own = ("This is a role of your own: you may lose the right to grant it again.",)
         return self._pages.question(
             request,
             Question(
-                asks=f"Remove the role {grant.role} on {scope_text(grant)} from {asked['principal']}?",
+                asks=f"Remove the role {grant.role} on {scope_text(grant)} from {values['principal']}?",
                 says="What only this role allowed is refused from then on, by other replicas within a few seconds.",
                 act="Remove the role",
                 back=link("access"),
-                warnings=own if asked["principal"] in by.names else (),
-                carried=tuple(asked.items()),
+                warnings=own if values["principal"] in by.names else (),
+                carried=tuple(values.items()),
             ),
         )
 
@@ -140,16 +142,16 @@ class AccessPages:
         form = await self._pages.form(request)
         by = principal_of(request)
         try:
-            asked = self._request(request, form)
-            await self._readers.run(lambda: self._administration.give(by, asked))
+            grant_request = self._request(request, form)
+            await self._readers.run(lambda: self._administration.give(by, grant_request))
         except LamellaError as error:
             return await self._render(request, problem=error, of="grant")
         return self._pages.see(link("access", done="granted"))
 
     async def take(self, request: Request) -> Response:
         form = await self._pages.form(request)
-        by, asked = principal_of(request), self._request(request, form)
-        await self._readers.run(lambda: self._administration.take(by, asked))
+        by, grant_request = principal_of(request), self._request(request, form)
+        await self._readers.run(lambda: self._administration.take(by, grant_request))
         return self._pages.see(link("access", done="taken"))
 
     def pages(self) -> tuple[Page, ...]:
@@ -181,7 +183,7 @@ class AccessPages:
             "roles": ROLES,
             "made": made,
             "problems": {} if problem is None else {of: problem.message},
-            "can_give": by.rights.places("admin") != (),
+            "can_give": by.rights.scopes("admin") != (),
         }
         status = 200 if problem is None else status_of(type(problem))
         return self._pages.html(request, "access.html", values, status=status, title="Access")

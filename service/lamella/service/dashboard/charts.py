@@ -28,12 +28,12 @@ Pair = tuple[str, float]
 
 def bars(pairs: Sequence[Pair], *, title: str, height: int = 140, form: Callable[[float], str] = words.count) -> Markup:
     """Return a bar chart; ``form`` formats the values."""
-    most = max((value for _, value in pairs), default=0) or 1
+    highest = max((value for _, value in pairs), default=0) or 1
     step = _WIDTH / max(len(pairs), 1)
     every = max(1, -(-len(pairs) // 24))
     parts = []
     for number, (label, value) in enumerate(pairs):
-        tall = max(value / most * (height - _AXIS - 4), 1.5 if value else 0)
+        tall = max(value / highest * (height - _AXIS - 4), 1.5 if value else 0)
         left = number * step
         parts.append(
             Markup('<g><title>{}: {}</title><rect class="bar" x="{}" y="{}" width="{}" height="{}"/></g>').format(
@@ -55,26 +55,26 @@ def line(
     title: str,
     height: int = 110,
     form: Callable[[float], str] = words.short,
-    least: float | None = None,
+    y_start: float | None = None,
 ) -> Markup:
-    """Return a line chart of points ``(x, y)``, x ascending; ``least``: the y axis starts at this value or below."""
+    """Return a line chart of points ``(x, y)``, x ascending; ``y_start``: the y axis starts at this value or below."""
     if not points:
         return Markup("")
     every = -(-len(points) // _MAX_POINTS)
     points = [*points[:-1:every], points[-1]]
     low, high = points[0][0], points[-1][0]
-    bottom = min([y for _, y in points] + ([] if least is None else [least]))
+    bottom = min([y for _, y in points] + ([] if y_start is None else [y_start]))
     top = max(y for _, y in points)
     wide, tall = _WIDTH - 8, height - 24
 
-    def place(x: float, y: float) -> str:
+    def position(x: float, y: float) -> str:
         across = 0.5 if high == low else (x - low) / (high - low)
         up = 0.5 if top == bottom else (y - bottom) / (top - bottom)
         return f"{_n(4 + across * wide)},{_n(12 + (1 - up) * tall)}"
 
-    places = [place(x, y) for x, y in points]
-    parts = [Markup('<polyline class="line" points="{}"/>').format(" ".join(places))]
-    last = places[-1].split(",")
+    positions = [position(x, y) for x, y in points]
+    parts = [Markup('<polyline class="line" points="{}"/>').format(" ".join(positions))]
+    last = positions[-1].split(",")
     parts.append(Markup('<circle class="dot" cx="{}" cy="{}" r="3.5"/>').format(*last))
     parts.append(Markup('<text class="axis" x="2" y="10">{}</text>').format(form(top)))
     parts.append(Markup('<text class="axis" x="2" y="{}">{}</text>').format(height - 1, form(bottom)))
@@ -109,11 +109,11 @@ def strip(widths: Sequence[tuple[float, int | None, str]], *, title: str) -> Mar
     return _picture(parts, _WIDTH, 28, title, kind="strip")
 
 
-def step_of(value: float, most: float) -> int:
-    """Return the colour step of a value from 0 to ``most``."""
-    if most <= 0:
+def step_of(value: float, max_value: float) -> int:
+    """Return the colour step of a value from 0 to ``max_value``."""
+    if max_value <= 0:
         return 0
-    return min(int(value / most * STEPS), STEPS - 1)
+    return min(int(value / max_value * STEPS), STEPS - 1)
 
 
 def _picture(parts: Sequence[Markup], width: int, height: int, title: str, *, kind: str = "chart") -> Markup:
@@ -173,10 +173,10 @@ class Group(msgspec.Struct, frozen=True):
 class Scale:
     """Colours of values from 1 on, on a logarithmic scale."""
 
-    def __init__(self, most: float, form: Any = words.short) -> None:
-        self._most = max(float(most), 1.0)
+    def __init__(self, max_value: float, form: Any = words.short) -> None:
+        self._max_value = max(float(max_value), 1.0)
         self._form = form
-        self._unit = math.log2(self._most + 1) / STEPS
+        self._unit = math.log2(self._max_value + 1) / STEPS
 
     def colour(self, value: float) -> str:
         """Return the class of a value; below 1, or unknown: the class for nothing."""
@@ -188,10 +188,10 @@ class Scale:
         """Return each colour in use, with the lowest value that has it."""
         found: dict[str, Step] = {}
         for number in range(STEPS):
-            least = 2 ** (number * self._unit)
-            if least <= self._most:
-                least = math.ceil(least)
-                found.setdefault(self.colour(least), Step(self.colour(least), f"from {self._form(least)}"))
+            lowest = 2 ** (number * self._unit)
+            if lowest <= self._max_value:
+                lowest = math.ceil(lowest)
+                found.setdefault(self.colour(lowest), Step(self.colour(lowest), f"from {self._form(lowest)}"))
         return tuple(found.values())
 
 
@@ -202,12 +202,12 @@ class MapRenderer:
         self._map = layer_map
         self._colour = colour
         self._verdicts = verdicts
-        most = 1
+        max_value = 1
         if colour == "depth" and layer_map.depth is not None and len(layer_map):
-            most = int(layer_map.depth.max())
+            max_value = int(layer_map.depth.max())
         elif colour == "size" and len(layer_map):
-            most = int(layer_map.file_size.max())
-        self._scale = Scale(most, words.size if colour == "size" else words.short)
+            max_value = int(layer_map.file_size.max())
+        self._scale = Scale(max_value, words.size if colour == "size" else words.short)
 
     def legend(self, *, of_shares: bool = False) -> tuple[Step, ...]:
         """Return the meaning of the colours; ``of_shares``: of tiles with several blocks."""
@@ -227,7 +227,7 @@ class MapRenderer:
     def segments(self, first: int, count: int) -> tuple[Tile, ...]:
         """Return segments as tiles, several in one if there are many."""
         tiles = LayerMaps.tiles(self._map, MAX_TILES, segments=slice(first, first + count))
-        kept = None if self._verdicts is None else LayerMaps.selected_blocks(self._verdicts, tiles)
+        selected_blocks = None if self._verdicts is None else LayerMaps.selected_blocks(self._verdicts, tiles)
         found = []
         for number in range(len(tiles)):
             start, many = int(tiles.first_segment[number]), int(tiles.segment_count[number])
@@ -240,14 +240,14 @@ class MapRenderer:
                 and tiles.max_depth is not None
                 and not math.isnan(tiles.mean_depth[number])
             ):
-                mean, most = float(tiles.mean_depth[number]), int(tiles.max_depth[number])
-                parts.append(f"depth {mean:.1f} on average, {most} at most")
+                mean, deepest = float(tiles.mean_depth[number]), int(tiles.max_depth[number])
+                parts.append(f"depth {mean:.1f} on average, {deepest} at most")
                 colour = self._scale.colour(mean) if self._colour == "depth" else colour
             if self._colour == "size":
                 colour = self._scale.colour(int(tiles.file_size[number]) / max(blocks, 1))
-            if kept is not None:
-                parts.append(f"{words.count(int(kept[number]))} kept")
-                colour = _share_colour(int(kept[number]), blocks) if self._colour == "match" else colour
+            if selected_blocks is not None:
+                parts.append(f"{words.count(int(selected_blocks[number]))} kept")
+                colour = _share_colour(int(selected_blocks[number]), blocks) if self._colour == "match" else colour
             zoom = str(start) if many == 1 else f"{start}-{start + many - 1}"
             found.append(Tile(zoom, colour, ": ".join((parts[0], ", ".join(parts[1:])))))
         return tuple(found)
@@ -286,7 +286,7 @@ class MapRenderer:
         return Tile(f"{segment}.{number}", colour, f"block {number + 1} of segment {segment + 1}: {', '.join(parts)}")
 
 
-def _share_colour(kept: int, blocks: int) -> str:
-    if not kept:
+def _share_colour(selected_blocks: int, blocks: int) -> str:
+    if not selected_blocks:
         return "none"
-    return f"q{min(1 + int(kept / max(blocks, 1) * (STEPS - 1)), STEPS - 1)}"
+    return f"q{min(1 + int(selected_blocks / max(blocks, 1) * (STEPS - 1)), STEPS - 1)}"

@@ -62,10 +62,12 @@ class HistoryPages:
 
     async def roll_back(self, request: Request) -> Response:
         form = await self._pages.form(request)
-        asked = RollbackRequest(snapshot_id=form.text("to") or None, base_snapshot_id=form.text("base") or None)
+        rollback_request = RollbackRequest(
+            snapshot_id=form.text("to") or None, base_snapshot_id=form.text("base") or None
+        )
 
         def work(idempotency_key: Any) -> Any:
-            return self._rollback.run(table_of(self._catalog, request), asked, idempotency_key)
+            return self._rollback.run(table_of(self._catalog, request), rollback_request, idempotency_key)
 
         await self._pages.change(request, form, work)
         return self._see(request, "rolled_back")
@@ -73,7 +75,7 @@ class HistoryPages:
     async def put_tag(self, request: Request) -> Response:
         form = await self._pages.form(request)
         until = form.text("until")
-        asked = TagRequest(
+        tag_request = TagRequest(
             name=form.text("name"),
             snapshot_id=form.text("snapshot") or None,
             expires_at_ms=instant_ms(until, "UTC") if until else None,
@@ -81,7 +83,7 @@ class HistoryPages:
         )
 
         def work(idempotency_key: Any) -> Any:
-            return self._tags.put(self._record(request), asked, idempotency_key)
+            return self._tags.put(self._record(request), tag_request, idempotency_key)
 
         await self._pages.change(request, form, work)
         return self._see(request, "tagged")
@@ -163,15 +165,15 @@ class HistoryPages:
 
     def _difference(self, request: Request) -> dict[str, Any]:
         record = table_of(self._catalog, request)
-        asked = [at_of(request, name) for name in ("since", "until")]
-        if not asked[0].text:
+        versions = [at_of(request, name) for name in ("since", "until")]
+        if not versions[0].text:
             raise InvalidRequest("choose two snapshots", parameter="since")
         history = self._history
-        ends = [history.entry(record, snapshot_id=each.snapshot_id, timestamp=each.timestamp) for each in asked]
+        ends = [history.entry(record, snapshot_id=each.snapshot_id, timestamp=each.timestamp) for each in versions]
         first, last = sorted(ends, key=lambda entry: entry.seq)
         text = text_of(request, "filter")
         changes = self._changes_between(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
-        return {"changes": changes, "filter": text, "most": _MAX_BLOCKS, "first": first, "last": last}
+        return {"changes": changes, "filter": text, "max_blocks": _MAX_BLOCKS, "first": first, "last": last}
 
     def _changes_between(self, record: TableRecord, since: str, until: str, text: str = "") -> SnapshotChanges | None:
         query = ChangesQuery(
@@ -199,5 +201,5 @@ class HistoryPages:
             "to": to,
             "now": now,
             "changes": self._changes_between(record, to.pointer.snapshot_id, now.pointer.snapshot_id),
-            "most": _MAX_BLOCKS,
+            "max_blocks": _MAX_BLOCKS,
         }

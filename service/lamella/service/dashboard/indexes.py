@@ -84,8 +84,8 @@ def size_of(advice: Advisor, table: TableRecord, change: IndexChange) -> IndexSi
     Raises LamellaError.
     """
     # any filter will do: its result is not used
-    asked = WhatIfRequest(index=change, filters=(f"({change.expression}) IS NOT NULL",), time_zone=change.time_zone)
-    return advice.what_if(table, asked).size
+    question = WhatIfRequest(index=change, filters=(f"({change.expression}) IS NOT NULL",), time_zone=change.time_zone)
+    return advice.what_if(table, question).size
 
 
 def index_preview(
@@ -152,7 +152,7 @@ def index_preview(
             caption="Recorded filters, those with the largest gain first",
             columns=_COLUMNS,
             rows=tuple(
-                (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), each.told)
+                (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), each.text)
                 for each in filters_then[:_LISTED]
             ),
         ),
@@ -166,12 +166,12 @@ def index_preview(
 
 def _predicted(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
     """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
-    asked = WhatIfRequest(index=change, recorded=_RECORDED)
-    answer = advice.what_if(table, asked)
+    question = WhatIfRequest(index=change, recorded=_RECORDED)
+    answer = advice.what_if(table, question)
     if not answer.unknown:
         return answer
     try:
-        return advice.what_if(table, msgspec.structs.replace(asked, sample_blocks=SAMPLED))
+        return advice.what_if(table, msgspec.structs.replace(question, sample_blocks=SAMPLED))
     except StoreError:  # the blocks cannot be read now: it stays unknown
         return answer
 
@@ -212,7 +212,7 @@ class _Then(msgspec.Struct, frozen=True):
         return 0.0 if self.then is None else (self.now - self.then) * self.times
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Return what it would read, in words."""
         return f"{words.UNKNOWN_VALUE}: {self.reason}" if self.then is None else _blocks(self.then)
 
@@ -245,12 +245,12 @@ def _size_facts(size: IndexSize | None) -> list[Fact]:
     if size is None or size.size_bytes is None:
         reason = "" if size is None or not size.reason else f": {size.reason}"
         return [fact("Size", f"cannot be predicted{reason}")]
-    most = "" if size.is_counted else "at most "
+    prefix = "" if size.is_counted else "at most "
     share = "" if size.share is None else f", {words.percent(size.share)} of the data"
     return [
-        fact("Size", f"{most}{words.size(size.size_bytes)}{share}"),
-        fact("Bytes per block", f"{most}{words.size(size.bytes_per_block)}"),
-        fact("Distinct values per block", f"{most}{words.count(round(size.distinct_per_block, 1))}"),
+        fact("Size", f"{prefix}{words.size(size.size_bytes)}{share}"),
+        fact("Bytes per block", f"{prefix}{words.size(size.bytes_per_block)}"),
+        fact("Distinct values per block", f"{prefix}{words.count(round(size.distinct_per_block, 1))}"),
     ]
 
 
@@ -258,15 +258,15 @@ def _score_facts(advice: Advisor, table: TableRecord, change: IndexChange, colum
     """How much such an index skips beyond bounds; only known of plain columns."""
     if change.expression not in columns:
         return []
-    asked = AdviceRequest(columns=(change.expression,), kinds=(change.kind,), options={change.kind: change.options})
-    for score in advice.advise(table, asked).scores:
+    question = AdviceRequest(columns=(change.expression,), kinds=(change.kind,), options={change.kind: change.options})
+    for score in advice.advise(table, question).scores:
         if score.kind != change.kind or score.layer != "block":
             continue
-        told = f"{score.min_score:.0f} to {score.max_score:.0f}" if score.score is None else f"{score.score:.0f}"
+        score_text = f"{score.min_score:.0f} to {score.max_score:.0f}" if score.score is None else f"{score.score:.0f}"
         if math.isclose(score.min_score, 0) and math.isclose(score.max_score, 100) and score.score is None:
-            told = "unknown from manifests"
+            score_text = "unknown from manifests"
         reason = f" ({score.reason})" if score.reason else ""
-        return [fact("Score, of 100", told + reason)]
+        return [fact("Score, of 100", score_text + reason)]
     return []
 
 
@@ -375,36 +375,36 @@ class IndexChangePages:
             values = {"namespace": record.namespace, "table": record.name, "tab": "indexes"}
             kinds = self._indexes.kinds().kinds
             return self._pages.html(request, "index_kinds.html", {**values, "kinds": kinds}, title="New index")
-        asked, preview, waits = _asked(kind, request.query_params), None, False
-        if "preview" in request.query_params and asked.is_right:
+        index_form, preview, waits = _read_form(kind, request.query_params), None, False
+        if "preview" in request.query_params and index_form.is_right:
             try:
-                preview = await self._readers.run(lambda: self._preview(request, asked.request))
+                preview = await self._readers.run(lambda: self._preview(request, index_form.request))
                 waits = preview is None
             except (InvalidRequest, AlreadyExists) as error:
-                asked = _with_error(asked, error)
-        return await self._drawn(request, asked, preview, waits=waits)
+                index_form = _with_error(index_form, error)
+        return await self._render(request, index_form, preview, waits=waits)
 
     async def create(self, request: Request) -> Response:
         form = await self._pages.form(request)
         kind = self._kind(form.text("kind"))
         if kind is None:
             raise InvalidRequest(f"there is no index kind {form.text('kind')!r}", parameter="kind")
-        asked = _asked(kind, form.fields)
-        if not asked.is_right:
-            return await self._drawn(request, asked, None, status=400)
+        index_form = _read_form(kind, form.fields)
+        if not index_form.is_right:
+            return await self._render(request, index_form, None, status=400)
 
         def work(idempotency_key: IdempotencyKey) -> Pending:
-            return self._indexes.create(table_of(self._catalog, request), asked.request, idempotency_key)
+            return self._indexes.create(table_of(self._catalog, request), index_form.request, idempotency_key)
 
         try:
             await self._pages.change(request, form, work)
         except (InvalidRequest, AlreadyExists) as error:
-            return await self._drawn(request, _with_error(asked, error), None, status=status_of(type(error)))
+            return await self._render(request, _with_error(index_form, error), None, status=status_of(type(error)))
         names = request.path_params
         job = SubmitJob(
             kind="index_refresh",
             table=f"{names['namespace']}.{names['table']}",
-            arguments={"index": asked.request.name},
+            arguments={"index": index_form.request.name},
             unique=True,
         )
         # the same form, and another action that runs once for it
@@ -447,10 +447,10 @@ class IndexChangePages:
     def _kind(self, name: str) -> IndexKind | None:
         return next((each for each in self._indexes.kinds().kinds if each.name == name), None)
 
-    async def _drawn(
+    async def _render(
         self,
         request: Request,
-        asked: IndexForm,
+        index_form: IndexForm,
         preview: Preview | None,
         *,
         status: int | None = None,
@@ -465,9 +465,9 @@ class IndexChangePages:
                 "namespace": record.namespace,
                 "table": record.name,
                 "tab": "indexes",
-                "asked": asked,
-                "plain": [_suggested(each, columns) for each in asked.fields if not each.advanced],
-                "advanced": [each for each in asked.fields if each.advanced],
+                "index_form": index_form,
+                "plain": [_suggested(each, columns) for each in index_form.fields if not each.advanced],
+                "advanced": [each for each in index_form.fields if each.advanced],
                 "preview": preview,
                 "waits": waits,
             }
@@ -499,7 +499,7 @@ class IndexChangePages:
         return self._pages.see(link("tables", names["namespace"], names["table"], "indexes", done=done))
 
 
-def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
+def _read_form(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
     """Read the fields of a form or an address. Missing fields are reported only for a submitted form."""
     fields, values = filled((*_PLAIN, *(option_field(option) for option in kind.options)), texts)
     if "preview" not in texts and KEY not in texts:
@@ -507,16 +507,16 @@ def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
     return IndexForm(kind=kind, fields=fields, values=values)
 
 
-def _with_error(asked: IndexForm, error: LamellaError) -> IndexForm:
+def _with_error(index_form: IndexForm, error: LamellaError) -> IndexForm:
     """Return the fields with an error next to the field that it is about, or above all of them."""
-    names = [name for name in error.details if name in {field.name for field in asked.fields}]
+    names = [name for name in error.details if name in {field.name for field in index_form.fields}]
     if isinstance(error, _OF_EXPRESSION):
         names = ["expression"]
     at = error.details.get("position") if names == ["expression"] else None
-    fields = with_problem(asked.fields, names[0], error.message, at) if names else None
+    fields = with_problem(index_form.fields, names[0], error.message, at) if names else None
     if fields is None:
-        return msgspec.structs.replace(asked, problem=error.message)
-    return msgspec.structs.replace(asked, fields=fields)
+        return msgspec.structs.replace(index_form, problem=error.message)
+    return msgspec.structs.replace(index_form, fields=fields)
 
 
 def _suggested(field: Field, columns: tuple[str, ...]) -> Field:

@@ -52,14 +52,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 def fields_of(kind: JobKind) -> tuple[Field, ...]:
     """Return the fields of a kind's form: required ones first, without :data:`EXECUTE`."""
-    told = _descriptions(kind.arguments)
+    descriptions = _descriptions(kind.arguments)
     advanced = RewriteArguments.__struct_fields__ if issubclass(kind.arguments, RewriteArguments) else ()
     struct = inspect.type_info(kind.arguments)
     if not isinstance(struct, inspect.StructType):
         raise TypeError(f"the arguments of {kind.name} are not a struct")
     types = {field.name: field.type for field in msgspec.structs.fields(kind.arguments)}
     found = [
-        _field(each, types[each.name], told.get(each.name, ""), advanced=each.name in advanced)
+        _field(each, types[each.name], descriptions.get(each.name, ""), advanced=each.name in advanced)
         for each in struct.fields
         if each.name != EXECUTE
     ]
@@ -193,15 +193,15 @@ def _pair(line: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _field(field: inspect.Field, kept: Any, told: str, *, advanced: bool) -> Field:
+def _field(field: inspect.Field, field_type: Any, help_text: str, *, advanced: bool) -> Field:
     shape, choices = _shape(field)
     return Field(
         name=field.name,
         parameter=f"arg_{field.name}" if field.name in RESERVED else field.name,
         label=_label(field.name),
-        help=told,
+        help=help_text,
         shape=shape,
-        type=kept,
+        type=field_type,
         choices=choices,
         required=field.required,
         advanced=advanced,

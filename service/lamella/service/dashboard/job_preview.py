@@ -169,16 +169,16 @@ class JobEffects:
                 duration_ms(older_than)
         except InvalidRequest as error:
             raise InvalidRequest(error.message, path="$.arguments.older_than") from error
-        asked = VacuumRequest(
+        request = VacuumRequest(
             older_than=older_than,
             include_external_blocks=values.get("include_external_blocks", False),
         )
-        return _cleaned(self._vacuum.vacuum(table, asked), self._clock())
+        return _cleaned(self._vacuum.vacuum(table, request), self._clock())
 
     def vacuum_dropped(self, values: Mapping[str, Any]) -> Preview:
         """Preview the purge of dropped tables."""
-        asked = VacuumRequest(include_external_blocks=values.get("include_external_blocks", False))
-        return _cleaned(self._vacuum.purge_dropped(asked), self._clock())
+        request = VacuumRequest(include_external_blocks=values.get("include_external_blocks", False))
+        return _cleaned(self._vacuum.purge_dropped(request), self._clock())
 
     def verify(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """What would be looked at; raises SnapshotNotFound, InvalidRequest."""
@@ -212,10 +212,10 @@ class JobEffects:
 
         Raises InvalidRequest without a source.
         """
-        asked = RefreshTable(
+        request = RefreshTable(
             mode="dry_run", location=values.get("location"), allow_empty=values.get("allow_empty", False)
         )
-        stored_response = self._external.refresh(table, asked, unstored_key(self._clock()))
+        stored_response = self._external.refresh(table, request, unstored_key(self._clock()))
         answer = _REFRESH.decode(cast("Any", stored_response).body)
         changed = answer.added + answer.removed + answer.replaced
         facts = (
@@ -265,7 +265,7 @@ def _of_blocks(name: str, counts: tuple[int, int, int]) -> Fact:
 
 def _cleaned(answer: VacuumAnswer, now_ms: int) -> Preview:
     total = answer.deleted
-    going = [fate for fate in answer.snapshots if fate.expires]
+    going = [decision for decision in answer.snapshots if decision.expires]
     so_far = answer.next_page_token is not None
     facts = [
         fact("Snapshots to expire", f"{words.count(len(going))} of {words.count(len(answer.snapshots))}"),
@@ -286,7 +286,10 @@ def _cleaned(answer: VacuumAnswer, now_ms: int) -> Preview:
     if not going and not total.objects and not answer.tables:
         says = "Nothing found to delete so far." if so_far else "There is nothing to clean up."
         return Preview(says=says, tone="warn", facts=tuple(facts), notes=tuple(notes))
-    rows = tuple((fate.snapshot_id, words.ago(fate.timestamp_ms, now_ms), fate.reason) for fate in going[:_LISTED])
+    rows = tuple(
+        (decision.snapshot_id, words.ago(decision.timestamp_ms, now_ms), decision.reason)
+        for decision in going[:_LISTED]
+    )
     more = f"; the first {_LISTED} of {len(going):,}" if len(going) > _LISTED else ""
     columns = tuple(Column(name=name) for name in ("Snapshot", "Made", "Why"))
     return Preview(
@@ -359,9 +362,9 @@ class Previews:
         self, table: TableRecord, job: Literal["compact", "recluster"], values: Mapping[str, Any]
     ) -> Preview:
         bounds = {name: values[name] for name in _BOUNDS if name in values}
-        asked = msgspec.structs.replace(PlanRequest(job=job, filter=values.get("where")), **bounds)
+        request = msgspec.structs.replace(PlanRequest(job=job, filter=values.get("where")), **bounds)
         with trusted_manifests():
-            plan = self._warehouse.planning.plan(table.pointer, asked)
+            plan = self._warehouse.planning.plan(table.pointer, request)
         blocks = sum(len(task.blocks) for task in plan.tasks)
         if not blocks:
             return Preview(
@@ -411,7 +414,7 @@ class Previews:
 
     def _regrouping(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         by = tuple(filter(None, (part.strip() for part in str(values.get("by", "")).split(","))))
-        asked = RegroupRequest(
+        request = RegroupRequest(
             key=by,
             kind=values.get("kind", "linear"),
             max_segments=values.get("max_segments"),
@@ -419,7 +422,7 @@ class Previews:
             min_gain=values.get("min_gain"),
             dry_run=True,
         )
-        stored_response = self._clustering.regroup(table, asked, unstored_key(self._clock()))
+        stored_response = self._clustering.regroup(table, request, unstored_key(self._clock()))
         answer = _REGROUP.decode(cast("Any", stored_response).body)
         if not answer.groups:
             return Preview(says=f"There is nothing to do: {answer.reason}.", tone="warn")

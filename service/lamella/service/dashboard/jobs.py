@@ -75,7 +75,7 @@ _MAX_TABLES: Final = 300
 _MAX_NAMESPACES: Final = 50
 _JOB: Final = msgspec.json.Decoder(JobInfo)
 #: The field next to which an error is shown, if the form has it.
-_PLACES: Final = (
+_ERROR_FIELDS: Final = (
     (InvalidFilter, ("where",)),
     (FilterTypeMismatch, ("where",)),
     (LimitExceeded, ("where",)),
@@ -141,15 +141,15 @@ class NewJobPages:
         decided(request)
         if kind is None:
             return self._kinds(request)
-        asked, preview, waits = read_form(kind, request.query_params), None, False
-        if "preview" in request.query_params and asked.is_right:
+        job_form, preview, waits = read_form(kind, request.query_params), None, False
+        if "preview" in request.query_params and job_form.is_right:
             try:
-                require_of_job(request, "maintain", asked.table or None)
-                preview = await self._readers.run(lambda: self._preview(kind, asked))
+                require_of_job(request, "maintain", job_form.table or None)
+                preview = await self._readers.run(lambda: self._preview(kind, job_form))
                 waits = preview is None
             except LamellaError as error:
-                asked = _with_error(asked, error)
-        return await self._render(request, asked, preview, waits=waits)
+                job_form = _with_error(job_form, error)
+        return await self._render(request, job_form, preview, waits=waits)
 
     async def submit(self, request: Request) -> Response:
         form = await self._pages.form(request)
@@ -157,22 +157,22 @@ class NewJobPages:
         decided(request)
         if kind is None:
             raise InvalidRequest(f"there is no job kind {form.text('kind')!r}", parameter="kind")
-        asked = read_form(kind, form.fields)
-        about(request, asked.table)
-        if not asked.is_right:
-            return await self._render(request, asked, None, status=400)
+        job_form = read_form(kind, form.fields)
+        about(request, job_form.table)
+        if not job_form.is_right:
+            return await self._render(request, job_form, None, status=400)
         try:
-            priority = whole_number(asked.priority or "0")
-            require_new_job(request, kind.name, asked.values, priority, asked.table or None)
+            priority = whole_number(job_form.priority or "0")
+            require_new_job(request, kind.name, job_form.values, priority, job_form.table or None)
         except (TableNotFound, NamespaceNotFound) as error:
-            return await self._render(request, _with_error(asked, error), None, status=404)
-        arguments = {**asked.values, **({EXECUTE: True} if has_execute(kind) and form.text(EXECUTE) else {})}
+            return await self._render(request, _with_error(job_form, error), None, status=404)
+        arguments = {**job_form.values, **({EXECUTE: True} if has_execute(kind) and form.text(EXECUTE) else {})}
         wanted = SubmitJob(
             kind=kind.name,
-            table=asked.table or None,
+            table=job_form.table or None,
             arguments=arguments,
-            priority=whole_number(asked.priority or "0"),
-            unique=asked.unique,
+            priority=whole_number(job_form.priority or "0"),
+            unique=job_form.unique,
         )
         is_pending_already = False
 
@@ -185,7 +185,7 @@ class NewJobPages:
         try:
             job = _JOB.decode(await self._pages.change(request, form, work))
         except (InvalidRequest, TableNotFound, NamespaceNotFound) as error:
-            return await self._render(request, _with_error(asked, error), None, status=status_of(type(error)))
+            return await self._render(request, _with_error(job_form, error), None, status=status_of(type(error)))
         return self._pages.see(link("jobs", job.job_id, done="already_queued" if is_pending_already else "queued"))
 
     def pages(self) -> tuple[Page, ...]:
@@ -194,16 +194,16 @@ class NewJobPages:
             Page(NEW, self.submit, "ui_submit_job", BY_REQUEST, "POST"),
         )
 
-    def _preview(self, kind: JobKind, asked: JobForm) -> Preview | None:
+    def _preview(self, kind: JobKind, job_form: JobForm) -> Preview | None:
         """Return what the job would do; None if computing it takes longer than a page may wait."""
-        table = asked.table or None
+        table = job_form.table or None
         snapshot_id = ""
         if table is not None:
             namespace, _, name = table.rpartition(".")
             snapshot_id = current_table(self._catalog, namespace, name).pointer.snapshot_id
         # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
-        key = (kind.name, table, snapshot_id, msgspec.json.encode(asked.values, order="sorted"))
-        return self._ready.peek(key, lambda: self._previews.of(kind, table, asked.values), wait_s=WAIT_S)
+        key = (kind.name, table, snapshot_id, msgspec.json.encode(job_form.values, order="sorted"))
+        return self._ready.peek(key, lambda: self._previews.of(kind, table, job_form.values), wait_s=WAIT_S)
 
     def _kinds(self, request: Request) -> Response:
         kinds = sorted(job_kinds().values(), key=lambda kind: (not kind.needs_table, kind.name))
@@ -214,21 +214,21 @@ class NewJobPages:
     async def _render(
         self,
         request: Request,
-        asked: JobForm,
+        job_form: JobForm,
         preview: Preview | None,
         *,
         status: int | None = None,
         waits: bool = False,
     ) -> Response:
         rights = decided(request).rights
-        tables, indexes = await self._readers.run(lambda: (self._tables(rights), self._index_names(asked, rights)))
-        kind = asked.kind
+        tables, indexes = await self._readers.run(lambda: (self._tables(rights), self._index_names(job_form, rights)))
+        kind = job_form.kind
         fields = tuple(
             msgspec.structs.replace(each, suggestions=indexes) if each.name == "index" else each
-            for each in asked.fields
+            for each in job_form.fields
         )
         values = {
-            "asked": asked,
+            "job_form": job_form,
             "kind": kind,
             "title_of_kind": kind.name.replace("_", " ").capitalize(),
             "plain": [each for each in fields if not each.advanced],
@@ -236,7 +236,7 @@ class NewJobPages:
             "tables": tables,
             "preview": preview,
             "waits": waits,
-            "command": _command(asked) if preview is not None else "",
+            "command": _command(job_form) if preview is not None else "",
             "has_execute": has_execute(kind),
         }
         wrong = "preview" in request.query_params and preview is None and not waits
@@ -254,10 +254,10 @@ class NewJobPages:
                 break
         return found[:_MAX_TABLES]
 
-    def _index_names(self, asked: JobForm, rights: Rights) -> tuple[str, ...]:
-        if "index" not in {each.name for each in asked.fields} or asked.table_problem or not asked.table:
+    def _index_names(self, job_form: JobForm, rights: Rights) -> tuple[str, ...]:
+        if "index" not in {each.name for each in job_form.fields} or job_form.table_problem or not job_form.table:
             return ()
-        namespace, _, name = asked.table.rpartition(".")
+        namespace, _, name = job_form.table.rpartition(".")
         if not rights.may("read", namespace, name):
             return ()
         try:
@@ -275,7 +275,7 @@ def read_form(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
     if not is_filled:
         fields = tuple(msgspec.structs.replace(each, problem=each.problem if each.text else "") for each in fields)
     table = texts.get("table", "").strip() if kind.needs_table else ""
-    asked = JobForm(
+    job_form = JobForm(
         kind=kind,
         fields=fields,
         table=table,
@@ -285,14 +285,14 @@ def read_form(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
         values=values,
     )
     try:
-        whole_number(asked.priority or "0")
-        if is_filled and asked.is_right:
+        whole_number(job_form.priority or "0")
+        if is_filled and job_form.is_right:
             check_arguments(kind, values)
     except InvalidRequest as error:
         if "path" in error.details:
-            return _with_error(asked, error)
-        return msgspec.structs.replace(asked, priority_problem=f"{words.sentence(error.message)}.")
-    return asked
+            return _with_error(job_form, error)
+        return msgspec.structs.replace(job_form, priority_problem=f"{words.sentence(error.message)}.")
+    return job_form
 
 
 def _table_problem(table: str) -> str:
@@ -302,27 +302,29 @@ def _table_problem(table: str) -> str:
     return "" if namespace and name else "Write namespace.table."
 
 
-def _with_error(asked: JobForm, error: LamellaError) -> JobForm:
+def _with_error(job_form: JobForm, error: LamellaError) -> JobForm:
     """Return the fields with an error next to the field that it is about, or above all of them."""
     message = error.message
     if isinstance(error, TableNotFound | NamespaceNotFound):
-        return msgspec.structs.replace(asked, table_problem=message)
+        return msgspec.structs.replace(job_form, table_problem=message)
     path = str(error.details.get("path", "")).removeprefix("$.")
     if path == "priority":
-        return msgspec.structs.replace(asked, priority_problem=message)
+        return msgspec.structs.replace(job_form, priority_problem=message)
     names = [path.removeprefix("arguments.").partition(".")[0].partition("[")[0]]
-    names += [name for kind, places in _PLACES if isinstance(error, kind) for name in places]
+    names += [name for kind, field_names in _ERROR_FIELDS if isinstance(error, kind) for name in field_names]
     for name in names:
-        fields = with_problem(asked.fields, name, message, error.details.get("position") if name == "where" else None)
+        fields = with_problem(
+            job_form.fields, name, message, error.details.get("position") if name == "where" else None
+        )
         if fields is not None:
-            return msgspec.structs.replace(asked, fields=fields)
-    return msgspec.structs.replace(asked, problem=message)
+            return msgspec.structs.replace(job_form, fields=fields)
+    return msgspec.structs.replace(job_form, problem=message)
 
 
-def _command(asked: JobForm) -> str:
+def _command(job_form: JobForm) -> str:
     """Return the job as a command line, for people."""
-    words = command_line(asked.kind, asked.table or None, asked.values)
-    return shortened(shlex.join([*(asked.kind.program or ("lamella",)), *words]), 2_000)
+    words = command_line(job_form.kind, job_form.table or None, job_form.values)
+    return shortened(shlex.join([*(job_form.kind.program or ("lamella",)), *words]), 2_000)
 
 
 JOBS: Final = ROOT + "/jobs"
@@ -429,18 +431,18 @@ class JobPages:
         """Return how many visible jobs are queued and running."""
         if which.within is None:
             return self._catalog.pending_jobs()
-        asked = JobFilter(states=("queued", "running"), within=which.within)
-        states = Counter(job.state for job in self._jobs.list(asked, page_size=_COUNTED, page_token=None).jobs)
+        pending = JobFilter(states=("queued", "running"), within=which.within)
+        states = Counter(job.state for job in self._jobs.list(pending, page_size=_COUNTED, page_token=None).jobs)
         return {"queued": states["queued"], "running": states["running"]}
 
     def _listing(self, request: Request) -> dict[str, Any]:
         query = request.query_params
-        asked = {name: query.get(name, "").strip() for name in ("state", "kind", "table")}
+        chosen = {name: query.get(name, "").strip() for name in ("state", "kind", "table")}
         problem: InvalidRequest | None = None
         found = JobList(jobs=())
         which = visible_jobs(request, JobFilter())
         try:
-            which = visible_jobs(request, job_filter(*(asked[name] or None for name in ("state", "kind", "table"))))
+            which = visible_jobs(request, job_filter(*(chosen[name] or None for name in ("state", "kind", "table"))))
             found = self._jobs.list(which, page_size=_PAGE, page_token=query.get("before") or None)
         except InvalidRequest as error:
             problem = error
@@ -451,13 +453,13 @@ class JobPages:
             "lines": [line_of(job, now_ms) for job in found.jobs],
             "next_token": found.next_page_token,
             "before": query.get("before", ""),
-            "asked": asked,
+            "chosen": chosen,
             "problem": problem,
             "problem_at": None if problem is None else problem.details.get("parameter"),
             "pending": pending,
             "every_s": _BUSY_S if any(pending.values()) else _IDLE_S,
-            "states": _with_choice(_CHOICES, asked["state"]),
-            "kinds": _with_choice((("", "any kind"), *kinds), asked["kind"]),
+            "states": _with_choice(_CHOICES, chosen["state"]),
+            "kinds": _with_choice((("", "any kind"), *kinds), chosen["kind"]),
         }
 
     def _job(self, request: Request) -> dict[str, Any]:
@@ -491,9 +493,9 @@ class JobPages:
         }
 
 
-def _with_choice(choices: tuple[tuple[str, str], ...], asked: str) -> tuple[tuple[str, str], ...]:
+def _with_choice(choices: tuple[tuple[str, str], ...], chosen: str) -> tuple[tuple[str, str], ...]:
     """Return the choices, and the address's value if it is none of them."""
-    return choices if asked in {value for value, _ in choices} else (*choices, (asked, asked))
+    return choices if chosen in {value for value, _ in choices} else (*choices, (chosen, chosen))
 
 
 def _again(job: JobInfo) -> str:

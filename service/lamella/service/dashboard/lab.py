@@ -143,8 +143,8 @@ def _text(text: str) -> str:
 #: Explaining looks at every block that segments keep, one segment after another; above this only on request.
 MAX_EXPLAINED: Final = 100_000
 #: Most predicates that are checked against each index.
-_MAX_ASKED: Final = 24
-_PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
+_MAX_PREDICATES: Final = 24
+_BLOCK_NUMBERS: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 class LabPages:
@@ -215,7 +215,7 @@ class LabPages:
                 "examples": own_examples(head),
                 "answer": None,
             }
-            if not typed.is_asked or troubles or question.request is None:
+            if not typed.is_filled or troubles or question.request is None:
                 return values
             try:
                 answered = self._answered(request, table, pointer, head, question.request)
@@ -228,20 +228,25 @@ class LabPages:
             return {**values, **answered, "copies": copies, "state": state}
 
     def _answered(
-        self, request: Request, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
+        self,
+        request: Request,
+        table: TableRecord,
+        pointer: SnapshotPointer,
+        head: Snapshot,
+        prune_request: PruneRequest,
     ) -> dict[str, Any]:
         warehouse = self._warehouse
-        found = warehouse.find(pointer, asked)
+        found = warehouse.find(pointer, prune_request)
         layer_map = warehouse.layer_maps.of(pointer)
         verdicts = LayerMaps.verdicts(found, layer_map)
         answer = answer_of(found, layer_map, verdicts)
         which = one_of(request, "list", ("kept", "skipped"))
         explained, waits = None, False
         if request.query_params.get("explain") or _is_small(answer):
-            key = (pointer.snapshot_id, msgspec.json.encode(asked))
+            key = (pointer.snapshot_id, msgspec.json.encode(prune_request))
             explained = self._explained.peek(
                 key,
-                lambda: (self._parts(pointer, asked), self._why_not(table, pointer, head, asked)),
+                lambda: (self._parts(pointer, prune_request), self._why_not(table, pointer, head, prune_request)),
                 wait_s=WAIT_S,
             )
             waits = explained is None
@@ -256,19 +261,23 @@ class LabPages:
             "readable": readable,
         }
 
-    def _parts(self, pointer: SnapshotPointer, asked: PruneRequest) -> Parts:
-        explaining = PruneRequest(filter=asked.filter, limit=asked.limit, time_zone=asked.time_zone, explain=True)
+    def _parts(self, pointer: SnapshotPointer, prune_request: PruneRequest) -> Parts:
+        explaining = PruneRequest(
+            filter=prune_request.filter, limit=prune_request.limit, time_zone=prune_request.time_zone, explain=True
+        )
         return parts_of(self._warehouse.find(pointer, explaining).answer.report)
 
     def _why_not(
-        self, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
+        self, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, prune_request: PruneRequest
     ) -> WhyNotAnswer | None:
         """What indexes say; None: there are none, too much to ask, or nobody to say it."""
-        if self._advice is None or not head.skip_indexes or asked.filter is None:
+        if self._advice is None or not head.skip_indexes or prune_request.filter is None:
             return None
-        if len(head.skip_indexes) * _predicate_count(asked, head) > _MAX_ASKED:
+        if len(head.skip_indexes) * _predicate_count(prune_request, head) > _MAX_PREDICATES:
             return None
-        wanted = WhyNotRequest(filter=asked.filter, snapshot_id=pointer.snapshot_id, time_zone=asked.time_zone)
+        wanted = WhyNotRequest(
+            filter=prune_request.filter, snapshot_id=pointer.snapshot_id, time_zone=prune_request.time_zone
+        )
         return self._advice.why_not(table, wanted)
 
     def _block(self, request: Request) -> Mapping[str, Any]:
@@ -278,14 +287,14 @@ class LabPages:
         with trusted_manifests():
             head = warehouse.head(pointer)
             layer_map = warehouse.layer_maps.of(pointer)
-            place = _PLACE.fullmatch(request.query_params.get("block", ""))
-            if place is not None:
-                if int(place[1]) >= len(layer_map.segment_id):
+            numbers = _BLOCK_NUMBERS.fullmatch(request.query_params.get("block", ""))
+            if numbers is not None:
+                if int(numbers[1]) >= len(layer_map.segment_id):
                     count = len(layer_map.segment_id)
                     raise SegmentNotFound(
-                        f"the snapshot has {count} segments, numbered from 0; there is no segment {place[1]}"
+                        f"the snapshot has {count} segments, numbered from 0; there is no segment {numbers[1]}"
                     )
-                segment_id, number = layer_map.segment_id[int(place[1])], int(place[2])
+                segment_id, number = layer_map.segment_id[int(numbers[1])], int(numbers[2])
             else:
                 segment_id, number = request.query_params.get("segment", ""), number_of(request, "number")
             segment = layer_map.number_of(segment_id)
@@ -304,7 +313,7 @@ class LabPages:
                 "timestamp_ms": pointer.timestamp_ms,
                 "why": None,
                 "readable": readable,
-                "most": MAX_LISTED,
+                "max_listed": MAX_LISTED,
             }
             question = question_of(typed, head.schema)
             if question.request is None:
@@ -324,9 +333,9 @@ class LabPages:
         """Return what pages of a kept block remain, or why that is unknown."""
         if question.request is None or question.request.filter is None:
             return None, None
-        asked = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
+        prune_request = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
         try:
-            return self._warehouse.block_reasons.why(pointer, asked, segment_id, number).pages, None
+            return self._warehouse.block_reasons.why(pointer, prune_request, segment_id, number).pages, None
         except (StoreError, ManifestError) as error:
             return None, error.message
 
@@ -350,6 +359,10 @@ def _is_small(answer: Answer) -> bool:
     return sum(stage.considered for stage in answer.report.stages if stage.stage == "block") <= MAX_EXPLAINED
 
 
-def _predicate_count(asked: PruneRequest, head: Snapshot) -> int:
-    bound = bind(read_filter(asked.filter, time_zone=asked.time_zone), head.schema, time_zone=asked.time_zone)
+def _predicate_count(prune_request: PruneRequest, head: Snapshot) -> int:
+    bound = bind(
+        read_filter(prune_request.filter, time_zone=prune_request.time_zone),
+        head.schema,
+        time_zone=prune_request.time_zone,
+    )
     return len(set(leaves_of(bound)))

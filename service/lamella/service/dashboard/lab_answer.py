@@ -74,14 +74,14 @@ class StageLine(msgspec.Struct, frozen=True):
     looks_at: str
     unit: str
     considered: int
-    kept: int
+    selected: int
     bytes: int
     ms: float
 
     @property
     def share(self) -> float:
         """Return the share that it keeps."""
-        return self.kept / self.considered if self.considered else 0.0
+        return self.selected / self.considered if self.considered else 0.0
 
 
 class VerdictLine(msgspec.Struct, frozen=True):
@@ -133,14 +133,14 @@ class Parts(msgspec.Struct, frozen=True):
 
 def figures_of(found: PruneResult, layer_map: LayerMap, verdicts: Codes) -> Figures:
     """What is left; ``verdicts``: of all blocks."""
-    kept = verdicts != NONE
+    selected = verdicts != NONE
     report = found.answer.report
     return Figures(
-        blocks=int(kept.sum()),
+        blocks=int(selected.sum()),
         blocks_total=report.blocks_total,
-        rows=int(layer_map.row_count[kept].sum()),
+        rows=int(layer_map.row_count[selected].sum()),
         rows_total=report.rows_total,
-        bytes=int(layer_map.file_size[kept].sum()),
+        bytes=int(layer_map.file_size[selected].sum()),
         bytes_total=report.bytes_total,
     )
 
@@ -229,9 +229,9 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A block: ``place`` has the numbers of its segment and of the block in it."""
+    """A block: ``numbers`` has the numbers of its segment and of the block in it."""
 
-    place: str
+    numbers: str
     segment: int
     number: int
     location: str
@@ -277,7 +277,7 @@ def listed(
         code = int(verdicts[block])
         lines.append(
             Line(
-                place=f"{segment}.{number}",
+                numbers=f"{segment}.{number}",
                 segment=segment,
                 number=number,
                 location=locations[segment][number],

@@ -221,10 +221,10 @@ def _more(left: float, right: float, text: str, fewer: str) -> str:
     return f"The right one reads {text} {'more' if right > left else fewer}{share}"
 
 
-def _number(given: Mapping[str, str], name: str, default: str, least: int, most: int) -> int:
+def _number(given: Mapping[str, str], name: str, default: str, minimum: int, maximum: int) -> int:
     text = given[name] or default
-    if not (text.isascii() and text.isdigit() and len(text) <= 15 and least <= int(text) <= most):
-        raise Wrong(name, f"Enter a number from {least:,} to {most:,}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 15 and minimum <= int(text) <= maximum):
+        raise Wrong(name, f"Enter a number from {minimum:,} to {maximum:,}")
     return int(text)
 
 

@@ -87,7 +87,7 @@ def _spelled(leaf: Leaf) -> str:
 MAX_CHARACTERS: Final = 8_000
 _LINE_CHARACTERS: Final = 100
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_ALIKE: Final = 0.6
+_SIMILARITY: Final = 0.6
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Typed(msgspec.Struct, frozen=True):
     zone: str = ""
 
     @property
-    def is_asked(self) -> bool:
+    def is_filled(self) -> bool:
         """Return whether the form was filled in."""
         return bool(self.filter or self.limit)
 
@@ -207,7 +207,7 @@ def filter_error(error: InvalidRequest, text: str, schema: Schema) -> FieldError
 
 def _similar(name: str, schema: Schema) -> tuple[str, ...]:
     by_lowered = {leaf.name.lower(): leaf.name for leaf in schema.leaves()}
-    return tuple(by_lowered[each] for each in get_close_matches(name.lower(), by_lowered, n=3, cutoff=_ALIKE))
+    return tuple(by_lowered[each] for each in get_close_matches(name.lower(), by_lowered, n=3, cutoff=_SIMILARITY))
 
 
 def _position_of(part: str, text: str) -> tuple[int | None, int]:
@@ -229,10 +229,10 @@ def _excerpt(text: str, start: int, length: int) -> str:
     left = max(column - _LINE_CHARACTERS // 2, 0)
     shown = line[left : left + _LINE_CHARACTERS]
     before, after = "…" if left else "", "…" if left + _LINE_CHARACTERS < len(line) else ""
-    place = shown[: column - left]
+    shown_before = shown[: column - left]
     marked = shown[column - left : column - left + length]
     carets = "^" * max(sum(map(_width, marked)), 1)
-    padding = "".join("\t" if each == "\t" else " " * _width(each) for each in before + place)
+    padding = "".join("\t" if each == "\t" else " " * _width(each) for each in before + shown_before)
     return f"{before}{shown}{after}\n{padding}{carets}"
 
 

@@ -111,12 +111,12 @@ class MapPages:
         self, request: Request, pointer: SnapshotPointer, layer_map: LayerMap, zoom: Zoom | None, text: Any
     ) -> dict[str, Any]:
         chosen = one_of(request, "colour", ("", *_COLOURS))
-        problem, verdicts, kept = None, None, None
+        problem, verdicts, selected_blocks = None, None, None
         if text:
             try:
-                asked = PruneRequest(filter=text, time_zone="UTC")
-                verdicts = LayerMaps.verdicts(self._warehouse.find(pointer, asked), layer_map)
-                kept = int((verdicts != 0).sum())
+                prune_request = PruneRequest(filter=text, time_zone="UTC")
+                verdicts = LayerMaps.verdicts(self._warehouse.find(pointer, prune_request), layer_map)
+                selected_blocks = int((verdicts != 0).sum())
             except InvalidRequest as error:
                 problem = error
         colour = cast("Colour", chosen or ("match" if text else "depth" if layer_map.depth is not None else "size"))
@@ -136,7 +136,7 @@ class MapPages:
             "colour": colour,
             "colours": _COLOURS,
             "problem": problem,
-            "kept": kept,
+            "selected_blocks": selected_blocks,
             "key": layer_map.columns,
             "asked_key": request.query_params.get("key", ""),
             "depth_of": layer_map.depth_of,
@@ -194,7 +194,7 @@ class MapPages:
         shown = msgspec.structs.replace(block, columns=block.columns[:_COLUMNS_LISTED])
         column = request.query_params.get("column", "") or (layer_map.columns[0] if layer_map.columns else names[0])
         pages = views.pages(pointer, segment_id, number, column)
-        most = max((page.size_bytes or 0 for page in pages), default=0)
+        max_bytes = max((page.size_bytes or 0 for page in pages), default=0)
         start = int(layer_map.blocks(zoom.first).start)
         return {
             "block": shown,
@@ -203,7 +203,11 @@ class MapPages:
             "page_list": pages[:_PAGES_LISTED],
             "page_count": len(pages),
             "strip": [
-                (page.row_count, None if page.reason else step_of(page.size_bytes or 0, most + 1), _page_text(page))
+                (
+                    page.row_count,
+                    None if page.reason else step_of(page.size_bytes or 0, max_bytes + 1),
+                    _page_text(page),
+                )
                 for page in pages[:_PAGES_SHOWN]
             ],
             "depth": None if layer_map.depth is None else int(layer_map.depth[start + number]),

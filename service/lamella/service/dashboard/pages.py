@@ -95,13 +95,13 @@ def text_of(request: Request, name: str) -> str:
     return request.query_params.get(name, "").replace("\r\n", "\n").strip()
 
 
-def number_of(request: Request, name: str, default: int = 0, most: int = (1 << 53) - 1) -> int:
+def number_of(request: Request, name: str, default: int = 0, maximum: int = (1 << 53) - 1) -> int:
     """Return an integer parameter. Raises InvalidRequest."""
     text = request.query_params.get(name, "")
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
-        raise InvalidRequest(f"{name} must be a number up to {most}, not {text!r}", parameter=name)
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= maximum):
+        raise InvalidRequest(f"{name} must be a number up to {maximum}, not {text!r}", parameter=name)
     return int(text)
 
 
@@ -250,11 +250,11 @@ class Pages:
     def routes(self, pages: Sequence[Page]) -> list[Route]:
         """Return the routes of pages, and of their static files."""
         found = [Route(page.path, self._endpoint(page), methods=[page.method], name=page.name) for page in pages]
-        further = (
+        built_in = (
             Page(ROOT + "/static/{name}", self._static, "ui_static", PUBLIC),
             Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing", PUBLIC),
         )
-        return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in further)]
+        return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in built_in)]
 
     def problem(self, request: Request, error: Exception) -> Response:
         """Return the error page; unknown errors are logged and not shown."""
@@ -325,7 +325,7 @@ def _whose(request: Request, *, needs_login: bool) -> dict[str, Any]:
     try:
         principal = principal_of(request) if needs_login else OPEN
     except Unauthenticated:
-        return {"who": None, "may": lambda *_place: False, "is_gated": needs_login}
+        return {"who": None, "may": lambda *_scope: False, "is_gated": needs_login}
     may = principal.rights.may
 
     def may_maintain(table: str | None) -> bool:

@@ -137,9 +137,9 @@ def shown_json(value: object) -> str:
     return shortened(msgspec.json.format(_json(value), indent=2), _MAX_CHARACTERS)
 
 
-def shortened(text: str, most: int) -> str:
+def shortened(text: str, max_length: int) -> str:
     """Return a text, cut if it has more characters than that."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def end_of(lines: Sequence[JobLine], max_bytes: int) -> list[JobLine]:
@@ -274,7 +274,7 @@ class _Figure(Generic[_T]):
 
 
 class BackgroundFigures(Generic[_T]):
-    """Caches the last ``most`` values by key; one thread computes them, one after another, until the service stops.
+    """Caches the last ``max_values`` values by key; one thread computes them, one by one, until the service stops.
 
     A key contains everything that a value depends on, so that values never go stale; otherwise a value older than
     ``fresh_s`` is computed again when requested. ``when_closing`` registers what to call when the service stops.
@@ -284,13 +284,13 @@ class BackgroundFigures(Generic[_T]):
     def __init__(
         self,
         when_closing: WhenClosing,
-        most: int,
+        max_values: int,
         *,
         name: str,
         fresh_s: float = math.inf,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_values = most
+        self._max_values = max_values
         self._fresh_s = fresh_s
         self._timer = timer
         self._lock = threading.Lock()
@@ -328,13 +328,13 @@ class BackgroundFigures(Generic[_T]):
             self._values[key] = _Figure(made, self._timer)
             return made
 
-    def _is_over(self, kept: _Figure[_T]) -> bool:
-        if not kept.future.done():
+    def _is_over(self, figure: _Figure[_T]) -> bool:
+        if not figure.future.done():
             return False
-        if kept.future.cancelled():
+        if figure.future.cancelled():
             return True
-        longest_s = self._fresh_s if kept.future.exception() is None else _FAILURE_S
-        return self._timer() - kept.made_s > longest_s
+        longest_s = self._fresh_s if figure.future.exception() is None else _FAILURE_S
+        return self._timer() - figure.made_s > longest_s
 
     def _drop_oldest(self) -> None:
         """Remove the value that was unused for longest, but none in progress."""

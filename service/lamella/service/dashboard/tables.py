@@ -114,10 +114,10 @@ class TablePages:
         kind = next((each for each in _KINDS if each == (form.text("kind") or "linear")), None)
         if kind is None:
             raise InvalidRequest(f"{form.text('kind')!r} is not a kind of cluster key", parameter="kind")
-        asked = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
+        key_request = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
 
         def work(idempotency_key: Any) -> Any:
-            return self._clustering.set_key(table_of(self._catalog, request), asked, idempotency_key)
+            return self._clustering.set_key(table_of(self._catalog, request), key_request, idempotency_key)
 
         await self._pages.change(request, form, work)
         names = request.path_params
@@ -236,13 +236,13 @@ def index_scores(warehouse: Warehouse, advice: Advisor, record: TableRecord, fou
     for index in found.indexes:
         if index.dropped_ms is not None or index.not_usable or index.expression not in names:
             continue
-        asked = AdviceRequest(
+        question = AdviceRequest(
             columns=(index.expression,),
             kinds=(index.kind,),
             options={index.kind: index.options},
             snapshot_id=found.snapshot_id,
         )
-        for score in advice.advise(record, asked).scores:
+        for score in advice.advise(record, question).scores:
             if score.kind == index.kind and score.layer == "block" and score.score is not None:
                 scores[index.name] = score.score
     return scores

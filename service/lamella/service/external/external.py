@@ -139,7 +139,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def plan_refresh(
     warehouse: Warehouse,
     reader: Reader,
-    places: AllowedLocations,
+    allowed: AllowedLocations,
     pointer: SnapshotPointer,
     head: Snapshot,
     request: RefreshTable,
@@ -159,7 +159,7 @@ def plan_refresh(
         if source.kind != "iceberg" or source.location is None:
             raise InvalidRequest("location is only for Iceberg tables that are known by a metadata file")
         source = msgspec.structs.replace(source, location=normal(request.location))
-    state = reader.read(source, head.properties, places)
+    state = reader.read(source, head.properties, allowed)
     if source.kind == "directory" and not state.files and head.summary.block_count and not request.allow_empty:
         raise InvalidRequest(
             f"{source.location} lists no Parquet file, and the table has {head.summary.block_count}; if that is so, "
@@ -168,7 +168,7 @@ def plan_refresh(
         )
     steps = evolution(head, head.properties, state)
     with trusted_manifests():
-        found = difference(_held(warehouse, pointer), state.files)
+        found = difference(_known_files(warehouse, pointer), state.files)
     return RefreshPlan(
         source=source,
         head=head,
@@ -191,16 +191,16 @@ def outcome_of(
     found = plan.difference
     is_listed = plan.source.kind != "directory"
     refused = [*plan.state.refused, *(r for r in taken.refused if is_listed or r.code != ObjectNotFound.code)]
-    added_places = {file.location for file in found.added}
+    added_locations = {file.location for file in found.added}
     fresh = {block.location: block for block in taken.blocks}
     same: set[str] = set()
     if is_full and not plan.evolution.rereads:
         with trusted_manifests():
             same = {block.location for block in _blocks(warehouse, pointer) if _is_same(block, fresh)}
     blocks = tuple(block for block in taken.blocks if block.location not in same)
-    reread = [file.location for file in plan.to_read if file.location not in added_places]
-    lost = [place for place in reread if place not in fresh]
-    replaced = [place for place in reread if place in fresh and place not in same]
+    reread = [file.location for file in plan.to_read if file.location not in added_locations]
+    lost = [location for location in reread if location not in fresh]
+    replaced = [location for location in reread if location in fresh and location not in same]
     unread = 0 if plan.rereads else len(found.unchanged)
     properties = dict(plan.evolution.properties)
     before = plan.head.properties
@@ -225,14 +225,14 @@ def outcome_of(
     return msgspec.structs.replace(outcome, properties={**properties, VERSION: plan.state.version})
 
 
-def _is_same(held: Block, fresh: dict[str, Block]) -> bool:
-    block = fresh.get(held.location)
-    if block is None or block.written_with != held.written_with:
+def _is_same(known: Block, fresh: dict[str, Block]) -> bool:
+    block = fresh.get(known.location)
+    if block is None or block.written_with != known.written_with:
         return False
-    return msgspec.structs.replace(block, schema_id=held.schema_id, sketches={}) == held
+    return msgspec.structs.replace(block, schema_id=known.schema_id, sketches={}) == known
 
 
-def _held(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Identity]:
+def _known_files(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Identity]:
     for ref in warehouse.segments(pointer):
         yield from warehouse.identities(ref)
 
@@ -301,8 +301,8 @@ class External:
             record = self._catalog.table_by_id(table_id)
             with trusted_manifests():
                 head = self._warehouse.head(record.pointer)
-            places = self._rules.of(record.namespace, table_id)
-            plan = plan_refresh(self._warehouse, self._reader, places, record.pointer, head, request)
+            allowed = self._rules.of(record.namespace, table_id)
+            plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
             if request.mode == "dry_run":
                 return answered(self._catalog, idempotency_key, plan.expected(record.pointer.snapshot_id))
             guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())

@@ -181,11 +181,11 @@ class ChangeStream:
 
 
 def _cut(
-    before: HistoryEntry, after: HistoryEntry, difference: DiffAnswer, query: ChangesQuery, done: int, most: int
+    before: HistoryEntry, after: HistoryEntry, difference: DiffAnswer, query: ChangesQuery, done: int, max_blocks: int
 ) -> tuple[SnapshotChanges, bool]:
-    """Return the first ``most`` blocks of a difference after ``done``, and whether more are left."""
+    """Return the first ``max_blocks`` blocks of a difference after ``done``, and whether more are left."""
     count = len(difference.added)
-    end = done + most
+    end = done + max_blocks
     rest = end < count + len(difference.removed)
     changes = SnapshotChanges(
         snapshot_id=after.pointer.snapshot_id,

@@ -164,9 +164,9 @@ MAX_VALUES: Final = 4_000_000
 MAX_RAW_VALUES: Final = 16_000_000
 
 _T = TypeVar("_T")
-_TOO_LONG: Final = re.compile(r"Expected `(?P<kind>\w+)` of length <= (?P<most>\d+)")
+_TOO_LONG: Final = re.compile(r"Expected `(?P<kind>\w+)` of length <= (?P<maximum>\d+)")
 _UNITS: Final = {"str": "characters", "bytes": "bytes"}
-_PLACE: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`\$(?P<path>.*)`", re.DOTALL)
+_ERROR_PATH: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`\$(?P<path>.*)`", re.DOTALL)
 
 
 def read_json(
@@ -187,13 +187,13 @@ def read_json(
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
+        found = _ERROR_PATH.fullmatch(str(error))
         message, path = (found["message"], root + found["path"]) if found else (str(error), root)
         where = f"a key of {path}" if found and found["key"] else path
         too_long = _TOO_LONG.fullmatch(message)
         if too_long is not None:
-            text = f"{where} has more than {too_long['most']} {_UNITS.get(too_long['kind'], 'entries')}"
-            raise LimitExceeded(text, limit="length", maximum=int(too_long["most"]), path=path) from error
+            text = f"{where} has more than {too_long['maximum']} {_UNITS.get(too_long['kind'], 'entries')}"
+            raise LimitExceeded(text, limit="length", maximum=int(too_long["maximum"]), path=path) from error
         raise InvalidRequest(f"{message} at {where}", path=path) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from error
@@ -248,7 +248,7 @@ class Admission:
         self._bodies = BodyReader(max_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
         self._max_body_bytes = settings.max_body_bytes
         self._deadline_s = settings.request_deadline_s
-        self._late = metrics.limits.late
+        self._deadline_exceeded = metrics.limits.deadline_exceeded
 
     def reading(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Take a slot for a read request. Raises as :meth:`admitted`."""
@@ -277,7 +277,11 @@ class Admission:
         Raises, in addition to the handler's errors: BodyTooLarge, InvalidRequest: the body, or the client's timeout
         header. Overloaded: too many requests. Unavailable: the deadline has passed.
         """
-        places, bodies, late = self._changes if changes else self._reads, self._bodies, self._late
+        slots, bodies, deadline_exceeded = (
+            self._changes if changes else self._reads,
+            self._bodies,
+            self._deadline_exceeded,
+        )
         max_bytes = self._max_body_bytes if is_large else min(SMALL_BODY_BYTES, self._max_body_bytes)
         deadline_s = self._deadline_s
 
@@ -289,7 +293,7 @@ class Admission:
                 if not is_large:
                     _check_announced(request, max_bytes)
                 if takes_slot or not _is_small(request):
-                    places.check(owner)
+                    slots.check(owner)
                 read_bytes = await bodies.read(request, owner, max_bytes)
             try:
                 if changes:
@@ -298,15 +302,15 @@ class Admission:
                     begin_read(deadline_s, waits_s)
                 if not takes_slot:
                     return await handler(request)
-                if not places.take(owner):
-                    await places.wait(owner)
+                if not slots.take(owner):
+                    await slots.wait(owner)
                 try:
                     return await handler(request)
                 finally:
-                    places.give_back(owner)
+                    slots.give_back(owner)
             except Unavailable as error:
                 if error.details.get("reason") == "deadline":
-                    late.inc()
+                    deadline_exceeded.inc()
                 raise
             finally:
                 end()

@@ -62,7 +62,7 @@ class ConnectionWatch(Protocol):
         """Bytes of answers that the client has not read yet."""
 
     @property
-    def is_held_back(self) -> bool:
+    def is_reading_paused(self) -> bool:
         """True while the service itself has paused reading the request."""
 
     def end(self, error: LamellaError | None = None) -> None:
@@ -80,7 +80,7 @@ class Connections:
     """The open connections of a process. Belongs to one event loop. ``timer`` is a monotonic clock in seconds."""
 
     def __init__(self, settings: Settings, metrics: Metrics, timer: Callable[[], float] = time.monotonic) -> None:
-        self._most = settings.connections_max
+        self._max_connections = settings.connections_max
         self._max_unstarted = settings.requests_at_once + settings.requests_waiting
         self.head_bytes = settings.header_bytes_max
         self._wait_s = settings.request_wait_s
@@ -117,19 +117,19 @@ class Connections:
         """The number of open connections."""
         return len(self._all)
 
-    def make_room(self) -> int:
+    def raise_file_limit(self) -> int:
         """Raise this process's limit of open files; returns how many connections it allows, which may be fewer."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self._most + _OTHER_FILES
+        wanted = self._max_connections + _OTHER_FILES
         if 0 <= soft < wanted:
             soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            self._most = max(1, min(self._most, soft - _OTHER_FILES))
-        return self._most
+            self._max_connections = max(1, min(self._max_connections, soft - _OTHER_FILES))
+        return self._max_connections
 
     def opened(self, connection: ConnectionWatch) -> bool:
         """A client has connected; False: the limit is reached, and it was refused."""
-        if len(self._all) >= self._most:
+        if len(self._all) >= self._max_connections:
             # A client that sends data that is discarded is closed before one that has sent nothing yet.
             first = next(chain(self._rests, self._quiet), None)
             if first is None:
@@ -185,7 +185,7 @@ class Connections:
             self._quiet.pop(connection, None)
             self._quiet[connection] = self._timer()
 
-    def held_up(self, connection: ConnectionWatch) -> None:
+    def writing_paused(self, connection: ConnectionWatch) -> None:
         """The client reads its answer more slowly than it is sent."""
         if connection not in self._all or connection in self._slow:
             return
@@ -194,15 +194,15 @@ class Connections:
         self._quiet.pop(connection, None)
         self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
 
-    def went_on(self, connection: ConnectionWatch) -> None:
+    def writing_resumed(self, connection: ConnectionWatch) -> None:
         """The client has read almost everything; a connection without a request must then call :meth:`answered`."""
         self._slow.pop(connection, None)
 
     def closed(self, connection: ConnectionWatch) -> None:
         """The connection is closed."""
         if connection in self._all:
-            for kept in (self._all, self._quiet, self._heads, self._bodies, self._rests, self._slow):
-                kept.pop(connection, None)
+            for connections in (self._all, self._quiet, self._heads, self._bodies, self._rests, self._slow):
+                connections.pop(connection, None)
             self._metrics.connections.set(len(self._all))
 
     def begin_until_s(self) -> float:
@@ -266,20 +266,20 @@ class Connections:
 
     def _look(self) -> None:
         now_s = self._timer()
-        for connection in _late(self._heads, now_s - self._head_s):
+        for connection in _overdue(self._heads, now_s - self._head_s):
             is_begun = connection.received_bytes > 0
-            self._cut(connection, "head", TooSlow(_HEAD_LATE, retry_after_s=1, limit="head") if is_begun else None)
-        for connection in _late(self._quiet, now_s - self._unused_s):
+            self._cut(connection, "head", TooSlow(_HEAD_TIMEOUT, retry_after_s=1, limit="head") if is_begun else None)
+        for connection in _overdue(self._quiet, now_s - self._unused_s):
             self._cut(connection, "unused")
-        for connection in _late_marks(self._bodies, now_s - self._body_s):
+        for connection in _overdue_marks(self._bodies, now_s - self._body_s):
             done_bytes = self._bodies.pop(connection).done_bytes
-            if connection.is_held_back or connection.received_bytes - done_bytes >= STEP_BYTES:
+            if connection.is_reading_paused or connection.received_bytes - done_bytes >= STEP_BYTES:
                 self._bodies[connection] = _Mark(now_s, connection.received_bytes)
             else:
-                self._cut(connection, "body", TooSlow(_BODY_LATE, retry_after_s=1, limit="body"))
-        for connection in _late_marks(self._rests, now_s - self._body_s):
+                self._cut(connection, "body", TooSlow(_BODY_TIMEOUT, retry_after_s=1, limit="body"))
+        for connection in _overdue_marks(self._rests, now_s - self._body_s):
             self._cut(connection, "body")
-        for connection in _late_marks(self._slow, now_s - self._answer_s):
+        for connection in _overdue_marks(self._slow, now_s - self._answer_s):
             if self._slow.pop(connection).done_bytes - connection.unsent_bytes >= STEP_BYTES:
                 self._slow[connection] = _Mark(now_s, connection.unsent_bytes)
             else:
@@ -298,11 +298,11 @@ def busy() -> Overloaded:
 
 
 _FULL: Final = "the service has as many connections as it takes"
-_HEAD_LATE: Final = "the head of the request did not come in time"
-_BODY_LATE: Final = "the body of the request does not come on"
+_HEAD_TIMEOUT: Final = "the head of the request did not come in time"
+_BODY_TIMEOUT: Final = "the body of the request does not come on"
 
 
-def _late(since: dict[ConnectionWatch, float], before_s: float) -> list[ConnectionWatch]:
+def _overdue(since: dict[ConnectionWatch, float], before_s: float) -> list[ConnectionWatch]:
     found = []
     for connection, since_s in since.items():
         if since_s > before_s:
@@ -311,7 +311,7 @@ def _late(since: dict[ConnectionWatch, float], before_s: float) -> list[Connecti
     return found
 
 
-def _late_marks(marks: dict[ConnectionWatch, _Mark], before_s: float) -> list[ConnectionWatch]:
+def _overdue_marks(marks: dict[ConnectionWatch, _Mark], before_s: float) -> list[ConnectionWatch]:
     found = []
     for connection, mark in marks.items():
         if mark.since_s > before_s:
@@ -337,8 +337,8 @@ class ClientConnection(HttpToolsProtocol):
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._kept: Connections = app_state[STATE]
-        self.app: Any = self._kept.counted(self.app)
+        self._connections: Connections = app_state[STATE]
+        self.app: Any = self._connections.counted(self.app)
         self._coming = _NOTHING
         self._head_bytes = 0
         self._is_long = False
@@ -351,7 +351,7 @@ class ClientConnection(HttpToolsProtocol):
         return self.transport.get_write_buffer_size()
 
     @property
-    def is_held_back(self) -> bool:
+    def is_reading_paused(self) -> bool:
         """True while the service itself has paused reading the request."""
         return self.flow.read_paused
 
@@ -368,37 +368,37 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._kept.opened(self)
+        self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._kept.closed(self)
+        self._connections.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        kept = self._kept
-        self._is_long = self._head_bytes + len(data) > kept.head_bytes
+        connections = self._connections
+        self._is_long = self._head_bytes + len(data) > connections.head_bytes
         super().data_received(data)
         if self._coming == _NOTHING:
             return
         self.received_bytes += len(data)
         if self._coming == _BODY:
-            kept.body_begun(self)
+            connections.body_begun(self)
             if len(self.headers) > MAX_HEADERS:  # of the trailer: those before the body are counted there
                 self.end()
             return
         self._head_bytes += len(data)
-        if self._head_bytes > kept.head_bytes:
-            self.end(_too_large(kept.head_bytes))
+        if self._head_bytes > connections.head_bytes:
+            self.end(_too_large(connections.head_bytes))
         else:
-            kept.head_begun(self)
+            connections.head_begun(self)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._kept.held_up(self)
+        self._connections.writing_paused(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._kept.went_on(self)
+        self._connections.writing_resumed(self)
         if self._is_idle:
             self._begin_idling()  # only now: the time for reading the answer does not count as idle time
 
@@ -412,21 +412,21 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(InvalidRequest(f"more than {MAX_AHEAD} requests were sent ahead", limit="pipeline"))
 
     def on_headers_complete(self) -> None:
-        limit_bytes = self._kept.head_bytes
+        limit_bytes = self._connections.head_bytes
         if self._is_long and len(self.url) + sum(len(n) + len(v) + 4 for n, v in self.headers) > limit_bytes:
             self._refuse(_too_large(limit_bytes))
         if len(self.headers) > MAX_HEADERS:
             self._refuse(HeadersTooLarge(f"there are more than {MAX_HEADERS} headers", limit="headers"))
         self._head_bytes = 0
         self._coming = _BODY
-        self._kept.head_ended(self)
+        self._connections.head_ended(self)
         super().on_headers_complete()
         self.headers = []  # those of the trailer come here
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._coming = _NOTHING
-        self._kept.body_ended(self)
+        self._connections.body_ended(self)
         if self._is_idle:
             # It was answered before all of it was received, and data that arrived later cancelled the connection's
             # timeout.
@@ -446,14 +446,14 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._is_idle:
-            self._kept.answered(self)
+            self._connections.answered(self)
         elif self.cycle.response_complete:
-            self._kept.answered_early(self)
+            self._connections.answered_early(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        kept, is_urgent = self._kept, cycle.scope["path"] in PATHS
-        if kept.is_busy and not is_urgent:
-            kept.refused()
+        connections, is_urgent = self._connections, cycle.scope["path"] in PATHS
+        if connections.is_busy and not is_urgent:
+            connections.refused()
             cycle.response_started = cycle.response_complete = True
             is_last = not cycle.keep_alive or cycle.scope["method"] == "HEAD"
             self._write_problem(busy(), is_last=is_last, has_body=cycle.scope["method"] != "HEAD")
@@ -463,11 +463,11 @@ class ClientConnection(HttpToolsProtocol):
             return
         if is_urgent:
             cycle.scope[BEGIN_UNTIL] = math.inf  # type: ignore[typeddict-unknown-key]  # a member of ours
-            kept.unstarted += 1
+            connections.unstarted += 1
             super()._start_asgi_task(cycle, app)
         else:
-            cycle.scope[BEGIN_UNTIL] = kept.begin_until_s()  # type: ignore[typeddict-unknown-key]
-            kept.begin(partial(super()._start_asgi_task, cycle, app))
+            cycle.scope[BEGIN_UNTIL] = connections.begin_until_s()  # type: ignore[typeddict-unknown-key]
+            connections.begin(partial(super()._start_asgi_task, cycle, app))
 
     @property
     def _is_idle(self) -> bool:
@@ -478,7 +478,7 @@ class ClientConnection(HttpToolsProtocol):
         return self._coming != _BODY or self.transport.is_closing()
 
     def _begin_idling(self) -> None:
-        self._kept.answered(self)
+        self._connections.answered(self)
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()

@@ -385,10 +385,10 @@ _WITHOUT_ID: Final = "answered-"
 
 def _require_few(count: int, each_bytes: int) -> None:
     """Raise LimitExceeded if a plan without parts would have so many files."""
-    most = MAX_BYTES // max(1, each_bytes)
-    if count > most:
+    max_files = MAX_BYTES // max(1, each_bytes)
+    if count > max_files:
         raise LimitExceeded(
-            f"a plan without parts may have {most} files of {each_bytes} bytes each: use a shorter filter, "
+            f"a plan without parts may have {max_files} files of {each_bytes} bytes each: use a shorter filter, "
             "fewer snapshots or fewer statistics",
             limit="plan_bytes",
             maximum=MAX_BYTES,
@@ -397,8 +397,8 @@ def _require_few(count: int, each_bytes: int) -> None:
 
 def _has_same_rows(after: HistoryEntry, change: DiffAnswer) -> bool:
     """Return whether a snapshot only rewrote rows into other files."""
-    came, went = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
-    return after.operation in _SAME_ROWS and came == went
+    added_rows, removed_rows = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
+    return after.operation in _SAME_ROWS and added_rows == removed_rows
 
 
 def _tasks(files: bytes, tokens: Sequence[str] = ()) -> Iterator[bytes]:

@@ -149,10 +149,10 @@ def left_out_parts(snapshot: Snapshot, sent: Sequence[IndexPartsSent], taken: Ta
     return left_out
 
 
-def require_distinct(parts: Sequence[PartSent], most: int = MAX_PARTS) -> list[str]:
+def require_distinct(parts: Sequence[PartSent], max_parts: int = MAX_PARTS) -> list[str]:
     """Return the locations of a request's parts. Raises InvalidRequest for too many or a duplicate."""
-    if not 1 <= len(parts) <= most:
-        raise InvalidRequest(f"a request must have 1 to {most} parts, not {len(parts)}")
+    if not 1 <= len(parts) <= max_parts:
+        raise InvalidRequest(f"a request must have 1 to {max_parts} parts, not {len(parts)}")
     locations = [normal(part.location) for part in parts]
     if len(set(locations)) < len(locations):
         raise InvalidRequest("a part is named twice")

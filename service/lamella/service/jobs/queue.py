@@ -212,7 +212,7 @@ def require_job(request: Request, role: Role, job: JobInfo) -> None:
 
 def visible_jobs(request: Request, which: JobFilter) -> JobFilter:
     """Limit a listing to the jobs that the caller may see."""
-    return msgspec.structs.replace(which, within=decided(request).rights.places("read"))
+    return msgspec.structs.replace(which, within=decided(request).rights.scopes("read"))
 
 
 _OF: Final = "this listing of jobs"

@@ -121,7 +121,7 @@ class JobRoutes:
         )
 
 
-_CLAIM: Final = msgspec.json.Decoder(ClaimJob)
+_CLAIM_JOB: Final = msgspec.json.Decoder(ClaimJob)
 _HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
 _FINISH: Final = msgspec.json.Decoder(FinishJob)
 
@@ -136,7 +136,7 @@ class WorkerRoutes:
 
     async def claim_job(self, request: Request) -> Response:
         require_json(request)
-        payload = read_json(_CLAIM, await request.body())
+        payload = read_json(_CLAIM_JOB, await request.body())
         answer = await self._readers.run(lambda: self._jobs.claim(payload))
         return Response(status_code=204) if answer is None else json_response(answer)
 
@@ -214,8 +214,8 @@ class ScheduleRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         schedule = request.path_params["schedule"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._schedules.drop(self._catalog.table(namespace, name), schedule, claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse:
+            return self._schedules.drop(self._catalog.table(namespace, name), schedule, idempotency_key)
 
         return await self._mutations.run(request, work)
 
@@ -243,8 +243,8 @@ class ScheduleRoutes:
     async def drop_policy(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: IdempotencyKey) -> StoredResponse:
-            return self._policies.drop(self._catalog.table(namespace, name), claim)
+        def work(idempotency_key: IdempotencyKey) -> StoredResponse:
+            return self._policies.drop(self._catalog.table(namespace, name), idempotency_key)
 
         return await self._mutations.run(request, work)
 

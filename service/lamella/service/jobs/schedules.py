@@ -221,10 +221,10 @@ class DueJobs:
         A schedule or policy that fails does not delay the others. Raises Unavailable.
         """
         scheduled, more_schedules = self._fire_schedules()
-        asked, more_policies = self._check_policies()
+        from_policies, more_policies = self._check_policies()
         self._forget()
         self._metrics.jobs_waiting(self._catalog.pending_jobs())
-        return DueAnswer(enqueued=(*scheduled, *asked), more=more_schedules or more_policies)
+        return DueAnswer(enqueued=(*scheduled, *from_policies), more=more_schedules or more_policies)
 
     def _fire_schedules(self) -> tuple[list[str], bool]:
         made = []

@@ -306,7 +306,7 @@ class TableHealths:
     def _measure(self, record: TableRecord) -> TableHealth:
         parts = _Parts()
         table_id, pointer, now_ms = record.table_id, record.pointer, self._clock()
-        kept: list[HistoryEntry] = []
+        entries: list[HistoryEntry] = []
 
         def counts() -> tuple[Any, ...]:
             entry = self._catalog.snapshot(table_id, pointer.snapshot_id)
@@ -317,8 +317,8 @@ class TableHealths:
             return ((), None) if found is None else (found.columns, found.kind)
 
         def history() -> tuple[Any, ...]:
-            kept[:] = self._catalog.kept(table_id)
-            return len(kept), kept[-1].pointer.timestamp_ms if kept else None
+            entries[:] = self._catalog.whole_history(table_id)
+            return len(entries), entries[-1].pointer.timestamp_ms if entries else None
 
         def small() -> tuple[Any, ...]:
             found = self._conditions.small_blocks(record).value
@@ -330,9 +330,9 @@ class TableHealths:
         parts.measure(("average_depth",), lambda: (self._depth(pointer)[1],))
         parts.measure(("indexes",), lambda: (self._indexes(pointer),))
         parts.measure(("snapshots", "oldest_ms"), history)
-        parts.measure(("depth_day_ago",), lambda: (self._depth_then(pointer, kept, now_ms - _DAY_MS),))
-        parts.measure(("depth_week_ago",), lambda: (self._depth_then(pointer, kept, now_ms - 7 * _DAY_MS),))
-        parts.measure(("expired_snapshots",), lambda: (self._expired(record, kept),))
+        parts.measure(("depth_day_ago",), lambda: (self._depth_then(pointer, entries, now_ms - _DAY_MS),))
+        parts.measure(("depth_week_ago",), lambda: (self._depth_then(pointer, entries, now_ms - 7 * _DAY_MS),))
+        parts.measure(("expired_snapshots",), lambda: (self._expired(record, entries),))
         health = TableHealth(
             table_id=table_id,
             snapshot_id=pointer.snapshot_id,
@@ -368,12 +368,12 @@ class TableHealths:
         ]
         return tuple(sorted(found, key=lambda each: each.name))
 
-    def _expired(self, record: TableRecord, kept: Sequence[HistoryEntry]) -> int:
-        return sum(decision.expires for decision in self._vacuum.preview_decisions(record, kept))
+    def _expired(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> int:
+        return sum(decision.expires for decision in self._vacuum.preview_decisions(record, entries))
 
-    def _depth_then(self, pointer: SnapshotPointer, kept: Sequence[HistoryEntry], at_ms: int) -> float | None:
-        """Return the depth at an earlier time on the current key; ``kept``: the history, the newest first."""
-        then = next((entry for entry in kept if entry.pointer.timestamp_ms <= at_ms), None)
+    def _depth_then(self, pointer: SnapshotPointer, entries: Sequence[HistoryEntry], at_ms: int) -> float | None:
+        """Return the depth at an earlier time on the current key; ``entries``: the history, the newest first."""
+        then = next((entry for entry in entries if entry.pointer.timestamp_ms <= at_ms), None)
         if then is None or (then.until_ms is not None and then.until_ms <= at_ms):
             return None
         key_id, depth = self._depth(then.pointer)

@@ -146,11 +146,13 @@ class ExternalBlocks:
         tables = self._catalog.tables_with_files()
 
         def is_expired(pointer: SnapshotPointer) -> bool:
-            return all(entry.pointer != pointer for table_id in tables for entry in self._catalog.kept(table_id))
+            return all(
+                entry.pointer != pointer for table_id in tables for entry in self._catalog.whole_history(table_id)
+            )
 
         found = BlockSet(self._warehouse, is_expired)
         for table_id in tables:
-            pointers = (entry.pointer for entry in self._catalog.kept(table_id))
+            pointers = (entry.pointer for entry in self._catalog.whole_history(table_id))
             found.add(pointer for pointer in pointers if pointer.snapshot_id not in without)
         return found
 
@@ -158,7 +160,7 @@ class ExternalBlocks:
         self,
         table_id: str,
         gone: Sequence[HistoryEntry],
-        places: AllowedLocations,
+        allowed: AllowedLocations,
         report: VacuumReport,
         *,
         without: AbstractSet[str],
@@ -167,7 +169,7 @@ class ExternalBlocks:
     ) -> list[SweepMark]:
         """Return the files that only the snapshots ``gone`` use and that are still the registered files.
 
-        Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
+        Files outside of ``allowed`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
         of the snapshots' manifests.
 
         Raises as :meth:`needed`.
@@ -179,14 +181,14 @@ class ExternalBlocks:
         for block in self._blocks(gone, needed, None if half_deleted else report):
             if block.location in needed or block.location in deletion_marks or self._is_inside(block.location):
                 continue
-            reason = self._changed(block) if places.allows(block.location) else _OUTSIDE
+            reason = self._changed(block) if allowed.allows(block.location) else _OUTSIDE
             if reason is None:
                 deletion_marks[block.location] = SweepMark(
                     location=block.location,
                     table_id=table_id,
                     kind="external",
                     size_bytes=block.file_size,
-                    condemned_at_ms=now_ms,
+                    marked_at_ms=now_ms,
                 )
             elif reason:
                 report.note_left(block.location, reason)
@@ -244,7 +246,7 @@ class Sweep:
         store: Store,
         metrics: Metrics,
         external: ExternalBlocks,
-        places: AllowedLocations,
+        allowed: AllowedLocations,
         table_id: str,
         report: VacuumReport,
         *,
@@ -256,7 +258,7 @@ class Sweep:
         self._store = store
         self._metrics = metrics
         self._external = external
-        self._places = places
+        self._allowed = allowed
         self._report = report
         self._root = root
         self._execute = execute
@@ -283,7 +285,7 @@ class Sweep:
         if not self._execute:
             return True
         if not self._is_removed:
-            live.add(entry.pointer for entry in self._catalog.kept(self.table_id))
+            live.add(entry.pointer for entry in self._catalog.whole_history(self.table_id))
         blocks: BlockSet | None = None
         clean = True
         for batch in self._batches():
@@ -305,7 +307,7 @@ class Sweep:
     def _is_needed(self, one: SweepMark, live: LiveSet, blocks: BlockSet | None) -> bool:
         if one.kind == _EXTERNAL:
             # Location rules may have changed since it was condemned.
-            return blocks is None or one.location in blocks or not self._places.allows(one.location)
+            return blocks is None or one.location in blocks or not self._allowed.allows(one.location)
         name = object_name(self._root, one.location)
         return name is None or live.holds(
             name, one.location
@@ -371,7 +373,7 @@ class Vacuum:
         now_ms = self._clock()
         report = VacuumReport(executed=request.execute, before_ms=now_ms - self._min_age_ms)
         behind = None if request.page_token is None else read_token(self._tokens, request.page_token, root)
-        entries = self._catalog.kept(record.table_id)
+        entries = self._catalog.whole_history(record.table_id)
         retention, decisions = self._decide(record, entries, request, now_ms)
         going = {decision.version.seq for decision in decisions if decision.expires}
         if behind is None:
@@ -386,14 +388,14 @@ class Vacuum:
         live = self._live(record.table_id)
         with trusted_manifests():
             if request.execute:
-                live.add(entry.pointer for entry in self._catalog.kept(record.table_id))
+                live.add(entry.pointer for entry in self._catalog.whole_history(record.table_id))
             else:
                 live.add(entry.pointer for entry in entries if entry.seq not in going)
             if request.include_external_blocks and behind is None:
                 without = set() if request.execute else {entry.pointer.snapshot_id for entry in gone}
-                places = self._locations_of(record)
+                allowed = self._locations_of(record)
                 deletion_marks = self._external.of(
-                    record.table_id, gone, places, report, without=without, now_ms=now_ms
+                    record.table_id, gone, allowed, report, without=without, now_ms=now_ms
                 )
                 sweep.mark_for_deletion(deletion_marks)
             behind = self._look(root, behind, live, sweep, report, request)
@@ -433,7 +435,7 @@ class Vacuum:
             live = self._live(record.table_id)
             if request.include_external_blocks:
                 with trusted_manifests():
-                    gone = self._catalog.kept(record.table_id)
+                    gone = self._catalog.whole_history(record.table_id)
                     without = {entry.pointer.snapshot_id for entry in gone}
                     external = self._external.of(
                         record.table_id,
@@ -457,7 +459,7 @@ class Vacuum:
 
     def _live(self, table_id: str) -> LiveSet:
         def is_expired(pointer: SnapshotPointer) -> bool:
-            return all(entry.pointer != pointer for entry in self._catalog.kept(table_id))
+            return all(entry.pointer != pointer for entry in self._catalog.whole_history(table_id))
 
         return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_expired)
 
@@ -487,7 +489,7 @@ class Vacuum:
         request: VacuumRequest,
     ) -> str | None:
         """Judge the objects in the folder; return the last location looked at, None at the folder's end."""
-        most = self._most(request)
+        max_objects = self._object_limit(request)
         deadline_s = self._timer() + PART_S
         before_ms = self._clock() - self._min_age_ms
         last: str | None = None
@@ -496,7 +498,7 @@ class Vacuum:
         def listed() -> Iterator[ListedObject]:
             nonlocal last, ended
             for number, found in enumerate(self._store.list(root + "/", start_after=behind)):
-                if number == most or (number and self._timer() > deadline_s):
+                if number == max_objects or (number and self._timer() > deadline_s):
                     ended = False
                     return
                 last = found.location
@@ -514,14 +516,14 @@ class Vacuum:
                     table_id=sweep.table_id,
                     kind=found.name.kind,
                     size_bytes=found.size_bytes,
-                    condemned_at_ms=self._clock(),
+                    marked_at_ms=self._clock(),
                 )
             )
             sweep.newest_ms = max(sweep.newest_ms, found.name.made_ms)
         sweep.mark_for_deletion(garbage)
         return None if ended else last
 
-    def _most(self, request: VacuumRequest) -> int:
+    def _object_limit(self, request: VacuumRequest) -> int:
         if request.max_objects is None:
             return self._max_objects
         if not 1 <= request.max_objects <= self._max_objects:

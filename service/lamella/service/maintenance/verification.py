@@ -33,7 +33,7 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
     snapshot_id: str
     seq: int
     step: int
-    asked: str
+    request_digest: str
     steps: int = 0
 
 
@@ -110,12 +110,12 @@ class Verifications:
         return msgspec.structs.replace(answer, next_page_token=token)
 
     def _position(self, record: TableRecord, request: VerifyRequest) -> _Position:
-        asked = _digest(request)
+        digest = _digest(request)
         if request.page_token is not None:
             position = self._tokens.read_position(_POSITION, request.page_token, _OF, record.table_id)
             if not (position.step >= 0 and 0 <= position.seq < 1 << 63):
                 raise no_token(_OF)
-            if position.asked != asked:
+            if position.request_digest != digest:
                 raise InvalidPageToken("page_token belongs to another request", parameter="page_token")
             return position
         pointer = self._history.pointer(record, snapshot_id=request.snapshot_id, timestamp=request.timestamp)
@@ -123,7 +123,7 @@ class Verifications:
             seq = record.version
         else:
             seq = self._catalog.snapshot(record.table_id, pointer.snapshot_id).seq
-        return _Position(pointer.snapshot_id, seq, 0, asked)
+        return _Position(pointer.snapshot_id, seq, 0, digest)
 
     def _records(self, table_id: str, below: int, limit: int) -> Sequence[Recorded]:
         return [recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]

@@ -112,7 +112,7 @@ async def in_own_thread(work: Callable[[], None]) -> None:
     await asyncio.wrap_future(done)
 
 
-_LOG: Final = logging.getLogger("lamella.pulse")
+_LOG: Final = logging.getLogger("lamella.event_loop")
 _STEP_S: Final = 0.25
 
 
@@ -141,11 +141,11 @@ class EventLoopMonitor:
 
     def look(self) -> None:
         """Sample everything except the loop itself; called on the event loop."""
-        in_use, most = self._catalog.connections
-        self._metrics.catalog.pool(in_use, most)
+        in_use, max_connections = self._catalog.connections
+        self._metrics.catalog.pool(in_use, max_connections)
         pools = self._pools()
         for name, use in pools.items():
-            self._metrics.process.threads(name, busy=use.busy, most=use.most, waiting=use.waiting)
+            self._metrics.process.threads(name, busy=use.busy, max_threads=use.max_threads, waiting=use.waiting)
         self._metrics.limits.abandoned.set(sum(use.abandoned for use in pools.values()))
         self._metrics.fold()
 

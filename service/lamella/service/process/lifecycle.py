@@ -100,10 +100,10 @@ class _Drain:
         self._log.info("draining", pid=os.getpid(), signal=signal.Signals(number).name, drain_s=self._drain_s)
         stop: Callable[[int, FrameType | None], Any] = self.servers[number]
         self._loop.call_later(self._drain_s, stop, number, None)
-        late = threading.Timer(self._max_s, self._give_up)
-        late.daemon = True
+        forced_stop = threading.Timer(self._max_s, self._give_up)
+        forced_stop.daemon = True
         try:
-            late.start()
+            forced_stop.start()
         except RuntimeError as error:  # no thread can be started now, but the process must end nevertheless
             self._log.warning("no watchdog for the shutdown", pid=os.getpid(), exc_info=error)
 

@@ -225,7 +225,7 @@ class Status:
         settings: Settings,
         catalog: Catalog,
         store: Store,
-        resident: BoundedCache,
+        memory_cache: BoundedCache,
         disk_cache: DiskCache | None,
         metrics: Metrics,
         clock: Callable[[], int],
@@ -235,7 +235,7 @@ class Status:
         self._settings = settings
         self._catalog = catalog
         self._store = store
-        self._resident = resident
+        self._memory_cache = memory_cache
         self._disk_cache = disk_cache
         self._metrics = metrics
         self._clock = clock
@@ -272,14 +272,14 @@ class Status:
         )
 
     def _caches(self, counted: RequestCounts) -> tuple[CacheFigures, ...]:
-        held = self._resident
-        counts = held.counts().values()
+        cache = self._memory_cache
+        counts = cache.counts().values()
         memory = CacheFigures(
             name="memory",
             scope="process",
-            size_bytes=held.size_bytes,
-            limit_bytes=held.max_bytes,
-            entries=len(held),
+            size_bytes=cache.size_bytes,
+            limit_bytes=cache.max_bytes,
+            entries=len(cache),
             hits=sum(each.hits for each in counts),
             misses=sum(each.misses for each in counts),
             evicted=sum(each.evicted for each in counts),
@@ -335,11 +335,11 @@ class Status:
             return CatalogHealth(backend=backend, error=without_secrets(error.message))
 
     def _store_health(self) -> StoreHealth:
-        place = self._settings.warehouse_url
-        scheme, location = parse(place).scheme, without_secrets(place)
+        url = self._settings.warehouse_url
+        scheme, location = parse(url).scheme, without_secrets(url)
         began_s = self._timer()
         try:
-            self._store.stat(f"{place}/{self._marker}")
+            self._store.stat(f"{url}/{self._marker}")
         except ObjectNotFound:
             pass  # it answered; readiness checks write the marker
         except LamellaError as error:

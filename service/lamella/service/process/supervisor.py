@@ -254,7 +254,7 @@ class _Supervisor:
     def _look(self) -> bool:
         """Replace workers that ended or hang; True if one of them could not start, since others would fail as well."""
         self._pause([worker.process.sentinel for worker in self._workers])
-        for place, worker in enumerate(self._workers):
+        for index, worker in enumerate(self._workers):
             if self._signals:
                 break
             if worker.is_well(self._unresponsive_s):
@@ -264,7 +264,7 @@ class _Supervisor:
                 return True
             _LOG.info("Worker process [%d] died, with status %s", worker.process.pid, worker.process.exitcode)
             time.sleep(_PING_S)
-            self._workers[place] = self._started(worker.listening)
+            self._workers[index] = self._started(worker.listening)
         return False
 
     def _started(self, listening: list[socket.socket]) -> _Worker:

@@ -26,7 +26,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
     """Busy threads, their maximum, and tasks that wait for a thread. ``abandoned``: see :class:`Threads`."""
 
     busy: int
-    most: int
+    max_threads: int
     waiting: int
     abandoned: int = 0
 
@@ -80,14 +80,14 @@ class Threads:
     async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
         begun: Future[_T] | None = None
         turn = object()
-        patience = asyncio.timeout(within_s)
+        deadline = asyncio.timeout(within_s)
         try:
-            async with patience:
+            async with deadline:
                 await limiter.acquire_on_behalf_of(turn)
                 begun = self._pool.submit(work)
                 return await asyncio.wrap_future(begun)
         except TimeoutError as error:
-            if not patience.expired():
+            if not deadline.expired():
                 raise
             raise deadline_exceeded() from error
         finally:
@@ -99,22 +99,22 @@ class Threads:
     def _abandon(self, begun: Future[_T], turn: object, limiter: CapacityLimiter) -> None:
         """Stop waiting for a task, and let another one start unless too many tasks are abandoned."""
         loop = asyncio.get_running_loop()
-        is_kept = self._abandoned >= self._at_once
-        if not is_kept:
+        keeps_slot = self._abandoned >= self._at_once
+        if not keeps_slot:
             self._abandoned += 1
             limiter.release_on_behalf_of(turn)
 
         def ended() -> None:
-            if is_kept:
+            if keeps_slot:
                 limiter.release_on_behalf_of(turn)
             else:
                 self._abandoned -= 1
 
-        def told(_: object) -> None:
+        def notify(_: object) -> None:
             with suppress(RuntimeError):  # the loop was closed in the meantime
                 loop.call_soon_threadsafe(ended)
 
-        begun.add_done_callback(told)
+        begun.add_done_callback(notify)
 
 
 async def _run_begun(within_s: float | None, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
@@ -124,7 +124,7 @@ async def _run_begun(within_s: float | None, work: Callable[[], _T], limiter: Ca
     raise deadline_exceeded()
 
 
-_LOG: Final = logging.getLogger("lamella.later")
+_LOG: Final = logging.getLogger("lamella.debouncer")
 
 
 class Debouncer:
@@ -141,7 +141,7 @@ class Debouncer:
         #: Fast callers read this without a lock: while it is set, the work is already requested.
         self.is_due = False
         self._lock = threading.Lock()
-        self._asked = threading.Event()
+        self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -161,22 +161,22 @@ class Debouncer:
                     return
                 self._thread = thread
             self.is_due = True
-            self._asked.set()
+            self._wake.set()
 
     def close(self) -> None:
         """Stop the thread after its current work; requested work is left to the caller."""
         with self._lock:
             self._closed.set()
-            self._asked.set()
+            self._wake.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            self._asked.wait()
+            self._wake.wait()
             if self._closed.wait(self._delay_s):
                 return
-            self._asked.clear()
+            self._wake.clear()
             if self._closed.is_set():  # it was closed in the meantime, and the wake-up for that is cleared
                 return
             self.is_due = False  # before the work: it may not see data of requests from now on

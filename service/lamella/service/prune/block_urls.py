@@ -28,7 +28,7 @@ class BlockUrls:
         self._rules = rules
         self._metrics = metrics
         self._expires_s = settings.signed_url_s
-        self._most = settings.signed_urls_max
+        self._max_urls = settings.signed_urls_max
 
     def of(self, table: TableRecord, locations: Sequence[str]) -> SignedUrls:
         """URLs of blocks that are known to be the table's, in their order.
@@ -40,9 +40,9 @@ class BlockUrls:
             StoreError: the service's own credentials cannot be had.
         """
         self.require_few(len(locations))
-        places = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.table_id)
         for location in locations:
-            places.require(location)
+            allowed.require(location)
         if self._store is None:
             raise NotSignable("this service's store signs no URLs")
         signed = self._store.sign(locations, self._expires_s)
@@ -52,7 +52,7 @@ class BlockUrls:
     def in_answer(self, table: TableRecord, found: PruneResult) -> PruneResult:
         """What a prune found, with a URL for each block."""
         self.require_few(found.block_count)
-        locations = [place for part in found.parts() for place in part.sidecar.texts("location", part.rows)]
+        locations = [location for part in found.parts() for location in part.sidecar.texts("location", part.rows)]
         if not locations:
             return msgspec.structs.replace(found, urls=())
         signed = self.of(table, locations)
@@ -73,9 +73,9 @@ class BlockUrls:
 
     def require_few(self, count: int) -> None:
         """Raises LimitExceeded for more blocks than one answer may have URLs for."""
-        if count > self._most:
+        if count > self._max_urls:
             raise LimitExceeded(
-                f"an answer has signed URLs for at most {self._most} blocks, not {count}: ask for pages of so many",
+                f"an answer has signed URLs for at most {self._max_urls} blocks, not {count}: ask for pages of so many",
                 limit="signed_urls",
-                maximum=self._most,
+                maximum=self._max_urls,
             )

@@ -42,7 +42,7 @@ from lamella.snapshot.wire.operation import JSON
 from lamella.snapshot.wire.operations import prune as operations
 
 _PRUNE_REQUEST: Final = msgspec.json.Decoder(PruneRequest)
-_SHAPES_KEPT: Final = 1_024
+_MAX_SHAPES: Final = 1_024
 #: Literals, as far as they can be told in a request's text.
 _LITERALS: Final = re.compile(rb"'[^']*'|\d+")
 
@@ -73,7 +73,7 @@ class PruneRoutes:
         self._segment_texts = segment_texts
         self._notes = notes
         #: Tests that prunes of a table took which differ in literals alone; only of those that were wide the last time.
-        self._wide_shapes: LRUCache[tuple[str, str, bytes], int] = LRUCache(_SHAPES_KEPT)
+        self._wide_shapes: LRUCache[tuple[str, str, bytes], int] = LRUCache(_MAX_SHAPES)
 
     async def prune(self, request: Request) -> Response:
         require_json(request)
@@ -90,7 +90,9 @@ class PruneRoutes:
         if isinstance(found, Deferred):
             if found.block_tests is None:
                 # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-                made = await self._lanes.weighed(request, lambda most: self._made(namespace, name, body, wanted, most))
+                made = await self._lanes.weighed(
+                    request, lambda max_tests: self._made(namespace, name, body, wanted, max_tests)
+                )
             else:
                 made = await self._lanes.in_lane(
                     request, found, lambda: self._made(namespace, name, body, wanted, None)
@@ -119,51 +121,51 @@ class PruneRoutes:
         """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
         if len(body) > QUICK_BODY_BYTES or not self._catalog.is_instant:
             return Deferred()
-        asked = read_json(_PRUNE_REQUEST, body)
-        if asked.timestamp is not None or asked.page_token is not None or asked.sign_urls:
+        request = read_json(_PRUNE_REQUEST, body)
+        if request.timestamp is not None or request.page_token is not None or request.sign_urls:
             return Deferred()
         record = self._catalog.current(namespace, name)
-        if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
+        if record is None or request.snapshot_id not in (None, record.pointer.snapshot_id):
             return Deferred()
         with self._traces.span("prune") as span:
-            found = self._warehouse.find_now(record.pointer, asked)
+            found = self._warehouse.find_now(record.pointer, request)
             if span is not None:
                 describe_prune(span, found if isinstance(found, PruneResult) else None)
         if isinstance(found, PruneResult):
-            self._notes.note(record, asked, found)
+            self._notes.note(record, request, found)
             return found
-        return _as_listed(asked, found)
+        return _as_listed(request, found)
 
     def _made(
         self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, max_tests: int | None
     ) -> BufferedResponse | StreamingResponse | PruneResult:
         """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``max_tests``."""
-        asked = read_json(_PRUNE_REQUEST, body)
+        request = read_json(_PRUNE_REQUEST, body)
         record = current_table(self._catalog, namespace, name)
         # a page belongs to the snapshot of the first one, whatever has become current since
-        pinned = None if asked.page_token is None else self._warehouse.page_tokens.read(asked)[0]
+        pinned = None if request.page_token is None else self._warehouse.page_tokens.read(request)[0]
         pointer = self._history.pointer(
             record,
-            snapshot_id=asked.snapshot_id if pinned is None else pinned,
-            timestamp=asked.timestamp if pinned is None else None,
-            time_zone=asked.time_zone,
+            snapshot_id=request.snapshot_id if pinned is None else pinned,
+            timestamp=request.timestamp if pinned is None else None,
+            time_zone=request.time_zone,
         )
         with trusted_manifests():
             with self._traces.span("prune") as span:
                 if max_tests is None:
-                    found = self._warehouse.find(pointer, asked)
+                    found = self._warehouse.find(pointer, request)
                 else:
-                    within = self._warehouse.find_within(pointer, asked, max_tests)
+                    within = self._warehouse.find_within(pointer, request, max_tests)
                     if isinstance(within, Deferred):
-                        cost = _as_listed(asked, within)
-                        if asked.sign_urls:
+                        cost = _as_listed(request, within)
+                        if request.sign_urls:
                             self._block_urls.require_few(cost.selected_blocks)
                         raise NotNow(cost)
                     found = within
                 if span is not None:
                     describe_prune(span, found)
-            self._notes.note(record, asked, found)
-            if asked.sign_urls:
+            self._notes.note(record, request, found)
+            if request.sign_urls:
                 found = self._block_urls.in_answer(record, found)
             return found if _is_large(found) else encode_response(found, wanted, self._segment_texts)
 
@@ -172,10 +174,10 @@ class PruneRoutes:
         return (ServedOperation(operations.PRUNE, self.prune, direct=True, takes_own_slot=True),)
 
 
-def _as_listed(asked: PruneRequest, cost: Deferred) -> Deferred:
+def _as_listed(request: PruneRequest, cost: Deferred) -> Deferred:
     """A cost by which no answer is large that may be small however many blocks are kept: of few blocks, or of runs."""
-    is_less = asked.limit is not None or asked.page_size is not None or asked.shape == "ranges"
-    return Deferred(block_tests=cost.block_tests) if is_less or asked.level == "segment" else cost
+    is_less = request.limit is not None or request.page_size is not None or request.shape == "ranges"
+    return Deferred(block_tests=cost.block_tests) if is_less or request.level == "segment" else cost
 
 
 def _masked(body: bytes) -> bytes:
@@ -238,14 +240,14 @@ class PruneManyRoutes:
         return await respond_json(data, self._large_answers, request)
 
     def _batch(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
-        asked = read_json(_BATCH, body)
+        request = read_json(_BATCH, body)
         record = current_table(self._catalog, namespace, name)
         pointer = self._history.pointer(
-            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+            record, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         with trusted_manifests(), self._traces.span("prune batch"):
             max_blocks = self._answer_blocks_max
-            results = self._warehouse.find_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
+            results = self._warehouse.find_batch(pointer, request, max_blocks=max_blocks, max_tests=max_tests)
             data = write_batch(self._warehouse.head(pointer), results, self._segment_texts)
         for result in results:
             self._metrics.pruned(result.answer)
@@ -254,16 +256,16 @@ class PruneManyRoutes:
         return data
 
     def _diff(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
-        asked = read_json(_DIFF, body)
+        request = read_json(_DIFF, body)
         record = current_table(self._catalog, namespace, name)
-        if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
+        if (request.from_snapshot_id is None) == (request.from_timestamp is None):
             raise InvalidRequest("give exactly one of from_snapshot_id and from_timestamp")
-        point, zone = self._history.pointer, asked.time_zone
-        before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
-        after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
+        point, zone = self._history.pointer, request.time_zone
+        before = point(record, snapshot_id=request.from_snapshot_id, timestamp=request.from_timestamp, time_zone=zone)
+        after = point(record, snapshot_id=request.to_snapshot_id, timestamp=request.to_timestamp, time_zone=zone)
         with trusted_manifests():
             max_blocks = self._answer_blocks_max
-            answer = self._warehouse.diff(before, after, asked, max_blocks=max_blocks, max_tests=max_tests)
+            answer = self._warehouse.diff(before, after, request, max_blocks=max_blocks, max_tests=max_tests)
             return _ENCODER.encode(answer)
 
     def operations(self) -> tuple[ServedOperation, ...]:
@@ -308,13 +310,13 @@ class AggregateRoutes:
         return Response(data, media_type=JSON)
 
     def _aggregate(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
-        asked = read_json(_AGGREGATE_REQUEST, body)
+        request = read_json(_AGGREGATE_REQUEST, body)
         record = current_table(self._catalog, namespace, name)
         pointer = self._history.pointer(
-            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+            record, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         with trusted_manifests(), self._traces.span("aggregate"):
-            answer = self._warehouse.aggregate(pointer, asked, max_tests=max_tests)
+            answer = self._warehouse.aggregate(pointer, request, max_tests=max_tests)
         self._metrics.aggregated(answer)
         return _AGGREGATE_ENCODER.encode(answer)
 

@@ -64,7 +64,7 @@ class ShareRoutes:
         rights, after = principal_of(request).rights, self._after(request, "schemas")
         infos = await self._readers.run(self._catalog.namespaces)
         names = sorted(each.name for each in infos if rights.sees(each.name))
-        found, token = self._page((name for name in names if name > after), _most(request), "schemas")
+        found, token = self._page((name for name in names if name > after), _max_results(request), "schemas")
         return json_response(
             SharedSchemaList(
                 items=tuple(SharedSchema(name=name, share=THE_SHARE) for name in found), next_page_token=token
@@ -76,7 +76,7 @@ class ShareRoutes:
         principal = require_sight(request, namespace)
         require_share(request.path_params["share"])
         scope = f"tables of {namespace}"
-        after, max_names = self._after(request, scope), _most(request)
+        after, max_names = self._after(request, scope), _max_results(request)
 
         def work() -> SharedTableList:
             names = (name for name in self._readable(principal, namespace) if name > after)
@@ -87,19 +87,19 @@ class ShareRoutes:
 
     async def list_all_shared_tables(self, request: Request) -> Response:
         require_share(request.path_params["share"])
-        principal, max_names = principal_of(request), _most(request)
+        principal, max_names = principal_of(request), _max_results(request)
         first, _, after = self._after(request, "all tables").partition("/")
 
         def work() -> SharedTableList:
             infos = self._catalog.namespaces()
             names = sorted(each.name for each in infos if principal.rights.sees(each.name) and each.name >= first)
-            places = (
+            qualified_names = (
                 f"{namespace}/{name}"
                 for namespace in names
                 for name in self._readable(principal, namespace)
                 if namespace > first or name > after
             )
-            found, token = self._page(places, max_names, "all tables")
+            found, token = self._page(qualified_names, max_names, "all tables")
             return _tables(((namespace, name) for namespace, _, name in (each.partition("/") for each in found)), token)
 
         return json_response(await self._readers.run(work))
@@ -141,12 +141,12 @@ class ShareRoutes:
         )
 
 
-def _tables(places: Iterable[tuple[str, str]], token: str | None) -> SharedTableList:
-    items = tuple(SharedTable(name=name, schema=namespace, share=THE_SHARE) for namespace, name in places)
+def _tables(table_names: Iterable[tuple[str, str]], token: str | None) -> SharedTableList:
+    items = tuple(SharedTable(name=name, schema=namespace, share=THE_SHARE) for namespace, name in table_names)
     return SharedTableList(items=items, next_page_token=token)
 
 
-def _most(request: Request) -> int:
+def _max_results(request: Request) -> int:
     return min(whole_number(request, "maxResults", operations.MAX_ITEMS, 1, 1_000_000), operations.MAX_ITEMS)
 
 

@@ -162,7 +162,7 @@ class Sharing:
     ) -> Iterator[bytes]:
         """The lines. URLs are signed here, and the rest is made as it is taken."""
         parts = tuple(found.parts())
-        locations = [place for part in parts for place in part.sidecar.texts("location", part.rows)]
+        locations = [location for part in parts for location in part.sidecar.texts("location", part.rows)]
         signed = self._block_urls.of(record, locations) if locations else None
         expires_ms = 0 if signed is None else signed.expires_ms
         token = found.answer.next_page_token
@@ -177,11 +177,11 @@ class Sharing:
             for part in parts:
                 keys = part.sidecar.block_keys()
                 sizes = part.numbers("file_size").tolist()
-                places = part.sidecar.texts("location", part.rows)
-                for row, size, stats, place in zip(
-                    part.rows.tolist(), sizes, stats_of(part, head.schema), places, strict=True
+                part_locations = part.sidecar.texts("location", part.rows)
+                for row, size, stats, location in zip(
+                    part.rows.tolist(), sizes, stats_of(part, head.schema), part_locations, strict=True
                 ):
-                    name = place if keys is None else "".join(f"{half:016x}" for half in keys[row].tolist())
+                    name = location if keys is None else "".join(f"{half:016x}" for half in keys[row].tolist())
                     file = SharedFile(file_id=name, url=next(urls), size_bytes=size, stats=stats)
                     yield file_line(form, state, file, expires_ms)
             if has_end:

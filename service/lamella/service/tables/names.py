@@ -110,31 +110,31 @@ def check_rules(settings: Settings) -> None:
                 raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
 
 
-def refused_locations(places: AllowedLocations, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
+def refused_locations(allowed: AllowedLocations, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
     """Return the allowed locations, and refusals of the others."""
-    allowed, refused = [], []
+    accepted, refused = [], []
     for location in locations:
         try:
-            places.require(location)
+            allowed.require(location)
         except InvalidRequest as error:
             refused.append(RefusedFile(path=location, code=error.code, reason=error.message))
         else:
-            allowed.append(location)
-    return allowed, refused
+            accepted.append(location)
+    return accepted, refused
 
 
-def require_job_locations(places: AllowedLocations, kind: JobKind, arguments: Mapping[str, Any]) -> None:
+def require_job_locations(allowed: AllowedLocations, kind: JobKind, arguments: Mapping[str, Any]) -> None:
     """Raise LocationRefused if a job of a table would write to a location that the table may not use."""
     for name in kind.location_arguments:
         if name in arguments:
-            places.require_all_below(str(arguments[name]))
+            allowed.require_all_below(str(arguments[name]))
 
 
-def require_allowed(places: AllowedLocations, blocks: Iterable[Block]) -> None:
+def require_allowed(allowed: AllowedLocations, blocks: Iterable[Block]) -> None:
     """Raise LocationRefused for the first block at a location that is not allowed; other checks report other errors."""
     for block in blocks:
         try:
-            places.require(block.location)
+            allowed.require(block.location)
         except LocationRefused:
             raise
         except InvalidRequest:

@@ -267,14 +267,14 @@ class Tables:
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 
-    def _columns(self, request: CreateTable, places: AllowedLocations) -> tuple[Schema, dict[str, str]]:
+    def _columns(self, request: CreateTable, allowed: AllowedLocations) -> tuple[Schema, dict[str, str]]:
         """Return the first schema of a table, and the properties of its source."""
         source = request.source
         if source is msgspec.UNSET:
-            return self._schema(request, places), {}
+            return self._schema(request, allowed), {}
         properties = source_properties(source)
         source = source_of(properties) or source
-        state = self._reader.read(source, {}, places)
+        state = self._reader.read(source, {}, allowed)
         given = request.schema is not None or request.schema_from is not None
         if state.schemas:
             if given:
@@ -284,7 +284,7 @@ class Tables:
             schema = Schema.assign(first_columns(state))
             return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
         if given:
-            schema = self._schema(request, places)
+            schema = self._schema(request, allowed)
         elif state.files:
             schema = schema_of(read_footer(self._store, state.files[0].location))
         else:
@@ -294,15 +294,15 @@ class Tables:
             schema = Schema.assign(nullable_columns(schema.columns))
         return schema, properties
 
-    def _schema(self, request: CreateTable, places: AllowedLocations) -> Schema:
+    def _schema(self, request: CreateTable, allowed: AllowedLocations) -> Schema:
         if (request.schema is None) == (request.schema_from is None):
             raise InvalidRequest("give exactly one of schema and schema_from")
         if request.schema is not None:
             return Schema.assign(request.schema)
         url = str(request.schema_from)
-        places.require_all_below(url)
+        allowed.require_all_below(url)
         found = self._store.expand(url)
         if len(found) != 1:
             raise InvalidRequest(f"schema_from names {len(found)} files; name one of them", schema_from=url)
-        places.require(found[0])
+        allowed.require(found[0])
         return schema_of(read_footer(self._store, found[0]))

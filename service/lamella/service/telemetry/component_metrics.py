@@ -62,7 +62,7 @@ class CatalogMetrics:
             registry=registry,
             multiprocess_mode="livesum",
         )
-        self.most = Gauge(
+        self.connections_max = Gauge(
             "lamella_catalog_connections_max",
             "Limit of connections of the catalog's pool.",
             registry=registry,
@@ -83,10 +83,10 @@ class CatalogMetrics:
         if timed_out:
             self.pool_timeouts.inc()
 
-    def pool(self, in_use: int, most: int) -> None:
+    def pool(self, in_use: int, max_connections: int) -> None:
         """Set how much of the pool is in use."""
         self.in_use.set(in_use)
-        self.most.set(most)
+        self.connections_max.set(max_connections)
 
 
 class LimitMetrics:
@@ -106,8 +106,8 @@ class LimitMetrics:
             registry=registry,
             multiprocess_mode="livesum",
         )
-        self.late = Counter(
-            "lamella_requests_late",
+        self.deadline_exceeded = Counter(
+            "lamella_requests_deadline_exceeded",
             "Requests cancelled at their deadline.",
             registry=registry,
         )
@@ -281,10 +281,10 @@ class ProcessMetrics:
         if self._begun_s.pop(number, None) is not None:
             self.commits_in_progress.dec()
 
-    def threads(self, pool: str, *, busy: int, most: int, waiting: int) -> None:
+    def threads(self, pool: str, *, busy: int, max_threads: int, waiting: int) -> None:
         """Set how busy the threads of a pool are."""
         self.threads_busy.labels(pool).set(busy)
-        self.threads_max.labels(pool).set(most)
+        self.threads_max.labels(pool).set(max_threads)
         self.threads_waiting.labels(pool).set(waiting)
 
     def fold(self) -> None:

@@ -98,15 +98,15 @@ _GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class _Sums:
     """The prunes since the last fold, for one stage."""
 
-    __slots__ = ("considered", "kept", "kept_bytes", "ms")
+    __slots__ = ("considered", "ms", "selected", "selected_bytes")
 
     def __init__(self) -> None:
-        self.considered = self.kept = self.kept_bytes = 0
+        self.considered = self.selected = self.selected_bytes = 0
         self.ms = 0.0
 
     def values(self) -> tuple[float, ...]:
         """Return the values in the order of the counters, in their units."""
-        return (self.considered, self.kept, self.kept_bytes, self.ms / 1000)
+        return (self.considered, self.selected, self.selected_bytes, self.ms / 1000)
 
 
 class Metrics:
@@ -148,10 +148,10 @@ class Metrics:
         self.stage_considered = self._counter(
             "lamella_prune_considered", "Segments or blocks that a pruning stage looked at.", ("stage",)
         )
-        self.stage_kept = self._counter(
+        self.stage_selected = self._counter(
             "lamella_prune_kept", "Segments or blocks that a pruning stage kept.", ("stage",)
         )
-        self.stage_kept_bytes = self._counter(
+        self.stage_selected_bytes = self._counter(
             "lamella_prune_kept_bytes", "Data bytes of what a pruning stage kept.", ("stage",)
         )
         self.stage_seconds = self._counter("lamella_prune_stage_seconds", "Time spent in a pruning stage.", ("stage",))
@@ -280,8 +280,8 @@ class Metrics:
                 if sums is None:
                     sums = self._funnel[stage.stage] = _Sums()
                 sums.considered += stage.considered
-                sums.kept += stage.kept
-                sums.kept_bytes += stage.bytes
+                sums.selected += stage.kept
+                sums.selected_bytes += stage.bytes
                 sums.ms += stage.ms
         if self._is_shared:
             self._fold_funnel()
@@ -306,7 +306,7 @@ class Metrics:
 
     def _stage_counters(self, stage: str) -> tuple[Counter, ...]:
         """Return a stage's counters; looking up a metric by its labels costs more than counting."""
-        of_stages = (self.stage_considered, self.stage_kept, self.stage_kept_bytes, self.stage_seconds)
+        of_stages = (self.stage_considered, self.stage_selected, self.stage_selected_bytes, self.stage_seconds)
         return tuple(counter.labels(stage) for counter in of_stages)
 
     def aggregated(self, answer: AggregateAnswer) -> None:
@@ -315,14 +315,14 @@ class Metrics:
         self.aggregate_scan_blocks.inc(len(answer.scan))
         self.not_used.inc(len(answer.report.not_used))
 
-    def recorded(self, *, kept: int, lost: int) -> None:
+    def recorded(self, *, stored: int, lost: int) -> None:
         """Count filters that were recorded for advice, and filters that were lost."""
-        self.filters_recorded.labels("kept").inc(kept)
+        self.filters_recorded.labels("stored").inc(stored)
         self.filters_recorded.labels("lost").inc(lost)
 
-    def audited(self, *, kept: int, lost: int) -> None:
+    def audited(self, *, stored: int, lost: int) -> None:
         """Count entries of the audit trail that were written, and entries that were lost."""
-        self.audit_entries.labels("kept").inc(kept)
+        self.audit_entries.labels("stored").inc(stored)
         self.audit_entries.labels("lost").inc(lost)
 
     def committed(self, *, added: int, removed: int) -> None:

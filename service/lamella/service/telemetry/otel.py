@@ -98,19 +98,19 @@ class OtelTraces(Traces):
         return None if here is None else SpanContext(here)
 
     def for_all(
-        self, places: Sequence[SpanContext | None], name: str, attributes: Mapping[str, Value]
+        self, span_contexts: Sequence[SpanContext | None], name: str, attributes: Mapping[str, Value]
     ) -> AbstractContextManager[Span | None]:
         """A part of several requests at once."""
-        traced = [cast("_At", place) for place in places if place is not None]
+        traced = [cast("_At", span_context) for span_context in span_contexts if span_context is not None]
         if not traced:
             return _NOTHING
         links = [trace.Link(other.span.get_span_context()) for other in traced[1:]]
         return self._under(traced[0], name, attributes, links, is_root=True)
 
-    def waited(self, place: SpanContext | None, name: str, took_s: float) -> None:
+    def waited(self, span_context: SpanContext | None, name: str, took_s: float) -> None:
         """Tell of a wait elsewhere that has just ended."""
-        if place is not None:
-            self._past(cast("_At", place), name, took_s, {}, None, _INTERNAL)
+        if span_context is not None:
+            self._past(cast("_At", span_context), name, took_s, {}, None, _INTERNAL)
 
     def request(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Request:
         """Begin with a request."""
@@ -162,7 +162,7 @@ class OtelTraces(Traces):
         finally:
             _HERE.reset(token)
             if is_root:
-                _tell_left_out(at)
+                _record_left_out(at)
             span.end()
 
     def _past(
@@ -212,11 +212,11 @@ class _Request:
             self._span.set_attributes(dict(attributes))
             if error is not None:
                 _fail(self._span, error)
-            _tell_left_out(self._at)
+            _record_left_out(self._at)
         self._span.end()
 
 
-def _tell_left_out(at: _At) -> None:
+def _record_left_out(at: _At) -> None:
     if at.left_out:
         at.span.set_attribute("lamella.spans_left_out", at.left_out)
 

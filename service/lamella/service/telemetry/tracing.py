@@ -73,14 +73,14 @@ class Traces:
 
     def for_all(
         self,
-        places: Sequence[SpanContext | None],  # noqa: ARG002
+        span_contexts: Sequence[SpanContext | None],  # noqa: ARG002
         name: str,  # noqa: ARG002
         attributes: Mapping[str, Value],  # noqa: ARG002
     ) -> AbstractContextManager[Span | None]:
         """A span of several requests: a child of the first one that is traced, with links to the others."""
         return _NOTHING
 
-    def waited(self, place: SpanContext | None, name: str, took_s: float) -> None:
+    def waited(self, span_context: SpanContext | None, name: str, took_s: float) -> None:
         """Record a wait elsewhere that has just ended."""
 
     def request(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Request | None:  # noqa: ARG002

@@ -75,7 +75,7 @@ class Audit:
         self._pending: deque[AuditEntry] = deque()
         self._unstored: list[AuditEntry] = []
         self._writing = threading.Lock()
-        self._later = Debouncer(self.write, _DELAY_S, "audit")
+        self._debouncer = Debouncer(self.write, _DELAY_S, "audit")
         self._forgetting = BatchDeletion(
             clock,
             settings.audit_retention_s * 1000,
@@ -106,7 +106,7 @@ class Audit:
     def note(self, request: Request, operation: str, status: int, code: str | None = None) -> None:
         """Record a requested change; does not block."""
         if len(self._pending) >= _MAX_PENDING:
-            self._metrics.audited(kept=0, lost=1)
+            self._metrics.audited(stored=0, lost=1)
             return
         client = request.client
         self._pending.append(
@@ -122,7 +122,7 @@ class Audit:
                 request_id=str(request.scope.get(REQUEST_ID, "")),
             )
         )
-        self._later.soon()
+        self._debouncer.soon()
 
     def page(self, before_id: str | None, limit: int, table: str | None = None) -> list[AuditEntry]:
         """Return entries older than ``before_id``, newest first; ``table``: only those about ``namespace.table``.
@@ -159,19 +159,19 @@ class Audit:
                 except LamellaError:  # an entry that was stored after all does no harm
                     self._requeue(waiting[start:])
                     return
-                self._metrics.audited(kept=len(part), lost=0)
+                self._metrics.audited(stored=len(part), lost=0)
             with suppress(LamellaError):  # the next round retries
                 self._forgetting.run()
 
     def close(self) -> None:
         """Write the last entries, and stop the thread."""
-        self._later.close()
+        self._debouncer.close()
         self.write()
 
     def _requeue(self, entries: Sequence[AuditEntry]) -> None:
         self._unstored = list(entries[-_MAX_PENDING:])
-        self._metrics.audited(kept=0, lost=len(entries) - len(self._unstored))
-        self._later.soon()
+        self._metrics.audited(stored=0, lost=len(entries) - len(self._unstored))
+        self._debouncer.soon()
 
 
 def _target(request: Request) -> str | None:

@@ -75,29 +75,29 @@ class Feedback:
         digest = digest_of(predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
         if digest is None:
             raise InvalidRequest("the filter is constant, or has a part that no reader decides exactly")
-        places = list(dict.fromkeys(normal(location) for location in request.empty))
+        locations = list(dict.fromkeys(normal(location) for location in request.empty))
         with trusted_manifests():
-            found = self._warehouse.identities_of(pointer, places)
-        missing = [place for place in places if place not in found]
+            found = self._warehouse.identities_of(pointer, locations)
+        missing = [location for location in locations if location not in found]
         if missing:
             raise InvalidRequest(
                 f"{len(missing)} locations are no blocks of the snapshot, first {missing[0]!r}", blocks=missing[:100]
             )
-        asked = FeedbackQuery(filter=request.filter, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
-        if not places:
+        query = FeedbackQuery(filter=request.filter, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        if not locations:
             return FeedbackAnswer(remembered=0, known_before=0)
         record = FeedbackRecord(
             table_id=table.table_id,
             question=digest.hex(),
-            asked=msgspec.json.encode(asked).decode(),
+            filter_json=msgspec.json.encode(query).decode(),
             schema_id=schema.schema_id,
-            blocks=bytes_of(block_keys(found[place] for place in places)),
-            block_count=len(places),
+            blocks=bytes_of(block_keys(found[location] for location in locations)),
+            block_count=len(locations),
             size_bytes=0,
             used_at_ms=self._clock(),
         )
         fresh = self._catalog.add_feedback(record, self._bounds)
-        return FeedbackAnswer(remembered=fresh, known_before=len(places) - fresh)
+        return FeedbackAnswer(remembered=fresh, known_before=len(locations) - fresh)
 
     def info(self, table: TableRecord) -> FeedbackInfo:
         """Return the amount of feedback stored for a table."""

@@ -69,7 +69,7 @@ class FilterRecorder:
         self._notes: deque[_Note] = deque(maxlen=_MAX_NOTES)
         self._written_s = timer()
         self._lock = threading.Lock()
-        self._later = Debouncer(self.write, 0.0, "recorder")
+        self._debouncer = Debouncer(self.write, 0.0, "recorder")
 
     def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Take note of a prune; waits for nothing."""
@@ -78,7 +78,7 @@ class FilterRecorder:
         notes = self._notes
         notes.append((record, request, found.block_count, found.answer.report))
         if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
-            self._later.soon()
+            self._debouncer.soon()
 
     def write(self) -> None:
         """Write the notes. A filter that cannot be stored, or that the catalog refuses, is lost and counted."""
@@ -102,7 +102,7 @@ class FilterRecorder:
 
     def close(self) -> None:
         """Write the last notes, and stop the thread."""
-        self._later.close()
+        self._debouncer.close()
         self.write()
 
     def _taken(self) -> Iterable[_Note]:
@@ -115,7 +115,7 @@ class FilterRecorder:
     def _write(self, notes: Iterable[_Note]) -> None:
         by_table: dict[str, dict[str, RecordedFilter]] = {}
         modes: dict[str, Mode] = {}
-        lost = kept = 0
+        lost = stored = 0
         for note in notes:
             table_id = note[0].table_id
             try:
@@ -123,13 +123,13 @@ class FilterRecorder:
                     modes[table_id] = self.mode(note[0])
                 if modes[table_id] == "off":
                     continue
-                made = self._kept(note, modes[table_id])
+                made = self._record_of(note, modes[table_id])
             except LamellaError:  # the filter was answered, but its table may be dropped by now
                 made = None
             if made is None:
                 lost += 1
                 continue
-            kept += 1
+            stored += 1
             found = by_table.setdefault(table_id, {})
             found[made.digest] = _together(found.get(made.digest), made)
         for table_id, filters in by_table.items():
@@ -137,10 +137,10 @@ class FilterRecorder:
                 self._catalog.add_recorded(table_id, list(filters.values()), self._bounds)
             except LamellaError:  # the catalog does not answer; advice can do without
                 count = sum(each.times for each in filters.values())
-                lost, kept = lost + count, kept - count
-        self._metrics.recorded(kept=kept, lost=lost)
+                lost, stored = lost + count, stored - count
+        self._metrics.recorded(stored=stored, lost=lost)
 
-    def _kept(self, note: _Note, mode: Mode) -> RecordedFilter | None:
+    def _record_of(self, note: _Note, mode: Mode) -> RecordedFilter | None:
         record, request, block_count, report = note
         predicate: Any = read_filter(request.filter, time_zone=request.time_zone)
         if mode != "full":
@@ -151,7 +151,7 @@ class FilterRecorder:
         text = text_of(predicate)[:_TEXT_CHARS]
         name = hashlib.sha256(f"{mode} {request.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
         now_ms = self._clock()
-        kept_bytes = next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
+        selected_bytes = next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
         return RecordedFilter(
             table_id=record.table_id,
             digest=name,
@@ -162,7 +162,7 @@ class FilterRecorder:
             times=1,
             considered=report.blocks_total,
             kept=block_count,
-            kept_bytes=kept_bytes,
+            kept_bytes=selected_bytes,
             size_bytes=len(tree.encode()) + len(text.encode()),
             first_ms=now_ms,
             last_ms=now_ms,
@@ -190,10 +190,10 @@ _MAX_PENDING: Final = 10_000
 class _Sums:
     """The sums of one table in one period."""
 
-    __slots__ = ("bytes_total", "considered", "kept", "kept_bytes", "ms", "prunes")
+    __slots__ = ("bytes_total", "considered", "ms", "prunes", "selected_blocks", "selected_bytes")
 
     def __init__(self) -> None:
-        self.prunes = self.considered = self.kept = self.bytes_total = self.kept_bytes = 0
+        self.prunes = self.considered = self.selected_blocks = self.bytes_total = self.selected_bytes = 0
         self.ms = 0.0
 
     def add(self, other: _Sums) -> None:
@@ -212,34 +212,34 @@ class PruneRates:
         self._sums: dict[tuple[str, int], _Sums] = {}
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._later = Debouncer(self.write, _DELAY_S, "prune-rates")
+        self._debouncer = Debouncer(self.write, _DELAY_S, "prune-rates")
         self._forgetting = BatchDeletion(
             clock,
             RATE_RETENTION_MS,
             lambda before_ms, limit: catalog.forget_prune_rates(before_ms=before_ms, limit=limit),
         )
 
-    def note(self, record: TableRecord, report: Report, kept_blocks: int) -> None:
+    def note(self, record: TableRecord, report: Report, selected_blocks: int) -> None:
         """Count a prune of a whole snapshot that kept so many blocks; does not block."""
         key = (record.table_id, self._clock() // BUCKET_MS)
-        kept_bytes = report.bytes_total
+        selected_bytes = report.bytes_total
         ms = 0.0
         for stage in report.stages:
             ms += stage.ms
             if stage.stage != "page":  # skipping inside of blocks is not counted
-                kept_bytes = stage.bytes
+                selected_bytes = stage.bytes
         with self._lock:
             sums = self._sums.get(key)
             if sums is None:
                 sums = self._sums[key] = _Sums()
             sums.prunes += 1
             sums.considered += report.blocks_total
-            sums.kept += kept_blocks
+            sums.selected_blocks += selected_blocks
             sums.bytes_total += report.bytes_total
-            sums.kept_bytes += kept_bytes
+            sums.selected_bytes += selected_bytes
             sums.ms += ms
-        if not self._later.is_due:
-            self._later.soon()
+        if not self._debouncer.is_due:
+            self._debouncer.soon()
 
     def rates(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, PruneRate]:
         """Return, by table, the sums of all prunes since the period of that time, including the last ones of this
@@ -287,7 +287,7 @@ class PruneRates:
 
     def close(self) -> None:
         """Write the last notes, and stop the thread."""
-        self._later.close()
+        self._debouncer.close()
         self.write()
 
     def _merge_back(self, taken: dict[tuple[str, int], _Sums]) -> None:
@@ -330,9 +330,9 @@ def _row(table_id: str, bucket: int, sums: _Sums) -> PruneRateRow:
         bucket_ms=bucket * BUCKET_MS,
         prunes=sums.prunes,
         considered_blocks=sums.considered,
-        kept_blocks=sums.kept,
+        kept_blocks=sums.selected_blocks,
         bytes_total=float(sums.bytes_total),
-        kept_bytes=float(sums.kept_bytes),
+        kept_bytes=float(sums.selected_bytes),
         ms=sums.ms,
     )
 

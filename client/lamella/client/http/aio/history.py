@@ -106,7 +106,7 @@ class AsyncTableHistory:
         until: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
-        **asked: Unpack[ChangesOptions],
+        **options: Unpack[ChangesOptions],
     ) -> AsyncIterator[wire.SnapshotChanges]:
         """The blocks added and removed after ``since`` (an id or a tag), up to ``until``: per snapshot, oldest first.
 
@@ -121,7 +121,7 @@ class AsyncTableHistory:
         """
         whole, token = ChangesPages(), None
         while True:
-            page = await self._lake.run(changes_call(self._name, since, until, filter, columns, asked, token))
+            page = await self._lake.run(changes_call(self._name, since, until, filter, columns, options, token))
             for snapshot in whole.of(page):
                 yield snapshot
             token = page.next_page_token

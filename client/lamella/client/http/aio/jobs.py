@@ -153,13 +153,13 @@ class AsyncJobs:
             claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
         )
 
-    async def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, job_id: str, report: Heartbeat) -> HeartbeatAnswer:
         """For workers: renew the lease of a job, and report its progress; raises JobNotFound, JobLeaseLost."""
-        return await self._lake.run(heartbeat_job_call(job_id, told))
+        return await self._lake.run(heartbeat_job_call(job_id, report))
 
-    async def finish(self, job_id: str, told: FinishJob) -> JobInfo:
+    async def finish(self, job_id: str, report: FinishJob) -> JobInfo:
         """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
-        return await self._lake.run(finish_job_call(job_id, told))
+        return await self._lake.run(finish_job_call(job_id, report))
 
     async def due(self) -> DueAnswer:
         """For workers: enqueue the jobs that are due by schedules and policies."""

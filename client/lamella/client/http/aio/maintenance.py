@@ -121,7 +121,7 @@ class AsyncTableVerification:
     _lake: AsyncCallRunner
     _name: TableName
 
-    async def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
+    async def verify(self, *, on_part: OnPart | None = None, **options: Unpack[VerifyOptions]) -> VerifyAnswer:
         """Compare all metadata of the table with the data that it is derived from; returns all findings in one answer.
 
         ``files`` (default): also check the blocks' files and footers. ``deep``: also check the values of ``blocks``
@@ -132,16 +132,16 @@ class AsyncTableVerification:
         ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
         """
         parts = []
-        async for part in self.verify_parts(**asked):
+        async for part in self.verify_parts(**options):
             parts.append(part)
             if on_part is not None:
                 on_part(part)
         return merged_verification(parts)
 
-    async def verify_parts(self, **asked: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
+    async def verify_parts(self, **options: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
         """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
         same snapshot, even if others commit in between."""
-        request: VerifyRequest | None = verify_request(asked)
+        request: VerifyRequest | None = verify_request(options)
         while request is not None:
             part = await self._lake.run(verify_call(self._name, request))
             yield part

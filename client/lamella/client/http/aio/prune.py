@@ -97,14 +97,14 @@ class AsyncTablePrune:
         columns: Sequence[str] | None = None,
         *,
         page_size: int,
-        **asked: Unpack[PruneOptions],
+        **options: Unpack[PruneOptions],
     ) -> AsyncIterator[PruneResult]:
         """Like :meth:`prune`, page by page during iteration: at most ``page_size`` blocks at a time.
 
         All pages are of the first page's snapshot. Together they are the complete answer, without gaps or duplicates,
         even if others commit in between.
         """
-        return self._pages(first_page_call(self._name, filter, columns, page_size, asked))
+        return self._pages(first_page_call(self._name, filter, columns, page_size, options))
 
     async def _pages(self, first: Call[PruneResult]) -> AsyncIterator[PruneResult]:
         call: Call[PruneResult] | None = first

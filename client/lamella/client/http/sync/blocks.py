@@ -51,13 +51,13 @@ class TableBlocks:
     _lake: CallRunner
     _name: TableName
 
-    def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
+    def plan(self, job: Literal["compact", "recluster"], **options: Unpack[PlanOptions]) -> PlanAnswer:
         """The blocks that a job would rewrite now, and the gain; see :class:`lamella.snapshot.wire.PlanRequest`.
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
         InvalidFilter.
         """
-        return self._lake.run(plan_call(self._name, job, asked))
+        return self._lake.run(plan_call(self._name, job, options))
 
     def blocks(
         self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False

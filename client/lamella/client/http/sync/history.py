@@ -106,7 +106,7 @@ class TableHistory:
         until: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
-        **asked: Unpack[ChangesOptions],
+        **options: Unpack[ChangesOptions],
     ) -> Iterator[wire.SnapshotChanges]:
         """The blocks added and removed after ``since`` (an id or a tag), up to ``until``: per snapshot, oldest first.
 
@@ -121,7 +121,7 @@ class TableHistory:
         """
         whole, token = ChangesPages(), None
         while True:
-            page = self._lake.run(changes_call(self._name, since, until, filter, columns, asked, token))
+            page = self._lake.run(changes_call(self._name, since, until, filter, columns, options, token))
             yield from whole.of(page)
             token = page.next_page_token
             if token is None:

@@ -150,13 +150,13 @@ class Jobs:
             claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
         )
 
-    def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
+    def heartbeat(self, job_id: str, report: Heartbeat) -> HeartbeatAnswer:
         """For workers: renew the lease of a job, and report its progress; raises JobNotFound, JobLeaseLost."""
-        return self._lake.run(heartbeat_job_call(job_id, told))
+        return self._lake.run(heartbeat_job_call(job_id, report))
 
-    def finish(self, job_id: str, told: FinishJob) -> JobInfo:
+    def finish(self, job_id: str, report: FinishJob) -> JobInfo:
         """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
-        return self._lake.run(finish_job_call(job_id, told))
+        return self._lake.run(finish_job_call(job_id, report))
 
     def due(self) -> DueAnswer:
         """For workers: enqueue the jobs that are due by schedules and policies."""

@@ -120,7 +120,7 @@ class TableVerification:
     _lake: CallRunner
     _name: TableName
 
-    def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
+    def verify(self, *, on_part: OnPart | None = None, **options: Unpack[VerifyOptions]) -> VerifyAnswer:
         """Compare all metadata of the table with the data that it is derived from; returns all findings in one answer.
 
         ``files`` (default): also check the blocks' files and footers. ``deep``: also check the values of ``blocks``
@@ -131,16 +131,16 @@ class TableVerification:
         ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
         """
         parts = []
-        for part in self.verify_parts(**asked):
+        for part in self.verify_parts(**options):
             parts.append(part)
             if on_part is not None:
                 on_part(part)
         return merged_verification(parts)
 
-    def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
+    def verify_parts(self, **options: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
         """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
         same snapshot, even if others commit in between."""
-        request: VerifyRequest | None = verify_request(asked)
+        request: VerifyRequest | None = verify_request(options)
         while request is not None:
             part = self._lake.run(verify_call(self._name, request))
             yield part

@@ -98,14 +98,14 @@ class TablePrune:
         columns: Sequence[str] | None = None,
         *,
         page_size: int,
-        **asked: Unpack[PruneOptions],
+        **options: Unpack[PruneOptions],
     ) -> Iterator[PruneResult]:
         """Like :meth:`prune`, page by page during iteration: at most ``page_size`` blocks at a time.
 
         All pages are of the first page's snapshot. Together they are the complete answer, without gaps or duplicates,
         even if others commit in between.
         """
-        return self._pages(first_page_call(self._name, filter, columns, page_size, asked))
+        return self._pages(first_page_call(self._name, filter, columns, page_size, options))
 
     def _pages(self, first: Call[PruneResult]) -> Iterator[PruneResult]:
         call: Call[PruneResult] | None = first

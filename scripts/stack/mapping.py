@@ -90,11 +90,11 @@ class HostMapping:
         """Create folders and copies of mounted files."""
         self.temporary.mkdir(parents=True, exist_ok=True)
         for mount in self._service.mounts:
-            place = self.mounts[mount.target]
+            host_path = self.mounts[mount.target]
             if mount.kind in ("volume", "tmpfs"):
-                place.mkdir(parents=True, exist_ok=True)
+                host_path.mkdir(parents=True, exist_ok=True)
             elif mount.kind == "bind":
-                self.copy(self._root / mount.source, place)
+                self.copy(self._root / mount.source, host_path)
 
     def add(self, target: str, source: Path) -> None:
         """Map a path inside the image to a local one."""
@@ -102,18 +102,18 @@ class HostMapping:
         targets = sorted(self.mounts, key=len, reverse=True)
         self._target = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, targets))})(?![\w-])")
 
-    def copy(self, source: Path, place: Path) -> None:
+    def copy(self, source: Path, host_path: Path) -> None:
         """Copy a file or folder, with the mapping applied to text files."""
         if source.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
+            shutil.rmtree(host_path, ignore_errors=True)
+            host_path.mkdir(parents=True)
             for each in source.iterdir():
-                self.copy(each, place / each.name)
+                self.copy(each, host_path / each.name)
         elif source.suffix in _TEXTS:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(self.text(source.read_text("utf-8")), "utf-8")
+            host_path.parent.mkdir(parents=True, exist_ok=True)
+            host_path.write_text(self.text(source.read_text("utf-8")), "utf-8")
         else:
-            shutil.copy(source, place)
+            shutil.copy(source, host_path)
 
     def text(self, text: str) -> str:
         """Return a text with addresses and paths of this machine."""
