@@ -211,7 +211,7 @@ def test_requests_that_make_no_sense_are_refused(table: RealTable) -> None:
         ({}, ["day = 1"], "exactly one"),
         ({"index": index, "rows_per_block": 5}, ["day = 1"], "exactly one"),
         ({"rows_per_block": 0}, ["day = 1"], "at least 1"),
-        ({"cluster_key": ()}, ["day = 1"], "has a column"),
+        ({"cluster_key": ()}, ["day = 1"], "needs at least one column"),
         ({"index": index, "sample_blocks": 10**9}, ["day = 1"], "sample_blocks"),
         ({"index": index}, [], "no filters"),
     ]
@@ -225,7 +225,7 @@ def test_filters_that_do_not_concern_the_index_stay(table: RealTable) -> None:
     found = asked(table, ["day = 1", "customer > 5"], index=IndexChange(kind="bloom", expression="customer"))
     assert found.then == found.now
     assert [each.reason for each in found.filters] == [
-        "no predicate is over customer",
+        "no predicate is on customer",
         "only = and IN test whether a value exists",
     ]
 

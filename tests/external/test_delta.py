@@ -203,7 +203,7 @@ def test_another_table_in_the_same_place_is_not_taken_for_the_same(lake: Lamella
     with pytest.raises(ObjectNotFound):
         table.refresh()
     write_deltalake(tmp_path / "d", rows(0))
-    with pytest.raises(InvalidRequest, match="another one"):
+    with pytest.raises(InvalidRequest, match="but the table was created from"):
         table.refresh()
     assert table.info().row_count == 6
 

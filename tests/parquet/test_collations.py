@@ -173,7 +173,7 @@ def test_a_schema_that_is_none_and_names_collations_is_refused(value: Any) -> No
 )
 def test_a_damaged_schema_that_names_collations_is_refused(text: str) -> None:
     """What cannot be read is not taken for plain text; without the word it says nothing of collations."""
-    assert "cannot be read" in str(collation_problem({KEY: text}))
+    assert "cannot be parsed" in str(collation_problem({KEY: text}))
     assert collation_problem({KEY: text.replace("__COLLATIONS", "comment")}) is None
     assert collation_problem({}) is None
 

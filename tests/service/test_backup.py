@@ -81,14 +81,14 @@ def fill(engine: sa.Engine, rows: int = 7) -> None:
         for table in metadata.sorted_tables:
             found = made[table.name] = []
             for number in range(1, rows + 1):
-                row = {column.name: value_of(column, number, draw) for column in table.columns}
+                row = {column.key: value_of(column, number, draw) for column in table.columns}
                 for column in table.columns:
                     if column.nullable and draw.random() < 0.5:
-                        row[column.name] = None
+                        row[column.key] = None
                 for key in table.foreign_key_constraints:
                     pointed = made[key.referred_table.name][number - 1]
                     for element in key.elements:
-                        row[element.parent.name] = pointed[element.column.name]
+                        row[element.parent.key] = pointed[element.column.key]
                 found.append(row)
             connection.execute(table.insert(), found)
 
