@@ -287,7 +287,7 @@ def test_a_wider_type_is_read_in_both(lake: SharedLake) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ([RenameColumn(column="name", name="called")], "called 'name'"),
+        ([RenameColumn(column="name", name="called")], "has the name 'name'"),
         ([DropColumn(column="name"), AddColumn(name="NAME", type="string")], "another column"),
         ([AddColumn(name="more", type="int32", default="5")], "default"),
         ([AddColumn(name="more", type="float16")], "float16"),
