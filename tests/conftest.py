@@ -1,5 +1,6 @@
 """Settings and fixtures for every test."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -57,6 +58,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what stays to the end: going through all tests takes 0.4 s each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Let extension modules find at exit what they made."""
+    gc.unfreeze()
 
 
 def _try_fewer(function: Any, fewest: int = FEWEST) -> None:

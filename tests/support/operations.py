@@ -35,7 +35,6 @@ class Meter:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Ready to count. The garbage collector waits meanwhile, since what it runs comes whenever it likes."""
-        gc.collect()
         was_enabled, before = gc.isenabled(), sys.getprofile()
         gc.disable()
         threading.setprofile(self._on_event)
