@@ -231,7 +231,7 @@ def test_a_place_that_is_none_is_explained() -> None:
         (problem_response(403, "permission_denied", "no"), ("lamella whoami",)),
         (problem_response(429, "rate_limited", "too often"), ("[rate_limited]",)),
         (problem_response(404, "key_not_found", "no"), ("[key_not_found]",)),
-        (TransportFailure("reset", sent=True), ("[outcome_unknown]", "revoke it", "check the state before")),
+        (TransportFailure("reset", sent=True), ("[outcome_unknown]", "revoke the key", "check the state before")),
     ],
     ids=["401", "403", "429", "404", "lost"],
 )
