@@ -94,7 +94,7 @@ def test_a_table_says_what_is_recorded_of_it(local: World, mode: str, texts: set
         found = asked.recorded_filters()
         assert found.mode == mode
         assert {each.filter.replace(column, "b") for each in found.filters} == texts
-        with pytest.raises(InvalidRequest, match=r"lamella\.record_prunes is one of"):
+        with pytest.raises(InvalidRequest, match=r"lamella\.record_prunes must be one of"):
             asked.commit(properties={"lamella.record_prunes": "some"})
 
 

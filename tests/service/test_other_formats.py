@@ -39,7 +39,7 @@ def test_a_folder_of_another_format_is_refused_with_the_way_to_go(local: World, 
         (reason,) = refused(table, path, other_formats="refuse").values()
         assert way in reason
         assert "--ignore-other-formats" in reason
-        assert f"below {folder} count" in reason
+        assert f"not all files in {folder} are current" in reason
     assert refused(table, folder).keys() == {folder}
     assert table.locations() == []
     with Lamella(local.url) as lake:
