@@ -117,7 +117,8 @@ def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -
 
 def test_what_cannot_be_told_is_a_question_mark() -> None:
     """Never the figures of now; the reason stands beside the filter, and how many filters are left out above."""
-    unknown = wire.Forecast(filter="b = 1", now=NOW, reason="nobody counted; repeat the request with sample_blocks")
+    reason = "the number of distinct values is not known; repeat the request with sample_blocks"
+    unknown = wire.Forecast(filter="b = 1", now=NOW, reason=reason)
     partly = msgspec.structs.replace(FORECAST, filters=(*FORECAST.filters, unknown), unknown=1)
     result, _ = run(partly, "what-if", "db.t", "--index", "bloom", "--on", "b")
     assert result.exit_code == 0, result.output
@@ -125,7 +126,7 @@ def test_what_cannot_be_told_is_a_question_mark() -> None:
     assert "10.5" in result.output
     (line,) = [line for line in result.output.splitlines() if "b = 1" in line]
     assert line.split()[:4] == ["1", "10.0", "%", "?"]
-    assert line.endswith("nobody counted; repeat the request with sample_blocks")
+    assert line.endswith(reason)
     blind = msgspec.structs.replace(FORECAST, filters=(unknown,), then=None, unknown=1)
     result, _ = run(blind, "what-if", "db.t", "--index", "bloom", "--on", "b")
     assert result.exit_code == 0, result.output

@@ -231,7 +231,7 @@ def test_a_file_that_numbers_its_columns_otherwise_is_refused(make_table: MakeTa
     with pytest.raises(NotExpressible, match="column ids differ"):
         exported(table)
     assert exported(table, trust_files=True).files == 1
-    with pytest.raises(NotExpressible, match="column ids differ"):  # what nobody looked at is not taken over
+    with pytest.raises(NotExpressible, match="column ids differ"):  # a file that was not checked is not exported
         exported(table)
     pq.write_table(pa.table({"id": pa.array([2], pa.int64()), "user": ["v"]}), table.folder / "plain.parquet")
     table.handle.register([str(table.folder / "plain.parquet")])

@@ -498,7 +498,7 @@ class _State:
         return rows[order if term.function == "min" else order[::-1]]
 
     def _learn(self, key: Key, layer: Layer, rows: Rows) -> None:
-        """Take in the least and greatest values that are certain, whether or not their entry is resolved."""
+        """Update the minimum and the maximum with values that are certain, whether or not their entry is resolved."""
         group = self._group(key)
         rows = rows[layer.all[rows]]
         if not len(rows):
