@@ -101,8 +101,8 @@ test: $(READY)  ## run the tests, but the long ones (AREA=spark: those of tests/
 	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: check
-check: lint types  ## check style and types, and run the tests that start no process, server, browser or Java
-	$(BIN)/pytest -m "not soak and not process" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
+check: lint types  ## check style and types, and run the fast tests that start no process, server, browser or Java
+	HYPOTHESIS_PROFILE=check $(BIN)/pytest -m "not soak and not process and not slow" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: soak
 soak: $(READY)  ## run the long tests, and the property tests with all their examples

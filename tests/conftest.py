@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -14,13 +14,24 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # No test asserts on the clock, so hypothesis may not time an example either: on a busy machine any can be slow.
 settings.register_profile("lamella", deadline=None, print_blob=True)
+settings.register_profile("check", deadline=None, print_blob=True)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1_000)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "lamella")
 settings.load_profile(PROFILE)
 
-# `make test` tries one in SHARE of the examples that a property test declares, at least FEWEST; `make soak` tries all.
-# Where an example takes seconds (the mark ``dear``), fewer are enough.
-SHARE, FEWEST, FEWEST_DEAR = 4, 20, 6
+
+class Share(NamedTuple):
+    """How many of the examples that a property test declares a profile tries."""
+
+    one_in: int
+    #: Fewer are not tried, unless the test declares fewer.
+    min_examples: int
+    #: Where an example takes seconds (the mark ``dear``).
+    min_dear_examples: int
+
+
+# `make test` and `make check`; `make soak` tries all examples.
+SHARES = {"lamella": Share(4, 20, 6), "check": Share(20, 5, 2)}
 
 # Spark's Python workers run the Python of the tests, and Spark does not depend on how this host's name resolves.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,9 +62,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function = getattr(item, "obj", None)
         function = getattr(function, "__func__", function)
         is_property = is_hypothesis_test(function)  # its marker is not set yet
-        if PROFILE == "lamella" and is_property and function not in seen and not item.get_closest_marker("soak"):
+        share = SHARES.get(PROFILE)
+        if share and is_property and function not in seen and not item.get_closest_marker("soak"):
             seen.add(function)
-            _try_fewer(function, FEWEST_DEAR if item.get_closest_marker("dear") else FEWEST)
+            _try_fewer(function, share, is_dear=item.get_closest_marker("dear") is not None)
         if _starts_processes(item):
             item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
@@ -73,11 +85,12 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
-def _try_fewer(function: Any, fewest: int = FEWEST) -> None:
+def _try_fewer(function: Any, share: Share, *, is_dear: bool = False) -> None:
     """Lower the number of examples of a property test. Hypothesis has no public way to do this from outside a test."""
     given = getattr(function, _SETTINGS, None) or settings()
+    fewest = share.min_dear_examples if is_dear else share.min_examples
     if given.max_examples > fewest:
-        setattr(function, _SETTINGS, settings(given, max_examples=max(fewest, given.max_examples // SHARE)))
+        setattr(function, _SETTINGS, settings(given, max_examples=max(fewest, given.max_examples // share.one_in)))
 
 
 def _starts_processes(item: pytest.Item) -> bool:

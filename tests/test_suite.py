@@ -14,8 +14,10 @@ import areas
 import conftest
 
 
-@pytest.mark.parametrize(("wanted", "most"), [(200, 200 // conftest.SHARE), (30, conftest.FEWEST), (5, 5)])
-def test_property_tests_try_a_share_of_their_examples(wanted: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "is_dear", "most"), [(200, False, 50), (30, False, 20), (30, True, 7), (5, False, 5)]
+)
+def test_property_tests_try_a_share_of_their_examples(wanted: int, is_dear: bool, most: int) -> None:
     """But no less than some, and never more than they ask for."""
     tried = []
 
@@ -24,7 +26,7 @@ def test_property_tests_try_a_share_of_their_examples(wanted: int, most: int) ->
     def prop(number: int) -> None:
         tried.append(number)
 
-    conftest._try_fewer(prop)
+    conftest._try_fewer(prop, conftest.SHARES["lamella"], is_dear=is_dear)
     prop()
     assert len(tried) == most
 
@@ -37,8 +39,9 @@ def test_a_property_of_integers(number: int) -> None:
 
 
 def test_property_tests_that_are_collected_are_bounded() -> None:
-    """The profile of `make test` reaches them, and that of `make soak` leaves them alone."""
-    wanted = 200 // conftest.SHARE if conftest.PROFILE == "lamella" else 200
+    """The profiles of `make test` and `make check` reach them, and that of `make soak` leaves them alone."""
+    share = conftest.SHARES.get(conftest.PROFILE)
+    wanted = 200 // share.one_in if share else 200
     assert getattr(test_a_property_of_integers, conftest._SETTINGS).max_examples == wanted
 
 

@@ -58,6 +58,7 @@ def test_nothing_is_answered_without_a_key(tenants: Tenants) -> None:
                 assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
+@pytest.mark.slow
 def test_an_admin_of_a_namespace_gets_no_further(tenants: Tenants) -> None:
     """Whichever parts of a request are another tenant's, nothing of that one is shown or changed."""
     mallory = tenants.asker({"role": "admin", "namespace": "south"})
@@ -88,6 +89,7 @@ def shown(one: Asked, answer: Any, other: Place) -> list[str]:
     return [word for word in other.words() if word in text and word not in said]
 
 
+@pytest.mark.slow
 def test_what_may_not_be_seen_is_as_if_it_were_not_there(tenants: Tenants) -> None:
     """The answer about another's table is, word for word, that about a table that never was."""
     mallory = tenants.asker({"role": "admin", "namespace": "south"})
@@ -128,6 +130,7 @@ def plain(answer: Any, place: Place) -> tuple[int, str]:
     return answer.status_code, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_the_role_that_is_said_is_enough_and_needed(tenants: Tenants, role: str) -> None:
     """With just the role that an operation says it needs it is done, and with the next lower one it is refused."""

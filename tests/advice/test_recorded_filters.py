@@ -109,6 +109,7 @@ def test_drawn_filters_are_as_selective_as_the_recorded_ones(table: RealTable) -
         assert 1 - found.now.skip == pytest.approx(part, abs=0.12)
 
 
+@pytest.mark.slow
 def test_recorded_look_ups_foretell_what_an_index_skips(table: RealTable, tmp_path: Path) -> None:
     """A shape replayed with drawn constants is within five points of look-ups in the table with the index."""
     recorded = [kept("code = 1", part=1.0, times=7) for _ in range(20)]

@@ -77,6 +77,7 @@ def check(found: list[Compared], kind: str | None) -> None:
     assert max(errors) < 15, max(found, key=lambda each: abs(each.score - each.measured_score))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(ASKED))
 def test_scores_order_layouts_as_look_ups_skip(kind: str | None) -> None:
     """From useless to perfect, whatever the values, the score has the ranks of the skip rate that is measured."""
@@ -169,6 +170,7 @@ def test_entries_without_values_hold_nothing() -> None:
     assert value_distribution.cover.holds[1] == 0
 
 
+@pytest.mark.slow
 def test_expected_sizes_are_those_of_real_parts() -> None:
     """What an index is expected to take is what it takes."""
     for layout in list(layouts.family(3, blocks=(60,), rows=(2000,)))[::6]:

@@ -27,6 +27,7 @@ def sized(budget: float, kind: str = "bloom", given: dict[str, Any] | None = Non
     return for_budget(kinds()[kind], profile, options, budget, data_bytes=DATA_BYTES, parts=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [120_000, 200_000, 400_000, 800_000])
 def test_a_budget_is_used_and_kept(budget: float) -> None:
     """The filters that fit a budget take nearly all of it, as real ones do; a larger one makes them sharper."""

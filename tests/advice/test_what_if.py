@@ -107,6 +107,7 @@ INDEXES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample_blocks", [0, 30])
 @pytest.mark.parametrize(("kind", "column", "options", "width"), INDEXES)
 def test_an_index_skips_what_was_foretold(
@@ -126,6 +127,7 @@ def test_an_index_skips_what_was_foretold(
     assert found.size.size_bytes == pytest.approx(real, rel=0.5, abs=8_000)
 
 
+@pytest.mark.slow
 def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
     """Patterns, expressions and comparisons are not estimated from manifests, and the answer says so; a sample can."""
     cases = [
@@ -158,6 +160,7 @@ def test_absent_values_have_a_figure_of_their_own(folder: Path, table: RealTable
 KEYS = ["customer", "price", "state", "id", "day"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample_blocks", [0, 60])
 @pytest.mark.parametrize("key", KEYS)
 def test_another_cluster_key_skips_what_was_foretold(
@@ -182,6 +185,7 @@ def test_another_cluster_key_skips_what_was_foretold(
         assert found.blocks_read == sample_blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("blocks", "sample_blocks"), [(20, 0), (5, 0), (180, 60)])
 def test_another_block_size_skips_what_was_foretold(
     folder: Path, table: RealTable, blocks: int, sample_blocks: int
@@ -243,6 +247,7 @@ def bare(folder: Path) -> RealTable:
     return RealTable(folder, cut(rows()), segment_blocks=25, verify=False, write=write)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bloom", "keys", "value_set"])
 def test_values_that_nobody_counted_are_not_taken_for_no_gain(folder: Path, uncounted: RealTable, kind: str) -> None:
     """An index that leaves 1 of 60 blocks is never foretold to leave all: it cannot be told, and a sample tells."""

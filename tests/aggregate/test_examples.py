@@ -192,6 +192,7 @@ def test_columns_are_named_as_in_sql() -> None:
         read_plan(AggregateRequest(aggregates=("count(p)",)), SCHEMA)
 
 
+@pytest.mark.slow
 def test_too_many_terms_or_groups_are_refused_by_name() -> None:
     """Limits are errors, never a cut answer."""
     with pytest.raises(LimitExceeded):

@@ -148,6 +148,7 @@ def test_statistics_and_a_scan_of_the_listed_blocks_give_the_full_result(seed: i
     check(seed)
 
 
+@pytest.mark.slow
 def test_many_answers_need_no_scan() -> None:
     """The property is not met by listing every block: a good share of random questions is answered at once."""
     assert sum(check(seed) for seed in range(60)) > 60 * 12 // 4

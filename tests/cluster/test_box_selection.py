@@ -45,6 +45,7 @@ def chosen(found: Selection) -> list[int]:
     return sorted(int(block) for task in found.tasks for block in task.blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.3, 0.1])
 @pytest.mark.parametrize(
     ("kind", "columns", "depth"), [("zorder", 2, 5.5), ("zorder", 3, 9.0), ("hilbert", 2, 3.5), ("hilbert", 3, 4.5)]
@@ -80,6 +81,7 @@ def test_ten_wide_appends_are_put_together(kind: CurveKind, columns: int) -> Non
     assert table.run(aims(table)).tasks == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_in_order_is_left_alone(kind: CurveKind) -> None:
     """Boxes along a curve overlap, and nothing can be done about it."""
@@ -102,6 +104,7 @@ def test_appends_beside_the_others_are_left_alone(kind: CurveKind) -> None:
         assert table.run(aims(table)).tasks == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_that_go_together_and_columns_of_few_values(kind: CurveKind) -> None:
     """What is known of columns one by one is misleading then: it converges all the same."""
@@ -135,6 +138,7 @@ def test_blocks_of_a_hot_key_are_never_chosen(kind: CurveKind) -> None:
     assert set(range(base + 200, base + 220)) <= set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_that_say_nothing_are_given_up(kind: CurveKind) -> None:
     """Bounds so coarse that sorted blocks look as before: after they were tried, they are settled."""

@@ -136,6 +136,7 @@ def test_large_blocks_are_split() -> None:
     assert packing(table).reason == "no block is small or too large"
 
 
+@pytest.mark.slow
 def test_a_block_is_not_written_again_for_a_few_rows() -> None:
     """A table that gets five rows at a time: each row is rewritten a few times, not with every append."""
     for width in (20, ROWS):
@@ -160,6 +161,7 @@ def test_a_medium_block_is_filled_up() -> None:
     assert packing(ClusteredTable([np.arange(50), np.arange(50)])).bins == ()
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_limits() -> None:
     """Bytes and blocks; what saves most blocks for a byte goes first; what is left is said; and later runs do it."""
     table = ClusteredTable(cut(np.arange(ROWS), 2_000) + cut(np.arange(ROWS, 2 * ROWS), 4_000))

@@ -161,6 +161,7 @@ def test_only_allowed_segments_are_replaced() -> None:
         regroup(segments.extents, segments.rows, segments.segment_of * 2)
 
 
+@pytest.mark.slow
 def test_segments_of_a_table_along_a_curve() -> None:
     """Boxes in no order are grouped with their neighbours, so that ranges of each column and of both see fewer."""
     rows = np.random.default_rng(1).integers(0, 1 << 20, (50_000, 2))

@@ -36,6 +36,7 @@ def chosen(found: Selection) -> list[int]:
     return sorted(int(block) for task in found.tasks for block in task.blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "max_runs", "max_written"),
     [(1.0, 1, 1.0), (0.3, 8, 2.0), (0.1, 24, 2.3), (0.05, 50, 2.6), (0.02, 160, 3.5)],
@@ -284,6 +285,7 @@ def test_of_equal_blocks_those_rewritten_less_often_go_first() -> None:
     assert chosen(found) == [1, 3, 5, 7, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "most"), [(2, 45.0), (4, 14.0), (8, 6.0)])
 def test_what_endless_appends_cost(target: int, most: float) -> None:
     """A hundred appends over all of the table, each followed by a run: the fewer layers are wanted, the more is written

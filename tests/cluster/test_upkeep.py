@@ -32,6 +32,7 @@ def kept_up(table: ClusteredTable, most: int = 40) -> int:
     raise AssertionError(f"not done after {most} turns")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "hilbert", "zorder"])
 def test_a_table_of_many_small_appends_is_kept_up(kind: Any) -> None:
     """A hundred small appends in all sorts of places: look-ups end near the ideal, and blocks near their size."""

@@ -175,6 +175,7 @@ def test_segments_kept_are_those_that_ranges_meet(seed: int) -> None:
     assert found.segments_opened == pytest.approx(np.mean(kept), rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "zorder", "hilbert"])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_regrouping_keeps_every_block_and_gains_what_it_says(seed: int, kind: str) -> None:

@@ -100,6 +100,7 @@ class Lake:
         assert Verification(self.store, self.root, "t", self.pointer, Options(pages=False)).run().findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: int) -> None:
     """What is said of blocks, totals and counts of distinct values, what filters keep: all as before."""

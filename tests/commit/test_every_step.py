@@ -82,6 +82,7 @@ def _check(folder: Path, mutation: str, *, restart: bool) -> int:
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_any_step_of_a_mutation_may_fail(tmp_path: Path, mutation: str) -> None:
     """One call after the other fails until none is left to; each time the table is right, before and after."""

@@ -52,6 +52,7 @@ def check(found: Found) -> Found:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_no_order_of_the_steps_is_wrong(name: str) -> None:
     """No acknowledged commit is lost or doubled, no live object removed, and every answer is true, in every state."""
@@ -63,6 +64,7 @@ def test_every_rule_is_named() -> None:
     assert set(NEEDED) == set(Guards._fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", NEEDED)
 def test_without_a_rule_something_is_wrong(rule: str) -> None:
     """The checker finds a way to what the rule is there to keep out."""

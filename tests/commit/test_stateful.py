@@ -157,6 +157,7 @@ class Lives(RuleBasedStateMachine):
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
+@pytest.mark.slow
 def test_tables_live_as_the_model_does() -> None:
     """Tens of short lives."""
     run_state_machine_as_test(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from expression.operator_table import FUNCTIONS, PREDICATES, TYPES, cell, table_text
 from lamella.snapshot.expression.nodes import FUNCTIONS as KNOWN
 
@@ -12,6 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 BEGIN, END = "<!-- made by tests/expression/test_operator_table.py -->\n\n", "\n<!-- end -->"
 
 
+@pytest.mark.slow
 def test_the_table_in_the_docs_is_what_the_evaluator_does() -> None:
     """Each cell is found by asking the evaluator; LAMELLA_WRITE_DOCS=1 writes the table anew."""
     text = DOCUMENT.read_text(encoding="utf-8")

@@ -177,12 +177,14 @@ def _in_every_place(name: str) -> list[str]:
     return [text for predicate in _about(name) for text in _within(predicate)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_words_of_sql_that_columns_are_named_by(name: str) -> None:
     """Each of them is a column in every place, for both readers."""
     assert all(agrees(text) for text in _in_every_place(name))
 
 
+@pytest.mark.slow
 def test_all_other_words_of_sql() -> None:
     """Each word that the parser knows is left to it, or is a column in some places drawn from all."""
     rng = Random(4)
@@ -196,6 +198,7 @@ def test_all_other_words_of_sql() -> None:
     assert not plain & {"and", "or", "not", "in", "is", "like", "between", "null", "true", "case", "select", "interval"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a", "`a b`", "s.b", "s.`x`.c", "_1", "E5", "inx", "notes", "nullish", "betweens"])
 def test_names_in_every_place(name: str) -> None:
     """A plain, quoted or dotted name is a column in every place, also one that begins like a keyword."""
@@ -236,6 +239,7 @@ def texts_of_the_tests() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+@pytest.mark.slow
 def test_both_readers_agree_on_the_texts_of_the_tests() -> None:
     """All of them, and each once more damaged."""
     rng = Random(21)

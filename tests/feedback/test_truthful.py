@@ -198,6 +198,7 @@ class Lake:
         return self.random.choice(choices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_truthful_reports_stay_true(seed: int) -> None:
     """Appends, compaction, removal, files replaced in place or taken again, changes of columns, rollback."""

@@ -96,6 +96,7 @@ DEAR: dict[str, Callable[[int], str]] = {
 LARGEST = MAX_SQL_CHARACTERS - 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEAR)
 @pytest.mark.parametrize("size", [8_000, pytest.param(LARGEST, marks=pytest.mark.soak)])
 def test_dear_text_takes_bounded_time_and_memory(name: str, size: int) -> None:

@@ -57,6 +57,7 @@ def tracked() -> Counter[str]:
     return Counter(type(each).__name__ for each in gc.get_objects())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_prunes_leave_nothing_behind_for_the_collector(table: Table, form: str) -> None:
     """What a filter was read as, what it was bound to, and what it left: all of it is remembered."""

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import check_words
 from check_words import Exemption, WordList, hits, unused_exemptions, words_of
 
@@ -20,6 +22,7 @@ import json as most
 """
 
 
+@pytest.mark.slow
 def test_checked_folders_use_the_words_of_the_field() -> None:
     """No name of a checked folder has a word of the list, and every exemption is needed."""
     assert check_words.main([]) == 0

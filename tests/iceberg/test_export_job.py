@@ -72,6 +72,7 @@ def test_without_the_extra_the_command_says_what_to_install(
     assert "lamella[iceberg]" in done.output
 
 
+@pytest.mark.slow
 def test_a_worker_exports(make_table: MakeTable, export_url: str, tmp_path: Path) -> None:
     """The job's result is the command's answer, and its progress counts segments."""
     table = filled(make_table)

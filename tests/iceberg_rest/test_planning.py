@@ -107,6 +107,7 @@ def test_a_plan_is_complete_at_once(files: Files) -> None:
     assert "plan-tasks" not in plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_tasks", "max_tokens"), [(1, 100), (3, 100), (2, 3), (5, 1), (100, 8)])
 def test_the_parts_of_a_plan_are_the_plan(
     files: Files,

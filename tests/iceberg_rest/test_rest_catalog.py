@@ -163,6 +163,7 @@ def test_metadata_is_not_sent_twice(app: AppClient) -> None:
     assert error(app.get(path, params={"snapshots": "some"})) == (400, "BadRequestException")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64", "timestamp(ns)", "timestamp(ms)", "interval"])
 def test_a_table_that_iceberg_cannot_say_is_refused(app: AppClient, kind: str) -> None:
     """Neither loaded nor planned, since its clients would read other values; the text names the column."""

@@ -33,6 +33,7 @@ def fitting(dtype: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", TEXTS)
 def test_a_block_with_text_that_is_none_is_left_out_of_every_index(expression: str, tmp_path: Path) -> None:
     """It ends no build: its neighbours are indexed, the reason is told, and queries keep it."""

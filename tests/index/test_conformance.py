@@ -136,6 +136,7 @@ def test_nan_and_both_zeros_are_values_like_others(name: str) -> None:
         assert claimed(of, index_cases.compared(dtype, "le", float("nan")), rows).true[:4].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_taken_blocks_claim_what_they_did(name: str) -> None:
     """A part put together from blocks of several claims of them just what one built from their rows does."""
@@ -156,6 +157,7 @@ def test_taken_blocks_claim_what_they_did(name: str) -> None:
             assert found == wanted, f"seed {seed}, {name} over {dtype}: {test}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_some_rows_are_told_what_all_are(name: str) -> None:
     """A claim of a block does not depend on which others are asked about."""
@@ -201,6 +203,7 @@ def test_the_header_is_json_that_reads_back(name: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(header), type=PartHeader) == header
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_damaged_page_is_noticed(name: str) -> None:
     """One flipped bit anywhere in what a question reads is an error, never an answer."""

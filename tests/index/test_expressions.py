@@ -63,6 +63,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "expression", "filters"), CASES)
 def test_no_row_is_lost_by_an_index_over_an_expression(
     tmp_path: Path, kind: str, expression: str, filters: list[str]

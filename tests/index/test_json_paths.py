@@ -45,6 +45,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "expression", "filters"), CASES)
 def test_no_row_is_lost_by_an_index_over_a_json_path(
     tmp_path: Path, kind: str, expression: str, filters: list[str]
@@ -71,6 +72,7 @@ def test_no_row_is_lost_by_an_index_over_a_json_path(
         assert matching <= kept, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bloom", "value_set", "keys", "ngram", "affix", "nulls"])
 def test_no_random_document_is_lost(tmp_path: Path, kind: str) -> None:
     """Blocks of any documents: what has a row that matches or is uncertain is kept, whichever value is asked for."""

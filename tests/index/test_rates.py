@@ -42,6 +42,7 @@ def numbers(text: str, values: np.ndarray[Any, Any]) -> Vector:
     return Vector(values, everything)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["int64", "float64", "string", "decimal(38,10)"])
 @pytest.mark.parametrize(("rate", "asked"), [(0.1, 600), (0.01, 2000), (0.002, 6000)])
 def test_the_rate_of_false_positives_is_the_one_asked_for(text: str, rate: float, asked: int) -> None:

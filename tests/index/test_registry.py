@@ -101,6 +101,7 @@ def asking(source: str) -> list[int]:
     return sorted(set(found))
 
 
+@pytest.mark.slow
 def test_nobody_else_asks_which_kind_it_is() -> None:
     """Outside the folder of the kinds, nothing is compared with a kind's name, and no kind's module is imported."""
     inside = ROOT / "snapshot" / "lamella" / "snapshot" / "index"

@@ -91,6 +91,7 @@ def test_a_block_with_bytes_that_are_no_text_is_kept(name: str) -> None:
     assert kept(name, blocks, equal(TEXT, NO_UTF8)) == [True, True, True]
 
 
+@pytest.mark.slow
 def test_folding_depends_on_nothing_around_a_character() -> None:
     """Of every character, what its other cases fold to is what it folds to: the index answers for all of them."""
     for point in [*range(0xD800), *range(0xE000, 0x110000)]:
@@ -202,6 +203,7 @@ def test_no_row_is_lost_whichever_unicode_folded_its_grams(seed: int) -> None:
             assert possible_outcomes is None or np.asarray(possible_outcomes.true)[row % 2], text
 
 
+@pytest.mark.slow
 def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> None:
     """Whatever part of ``lower(c)`` or ``upper(c)`` is asked for, as the reader computes these, its block is kept."""
     rng = Random(12)

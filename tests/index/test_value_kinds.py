@@ -79,6 +79,7 @@ def test_long_texts_have_short_bounds() -> None:
     assert claimed(probe(of.part), equal(TEXT, b"l"), range(3)).true.tolist() == [False] * 3
 
 
+@pytest.mark.slow
 def test_keys_name_just_the_blocks_that_have_a_value() -> None:
     """Every value in its blocks and in no other, also when it lies at a fence or in many blocks."""
     rng = Random(8)
@@ -114,6 +115,7 @@ def key_sets(rng: Random, sizes: list[int]) -> list[np.ndarray[tuple[int], np.dt
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_stack_answers_as_its_filters_one_by_one(seed: int) -> None:
     """Whatever the sizes, from one slot to hundreds, each filter is asked in its own slot."""

@@ -73,6 +73,7 @@ def test_only_what_widens_is_served() -> None:
         assert not can_serve(one, other) or widens(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(kinds()))
 def test_a_part_built_before_a_column_was_widened_has_no_false_skip(name: str) -> None:
     """Asked about the wider type, a part rules out nothing that the rows, read in that type, do."""

@@ -123,6 +123,7 @@ def indexed_table(folder: Path, rng: np.random.Generator, *, blocks: int = 12) -
     return table
 
 
+@pytest.mark.slow
 def test_with_indexes_the_verdict_is_the_prunes(tmp_path: Path) -> None:
     """Over random filters of all three columns; what an index says of a part that has to be true agrees with it."""
     table = indexed_table(tmp_path, np.random.default_rng(1))

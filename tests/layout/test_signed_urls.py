@@ -168,6 +168,7 @@ class Rotating(AioSession):  # type: ignore[misc]  # botocore is untyped
         return {**keys, "expiry_time": self.ends.isoformat()}
 
 
+@pytest.mark.slow
 def test_credentials_that_end_end_their_urls_and_are_renewed() -> None:
     """A URL dies with the session that signed it, so its time is the shorter one; the next one has a new session."""
     session = Rotating(lifetime_s=7_200)

@@ -126,6 +126,7 @@ def test_twice_the_depth_takes_at_most_so_many_times_the_calls(name: str) -> Non
     assert twice <= MOST * once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
 def test_twice_the_tree_takes_at_most_so_many_times_the_calls(name: str) -> None:
     """Whatever a filter in JSON has many of."""

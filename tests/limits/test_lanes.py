@@ -242,6 +242,7 @@ QUESTIONS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_question_goes_where_its_cost_belongs(new_lanes: Callable[..., Lanes], name: str) -> None:
     """What tests many blocks takes no other read's place, and is refused when it is too much; the others are not."""
@@ -323,6 +324,7 @@ def test_what_is_remembered_is_narrow(new_lanes: Callable[..., Lanes]) -> None:
     assert lanes.at_work["test"] == 0
 
 
+@pytest.mark.slow
 def test_a_large_answer_is_refused_before_it_is_found(
     new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_indexed_files_are_never_left_out_wrongly(seed: int, tmp_path_factory: p
     check_indexed(seed, tmp_path_factory.getbasetemp(), filters=15)
 
 
+@pytest.mark.slow
 def test_indexes_rule_out_what_statistics_keep(tmp_path: Path) -> None:
     """The random tables above reach indexes that decide."""
     assert sum(check_indexed(seed, tmp_path, filters=15)[1] for seed in range(25)) > 50

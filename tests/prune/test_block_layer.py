@@ -168,6 +168,7 @@ def test_blocks_tested_together_get_the_verdicts_they_get_alone(seed: int) -> No
     check(seed)
 
 
+@pytest.mark.slow
 def test_segments_are_answered_whole_without_looking_at_their_blocks() -> None:
     """The random tables above reach the proof that needs no block."""
     assert sum(check(seed) for seed in range(40)) > 50

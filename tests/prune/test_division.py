@@ -105,6 +105,7 @@ def test_a_search_gives_the_verdicts_of_a_test(seed: int) -> None:
     check(seed)
 
 
+@pytest.mark.slow
 def test_the_random_layers_are_searched() -> None:
     """Many filters are decided by the search alone, and many in part."""
     found = [check(seed) for seed in range(150)]

@@ -178,6 +178,7 @@ def live(seed: int) -> int:
     return reused
 
 
+@pytest.mark.dear
 @settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_a_warm_warehouse_answers_as_a_new_one_does(seed: int) -> None:
@@ -185,6 +186,7 @@ def test_a_warm_warehouse_answers_as_a_new_one_does(seed: int) -> None:
     live(seed)
 
 
+@pytest.mark.slow
 def test_the_lives_above_use_what_was_kept() -> None:
     """Verdicts of chunks are kept and used again, across snapshots."""
     assert sum(live(seed) for seed in range(6)) > 100

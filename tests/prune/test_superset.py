@@ -77,6 +77,7 @@ def test_a_block_with_a_matching_row_is_kept_and_an_all_block_has_no_other_row(s
     check_blocks(seed)
 
 
+@pytest.mark.slow
 def test_over_the_whole_language_no_match_is_left_out_and_no_all_is_wrong() -> None:
     """Functions, casts, arithmetic, columns beside columns, around changes of clocks: over 20,000 pairs."""
     assert sum(check_blocks(seed, terms=True) for seed in range(180)) > 20_000

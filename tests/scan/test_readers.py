@@ -182,6 +182,7 @@ def rows_of(relation: duckdb.DuckDBPyRelation | None) -> list[Any]:
     return relation.fetchall()
 
 
+@pytest.mark.slow
 def test_duckdb_reads_a_relation_as_often_as_it_is_asked(planner: WarehouseTable) -> None:
     """Lazily, by either connection; its own filters follow its own rules, in which NaN is greatest too."""
     scan = planner.scan("id >= 3000")
@@ -196,6 +197,7 @@ def test_duckdb_reads_a_relation_as_often_as_it_is_asked(planner: WarehouseTable
         assert rows_of(connection.sql("SELECT count(*) FROM kept JOIN own USING (id)")) == [(1_000,)]
 
 
+@pytest.mark.slow
 def test_a_relation_gives_the_reading_up_when_it_has_enough(planner: WarehouseTable) -> None:
     """No thread of the scan outlives a query that takes three rows, nor a stream that is dropped."""
     before = set(threading.enumerate())  # tests before this one may have left some of their own

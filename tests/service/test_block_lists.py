@@ -271,6 +271,7 @@ def test_a_young_list_is_left_alone(new_own: NewOwn) -> None:
     assert own.commit(lists).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_clean_up_while_segments_are_written_refuses_the_commit(new_own: NewOwn) -> None:
     """The segments of a long commit are no part of any snapshot yet: when they were deleted, it is not made."""
     own = new_own(vacuum_min_age_s=0)

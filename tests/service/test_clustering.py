@@ -353,6 +353,7 @@ def test_a_clean_up_while_a_regrouping_writes_its_segments_refuses_it(new_own: N
     assert {finding["code"] for finding in found} == {"footer_unreadable"}  # the files are none; the manifests are well
 
 
+@pytest.mark.slow
 def test_a_regrouping_is_done_once_for_each_key(contested: Race) -> None:
     """A copy of the request is answered with what was done."""
     body = {"key": ["a"], "target_depth": 1}

@@ -110,6 +110,7 @@ def answers(client: AppClient, folder: Path) -> Iterator[httpx2.Response]:
     yield client.get("/ui")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [pytest.param(name, marks=() if name in OFTEN else pytest.mark.soak) for name in (*DAMAGES, *MORE)],

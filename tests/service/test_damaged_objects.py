@@ -150,6 +150,7 @@ def kinds_of_objects(folder: Path) -> Mapping[str, list[Path]]:
     return kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set[str], damage: str) -> None:
     """Each kind in turn, all objects of it at once: snapshots, segments, groups, sidecars, pages, indexes."""
@@ -239,6 +240,7 @@ def text_columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["{", "[1, 2]", b"\xff"])
 def test_damaged_rows_are_typed_errors(made: Path, needed: set[str], tmp_path: Path, value: str | bytes) -> None:
     """Each column in turn, in all rows: pointers, properties, jobs, policies, answers that are replayed."""

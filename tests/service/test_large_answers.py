@@ -57,6 +57,7 @@ def test_what_is_large_waits_for_a_turn_whatever_was_asked(new_own: NewOwn, monk
         assert pieces.json().keys() == whole.json().keys()
 
 
+@pytest.mark.slow
 def test_answers_that_are_made_as_a_whole_have_so_many_blocks(new_own: NewOwn) -> None:
     """Beyond that they are refused by name; changes come on more pages instead."""
     own = new_own(answer_blocks_max=20)

@@ -225,6 +225,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Registratio
         yield Registrations
 
 
+@pytest.mark.slow
 def test_registrations_live_as_the_model_does(lives: type[Registrations]) -> None:
     """Tens of short lives of a table."""
     run_state_machine_as_test(

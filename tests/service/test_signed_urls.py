@@ -213,6 +213,7 @@ def test_other_requests_know_no_urls(service: Service, path: str, body: dict[str
     assert answer.status_code in (400, 405), answer.text
 
 
+@pytest.mark.slow
 def test_more_blocks_than_an_answer_may_have_urls_for_are_refused(start: Callable[..., Service]) -> None:
     """Nothing is signed; the error names the limit and the way out, which works."""
     count = 1_010

@@ -46,6 +46,7 @@ def blocks_at(client: AppClient, **which: Any) -> int:
     return int(answer.json()["report"]["blocks_total"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("timestamp", "blocks"),
     [

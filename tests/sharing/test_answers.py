@@ -69,6 +69,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield Service(tmp_path_factory.mktemp("large"), opened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 def test_large_answers_are_sent_in_pieces(large: Service, coding: str) -> None:
     """Each file once, in lines of ASCII, with headers as smaller answers have them."""

@@ -80,6 +80,7 @@ def test_no_row_is_lost_over_many_tables() -> None:
         check(seed)
 
 
+@pytest.mark.slow
 def test_hints_leave_out_files() -> None:
     """The property would also hold of hints that are never used: a good part of all blocks is left out."""
     looked_at, left_out = (sum(each) for each in zip(*(check(seed) for seed in range(150)), strict=True))

@@ -130,6 +130,7 @@ def test_gaps_never_rule_out_a_match(seed: int) -> None:
     check_pruning(seed)
 
 
+@pytest.mark.slow
 def test_gaps_decide_more_than_bounds_alone() -> None:
     """The property is not met by never using a gap."""
     assert sum(check_pruning(seed) for seed in range(100)) > 100

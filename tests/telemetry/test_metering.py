@@ -360,6 +360,7 @@ def test_a_beat_that_fails_is_followed_by_others(
     assert "metrics could not be updated" in caplog.text
 
 
+@pytest.mark.slow
 def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:
     """By generation, while the service runs; a collection in the middle of a metric waits for nothing."""
     metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))

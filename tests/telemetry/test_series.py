@@ -74,6 +74,7 @@ def ask(client: AppClient, templates: list[str], chance: random.Random, name: st
     client.request(chance.choice(METHODS), f"/v1/namespaces/{name}/tables/{name}?{name}={name}")
 
 
+@pytest.mark.slow
 def test_a_thousand_of_everything_adds_no_series(client: AppClient) -> None:
     """Names, ids, paths, methods, keys and filters that were never seen leave no label behind.
 

@@ -210,6 +210,7 @@ def test_what_was_kept_beside_tables_is_there(left: Left, catalog: str) -> None:
             assert "user:ann" in {grant["principal"] for grant in now.call("GET", "/v1/grants")["grants"]}
 
 
+@pytest.mark.slow
 def test_work_goes_on(left: Left, catalog: str) -> None:
     """New blocks, removed ones, a dropped table brought back, a roll back, and a clean-up after all that; what is left
     is verified, and what the new rows need is found."""

@@ -280,6 +280,7 @@ def test_without_the_request_external_blocks_outlive_their_snapshots(lake: Lake)
     assert gone in lake.store.locations()
 
 
+@pytest.mark.slow
 def test_an_external_file_that_was_replaced_stays(lake: Lake) -> None:
     """Another file at the same place is not the one that was registered."""
     table_id = lake.table()

@@ -10,6 +10,7 @@ FAMILIES = families()
 ALL = [vector for family in FAMILIES for vector in family.vectors]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=[family.family for family in FAMILIES])
 def test_lamella_gives_the_expected_verdicts(family: Family) -> None:
     """Every block of every vector, in one segment, and with a segment for each block."""

@@ -30,6 +30,7 @@ def test_every_check_has_its_damage() -> None:
     assert sorted(damage.code for damage in ALL) == sorted(CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("pages", [False, True])

@@ -34,6 +34,7 @@ def test_a_group_that_is_not_given_ends_the_part(lies: LyingWriter) -> None:
     assert opened(lies, store).steps == first.steps
 
 
+@pytest.mark.slow
 def test_no_failed_call_leaves_a_clean_answer(lies: LyingWriter) -> None:
     """Whichever call of a verification fails: an error or a finding, unless another object says the same."""
     counted = FaultyStore(lies.store, Script([Fault(how="slow", times=1_000_000)]), sleep=lambda _: None)

@@ -332,6 +332,7 @@ def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later
     assert len(manifests.sidecar(refs[0])) == 2
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> None:
     """Whatever is asked of however many snapshots, all kinds of values together stay within the bound."""
     limit = 200_000
@@ -380,6 +381,7 @@ def not_prunable(number: int) -> str:
     return f"b LIKE '%{number:04}{'y' * 8_000}%'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [long_list, long_text, many_parts, not_prunable])
 def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: Callable[[int], str]) -> None:
     """The memory that distinct filters take is within what they are counted as, so that the bound is one of bytes."""

@@ -246,6 +246,7 @@ def check_pruning(model: Model) -> None:
         assert kept == wanted, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_table_is_what_a_dict_says_through_any_changes(seed: int) -> None:
     """Appends, removals, rewrites, schema changes, several callers: same blocks, exact layers, same pruning."""
