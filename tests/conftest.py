@@ -38,7 +38,15 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 # Fixtures that several folders of tests share.
-pytest_plugins = ("areas", "leftovers", "fixtures_postgres", "fixtures_real_s3", "fixtures_s3", "fixtures_server")
+pytest_plugins = (
+    "areas",
+    "leftovers",
+    "fixtures_catalog",
+    "fixtures_postgres",
+    "fixtures_real_s3",
+    "fixtures_s3",
+    "fixtures_server",
+)
 
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
@@ -47,6 +55,9 @@ ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 PROCESS_FIXTURES = frozenset({"start_server", "server", "local", "world", "jobs_url", "java_home", "postgres_bin"})
 PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "ServerProcess", "LocalEngine", "Nursling"})
 PROCESS_FOLDERS = frozenset({"bench", "deploy", "docs", "jobs", "kill", "worker"})
+
+# `make check` runs none of their tests, and to import them takes seconds.
+collect_ignore = sorted(PROCESS_FOLDERS | {"spark"}) if PROFILE == "check" else []
 
 _SETTINGS = "_hypothesis_internal_use_settings"
 
