@@ -12,7 +12,7 @@ import pytest
 from lamella.service.process.deadline import begin_change, end
 from lamella.service.process.threads import Threads
 from lamella.snapshot.concurrency import check_deadline, time_left_s, wait_until
-from lamella.snapshot.errors import Unavailable
+from lamella.snapshot.errors import Overloaded, Unavailable
 
 LONG_S = 60.0
 
@@ -205,3 +205,26 @@ def test_a_change_that_has_begun_is_waited_for() -> None:
         assert threads.use.busy == 0
 
     run(test)
+
+
+@pytest.mark.parametrize("within_s", [None, 60.0])
+def test_no_more_wait_than_may_when_all_come_at_once(within_s: float | None) -> None:
+    """Tasks that come in one round of the event loop are counted, although none of them waits yet."""
+    threads, go = Threads(1, max_waiting=3, what="tests"), threading.Event()
+
+    async def ask() -> bool:
+        if within_s is not None:
+            wait_until(time.monotonic() + within_s)
+        return await threads.run(lambda: go.wait(60))
+
+    async def asked() -> list[bool | BaseException]:
+        tasks = [asyncio.create_task(ask()) for _ in range(10)]
+        async with asyncio.timeout(30):
+            while sum(task.done() for task in tasks) < 6:
+                await asyncio.sleep(0.01)
+        go.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(asked())
+    assert found.count(True) == 4
+    assert sum(isinstance(each, Overloaded) for each in found) == 6

@@ -52,6 +52,7 @@ class Threads:
         self._limiter: CapacityLimiter | None = None
         self._pool = ContextThreadPool(2 * at_once, thread_name_prefix="lamella-work")
         self._abandoned = 0
+        self._awaited = 0
 
     @property
     def use(self) -> ThreadUse:
@@ -70,12 +71,21 @@ class Threads:
         """
         if self._limiter is None:  # made here because it belongs to the event loop
             self._limiter = CapacityLimiter(self._at_once)
-        if self._max_waiting is not None and self._limiter.statistics().tasks_waiting >= self._max_waiting:
+        if self._max_waiting is not None and self._is_full(self._limiter, self._max_waiting):
             raise Overloaded(f"too many {self._what} are under way", retry_after_s=1, limit="threads")
-        within_s = time_left_s()
-        if within_s is None:
-            return await _run_begun(None if is_begun else begin_left_s(), work, self._limiter)
-        return await self._run_within(within_s, work, self._limiter)
+        self._awaited += 1
+        try:
+            within_s = time_left_s()
+            if within_s is None:
+                return await _run_begun(None if is_begun else begin_left_s(), work, self._limiter)
+            return await self._run_within(within_s, work, self._limiter)
+        finally:
+            self._awaited -= 1
+
+    def _is_full(self, limiter: CapacityLimiter, max_waiting: int) -> bool:
+        # A task asks the limiter for its turn only when the event loop comes round again, so tasks that arrive together
+        # are counted here, too.
+        return limiter.statistics().tasks_waiting >= max_waiting or self._awaited >= self._at_once + max_waiting
 
     async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
         begun: Future[_T] | None = None
