@@ -87,7 +87,9 @@ def test_a_page_of_a_service_that_is_gone_says_so_and_is_live_again_by_itself(
     assert guarded.url in page.url
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize(
+    "status", [429, pytest.param(500, marks=pytest.mark.soak), pytest.param(503, marks=pytest.mark.soak)]
+)
 def test_a_request_that_fails_is_told_and_tried_again(visit: Callable[[str, str], Page], status: int) -> None:
     """Also one that is refused because there are too many: the page is not loaded anew, which would ask for more."""
     page = visit(ROOT_KEY, "/ui/service")

@@ -63,14 +63,14 @@ def test_a_merge_changes_deletes_inserts_and_leaves_the_rest(spark: SparkSession
 def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_are(
     spark: SparkSession, lakes: Lakes
 ) -> None:
-    """Twenty merges of a few rows each rewrite about the blocks that they touch, into about as many."""
+    """Merges of a few rows each rewrite about the blocks that they touch, into about as many."""
     name = f"{fresh('merged')}.t"
     frame = spark.createDataFrame(numbered(880), SCHEMA)
     write(frame, name, client=lakes.lake, cluster_by=["id"], properties={"target_block_rows": "20"})
     assert len(_blocks(lakes, name)) == 44
     rng = random.Random(3)
     expected = {row[0]: row for row in numbered(880)}
-    for turn in range(20):
+    for turn in range(8):
         # Keys of a few blocks; the first time of all of them.
         keys = range(0, 880, 20) if turn == 0 else sorted(rng.sample(range(300), 3))
         changes: list[Row] = [(key, f"m{turn}", turn, None) for key in [*keys, 880 + turn]]
