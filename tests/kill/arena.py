@@ -210,7 +210,7 @@ class Arena:
         for thread in (*self.clients, *self.cleaners):
             thread.join(_FINISH_S)
         self.gate.close()
-        assert not self.ledger.open, f"{len(self.ledger.open)} outcomes were never known"
+        assert not self.ledger.open, (f"{len(self.ledger.open)} outcomes were never known", self.ledger.wrong)
         self.check()
         urls = {f"{self.services[0].url}{path}": table_id for path, table_id in self._paths.items()}
         clean_up_all(urls, self.ledger)

@@ -107,6 +107,7 @@ class Client(threading.Thread):
 
     def _settle(self, http: httpx2.Client, intent: Intent) -> bool:
         """Ask until the outcome is known; False: the load ended first."""
+        last = "no answer"
         for _ in range(_MAX_TRIES):
             with self._gate.through() as may_go:
                 if not may_go:
@@ -118,8 +119,9 @@ class Client(threading.Thread):
                         self._ask_again(http, intent, answer)
                     return True
                 self._ledger.unknown(intent)
+                last = "no answer" if answer is None else f"{answer.status_code} {answer.text}"
             time.sleep(self._random.uniform(0, _PAUSE_S))
-        self._ledger.violation(f"{intent.key}: no outcome after {_MAX_TRIES} requests")
+        self._ledger.violation(f"{intent.key}: no outcome after {_MAX_TRIES} requests; the last one: {last}")
         return False
 
     def _know(self, intent: Intent, answer: httpx2.Response) -> None:
