@@ -13,9 +13,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 
 # Options for the program behind a target, as in: make test ARGS="-k prune"
 ARGS ?=
-# How many processes run the tests. Spark's tests stay together in one of them.
-# One more process than processors: some tests wait.
-TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
+# How many processes run the tests: one more than there are processors, since some tests wait. Spark's tests stay
+# together in one of them.
+TEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # `make test AREA=spark` runs the tests of tests/spark; several are separated by spaces.
 AREA ?=
 TESTS = $(addprefix tests/,$(AREA))

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,6 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# While tests are collected nearly everything stays, and there is nothing to free.
-gc.disable()
 
 # No test asserts on the clock, so hypothesis may not time an example either: on a busy machine any can be slow.
 settings.register_profile("lamella", deadline=None, print_blob=True)
@@ -90,11 +88,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Let the garbage collector leave alone what stays to the end: going through all tests takes 0.4 s each time."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector rest, and then leave alone what stays to the end, which takes 0.4 s each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

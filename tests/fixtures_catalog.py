@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -19,17 +21,20 @@ def copied_catalogs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path = tmp_path_factory.mktemp("catalog") / "migrated.db"
     migrated = open_engine(catalog_url(str(path)), timeout_s=30, connections=1)
     migrate(migrated)
-    template: Any = migrated.raw_connection().driver_connection
+    template = migrated.raw_connection()
+    source: Any = template.driver_connection
+    lock = threading.Lock()  # a catalog that another thread has set up is not written over
 
     def copied(engine: Engine, **options: Any) -> str:
         if engine.dialect.name == "sqlite":
-            connection = engine.raw_connection()
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                template.backup(connection.driver_connection)
-            connection.close()
+            with lock, closing(engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
+                cursor.execute("SELECT count(*) FROM sqlite_master")
+                if cursor.fetchone() == (0,):
+                    source.backup(connection.driver_connection)
         return migrate(engine, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql, "migrate", copied)
         yield
+    template.close()
     migrated.dispose()

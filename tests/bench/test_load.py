@@ -65,10 +65,10 @@ def test_a_service_under_load_fails_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_service_under_load_fails_nobody_for_two_minutes(tmp_path: Path) -> None:
-    """The run of docs/performance.md; a machine that is slower than while the rate was found may refuse some."""
+    """The run of docs/performance.md."""
     results = run(tmp_path)
     check(results)
-    assert results["run"]["shed"] < results["run"]["sent"] // 20
+    assert results["run"]["shed"] == 0
 
 
 @pytest.mark.soak

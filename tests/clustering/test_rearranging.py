@@ -159,7 +159,7 @@ def test_keys_of_blocks_do_not_change(tmp_path: Path) -> None:
     before = {tuple(key) for key in block_keys(lake.blocks().values()).tolist()}
     lake.commit(lake.swap(range(len(list(lake.warehouse.segments(lake.pointer)))), Random(1), 3))
     refs = lake.warehouse.segments(lake.pointer)
-    after = np.concatenate([lake.warehouse.block_keys(ref) for ref in refs])
+    after = np.concatenate([lake.warehouse.manifests.block_keys(ref) for ref in refs])
     assert {tuple(key) for key in after.tolist()} == before
 
 

@@ -171,7 +171,7 @@ class Lake:
         digest = digest_of(predicate, schema)
         assert digest is not None
         for part in parts:
-            keys = self.warehouse.block_keys(refs[part.segment])[part.rows]
+            keys = self.warehouse.manifests.block_keys(refs[part.segment])[part.rows]
             places = part.sidecar.texts("location", part.rows)
             empty = np.array([place not in full for place in places])
             told = are_among(keys, self.facts.get(digest, no_keys()))
@@ -222,12 +222,14 @@ def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one(
 
     def reported() -> list[bool]:
         (ref,) = lake.warehouse.segments(lake.now.pointer)
-        told: list[bool] = are_among(lake.warehouse.block_keys(ref), lake.facts.get(digest, no_keys())).tolist()
+        told: list[bool] = are_among(
+            lake.warehouse.manifests.block_keys(ref), lake.facts.get(digest, no_keys())
+        ).tolist()
         return told
 
     assert reported() == [False]
     (ref,) = lake.warehouse.segments(lake.now.pointer)
-    lake.facts[digest] = lake.warehouse.block_keys(ref)
+    lake.facts[digest] = lake.warehouse.manifests.block_keys(ref)
     assert reported() == [True]
     lake.put(place, {"a": [1, 5], "b": [0, 0]})
     lake.commit([place], [place])

@@ -60,8 +60,9 @@ def test_a_merge_changes_deletes_inserts_and_leaves_the_rest(spark: SparkSession
     assert len(before & {block.location for block in _blocks(lakes, name)}) == 7
 
 
+@pytest.mark.parametrize("merges", [8, pytest.param(20, marks=pytest.mark.soak)])
 def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_are(
-    spark: SparkSession, lakes: Lakes
+    spark: SparkSession, lakes: Lakes, merges: int
 ) -> None:
     """Merges of a few rows each rewrite about the blocks that they touch, into about as many."""
     name = f"{fresh('merged')}.t"
@@ -70,7 +71,7 @@ def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_ar
     assert len(_blocks(lakes, name)) == 44
     rng = random.Random(3)
     expected = {row[0]: row for row in numbered(880)}
-    for turn in range(8):
+    for turn in range(merges):
         # Keys of a few blocks; the first time of all of them.
         keys = range(0, 880, 20) if turn == 0 else sorted(rng.sample(range(300), 3))
         changes: list[Row] = [(key, f"m{turn}", turn, None) for key in [*keys, 880 + turn]]

@@ -117,7 +117,6 @@ class Warehouse:
         self.segment_bytes = manifests.segment_bytes
         self.identities = manifests.identities
         self.sidecar = manifests.sidecar
-        self.block_keys = manifests.block_keys
         self.segments = objects.segments
         self.objects = objects.objects
         self.block_locations = objects.block_locations
