@@ -19,7 +19,7 @@ from lamella.service.catalog import (
     open_catalog,
 )
 from lamella.service.catalog.snapshots import LEASE_GRACE_MS
-from lamella.snapshot.errors import LeaseNotFound, SnapshotExpired, TableNotFound, Unavailable
+from lamella.snapshot.errors import DeletionPending, LeaseNotFound, SnapshotExpired, TableNotFound, Unavailable
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ObjectRef, SnapshotPointer
 from lamella.snapshot.wire import NamespaceInfo
@@ -177,7 +177,7 @@ def test_a_guard_notices_what_was_condemned_since(catalog: SqlCatalog) -> None:
     assert lands(plain)
     catalog.mark_for_deletion(table_id, [deletion_marks(table_id, "file:///t", "segment")], watermark_ms=100)
     assert not lands(plain)
-    with pytest.raises(Unavailable):
+    with pytest.raises(DeletionPending):
         catalog.guard(table_id, ["file:///a", "file:///d"], since_ms=1_000)
     catalog.unmark(other, ["file:///d"])
     assert lands(catalog.guard(table_id, ["file:///d"], since_ms=1_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,9 +12,12 @@ from click.testing import CliRunner
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.cli.app import cli
 from lamella.client.http.maintenance import SnapshotLease
-from lamella.snapshot.errors import InvalidRequest, LeaseNotFound, SnapshotNotFound
+from lamella.service.catalog import SweepMark, open_catalog
+from lamella.snapshot.errors import InvalidRequest, LeaseNotFound, ObjectNotFound, SnapshotNotFound
 from lamella.snapshot.ids import Ids
-from support.service_api import TableApi, World
+from support.own_app import NewOwn
+from support.race import TABLE
+from support.service_api import TableApi, World, parquet_bytes
 
 
 def with_garbage(world: World) -> tuple[TableApi, str]:
@@ -139,3 +143,33 @@ def test_the_command_says_what_it_would_do(local: World) -> None:
     assert json.loads(dropped.output)["executed"] is False
     for wrong in (["vacuum"], ["vacuum", name, "--dropped"], ["vacuum", "--dropped", "--older-than", "1d"]):
         assert runner.invoke(cli, [*wrong, "--url", local.url]).exit_code == 2
+
+
+def test_a_file_that_an_interrupted_clean_up_left_marked_is_refused_for_good(new_own: NewOwn, tmp_path: Path) -> None:
+    """Not with a 503, which would be sent again without end: nobody may finish that clean-up."""
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    own = new_own(catalog=url)
+    table_id = own.info()["table_id"]
+    file = f"{own.info()['location']}/_b/{Ids().new()}_v1.parquet"
+    own.store.put(file, parquet_bytes({"a": [1], "s": ["x"]}))
+    mark = SweepMark(location=file, table_id=table_id, kind="block", size_bytes=1, marked_at_ms=1)
+    catalog = open_catalog(url)
+    catalog.mark_for_deletion(table_id, [mark], watermark_ms=0)
+    catalog.close()
+    bodies: dict[str, dict[str, object]] = {
+        "register": {"paths": [file]},
+        "commits": {"added": [{"location": file, "row_count": 1, "file_size": 0}]},
+    }
+
+    def send(end: str, key: str) -> tuple[int, str, str | None]:
+        answer = own.app.post(f"{TABLE}/{end}", json=bodies[end], headers={"Idempotency-Key": key})
+        return answer.status_code, answer.json()["code"], answer.json().get("details", {}).get("location")
+
+    for end in bodies:
+        assert send(end, end) == (409, "deletion_pending", file)
+    own.clean_up()  # finishes what the other one marked
+    with pytest.raises(ObjectNotFound):
+        own.store.stat(file)
+    for end in bodies:
+        assert send(end, end) == (409, "deletion_pending", file)
+        assert send(end, f"another {end}")[0] in (404, 422)

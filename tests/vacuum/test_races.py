@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lamella.snapshot.errors import (
+    DeletionPending,
     LamellaError,
     ObjectNotFound,
     SnapshotExpired,
@@ -99,7 +100,7 @@ def test_whatever_happens_at_any_step_the_history_stays_whole(lake: Lake, name: 
     else:
         pytest.fail("the clean-up has more steps than were tried")
     expected = {
-        "register garbage": {"done", "unavailable", "object_not_found"},
+        "register garbage": {"done", "unavailable", "deletion_pending", "object_not_found"},
         "roll back": {"snapshot_expired"},
         "tag": {"snapshot_expired"},
         "lease": {"snapshot_expired"},
@@ -172,8 +173,9 @@ def test_a_file_cannot_be_registered_while_it_is_being_deleted(lake: Lake) -> No
     with pytest.raises(Died):
         lake.clean(table_id)
     lake.store.hook = None
-    with pytest.raises(Unavailable):
+    with pytest.raises(DeletionPending) as caught:
         lake.commit(table_id, add=[garbage])
+    assert caught.value.details == {"location": garbage}
     with pytest.raises(Unavailable):
         lake.catalog.advance(table_id, entry, guard=early)
     lake.clean(table_id)

@@ -52,6 +52,7 @@
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
     │   │   └── NewMatches          blocks were added that may match the change's condition
     │   ├── BlocksGone              files of an old snapshot are missing or replaced (carries ``blocks``)
+    │   ├── DeletionPending         a clean-up will delete a file that was to be added (carries ``location``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
     │   ├── SchemaConflict          the schema is not the expected one (carries ``schema_id``)
     │   ├── JobLeaseLost            the job no longer belongs to this worker
@@ -406,6 +407,12 @@ class BlocksGone(Conflict):
     """Blocks of an older snapshot are missing, or their files were replaced; ``blocks`` names them."""
 
     code = "blocks_gone"
+
+
+class DeletionPending(Conflict):
+    """A clean-up has marked a file for deletion that was to be added; ``location`` names it."""
+
+    code = "deletion_pending"
 
 
 class NotAppendOnly(Conflict):

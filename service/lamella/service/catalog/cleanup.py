@@ -20,7 +20,7 @@ from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
 from lamella.service.catalog.schema import deletion_marks, history_row, snapshots, sweeps, tables
 from lamella.service.catalog.session import SqlSession, entry_record
 from lamella.service.catalog.snapshots import LOCK_TABLE
-from lamella.snapshot.errors import TableNotFound, Unavailable
+from lamella.snapshot.errors import DeletionPending, TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
 _AT_ONCE: Final = 500
@@ -101,7 +101,10 @@ class SqlCleanup(SqlSession):
         for some in _parts(files):
             adds_files = True
             for row in self._rows(_AMONG, {"wanted": some}):
-                raise Unavailable(f"{row['location']} is about to be deleted by a clean-up", retry_after_s=1)
+                location = row["location"]
+                # Not Unavailable: if the clean-up was interrupted, the mark stays until the next one, perhaps for days.
+                text = f"a clean-up will delete {location}; write its rows to a new file"
+                raise DeletionPending(text, location=location)
         return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:

@@ -408,7 +408,7 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         """Return the guard that a commit passes to :meth:`advance`. Call this before looking at the commit's files.
 
-        Raises Unavailable if a clean-up is about to delete one of the files.
+        Raises DeletionPending if a clean-up has marked one of the files for deletion.
         """
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from lamella.snapshot.errors import (
     BlocksRefused,
     CommitConflict,
+    DeletionPending,
     IdempotencyMismatch,
     InvalidRequest,
     InvalidSchema,
@@ -42,6 +43,7 @@ REFRESH_TABLE: Final = Operation(
         Overloaded,
         *OF_A_TABLE,
         CommitConflict,
+        DeletionPending,
         QuotaExceeded,
         IdempotencyMismatch,
         StoreError,

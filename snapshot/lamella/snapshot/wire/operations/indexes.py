@@ -7,6 +7,7 @@ from typing import Final
 from lamella.snapshot.errors import (
     AlreadyExists,
     BodyTooLarge,
+    DeletionPending,
     IdempotencyMismatch,
     IndexNotFound,
     InvalidFilter,
@@ -169,7 +170,7 @@ ADD_INDEX_PARTS: Final = Operation(
     "definition. The service trusts its contents, as it trusts the statistics of committed blocks.",
     request_type=PartsRequest,
     answer_type=PartsAnswer,
-    errors=(*OF_A_TABLE, IndexNotFound, InvalidRequest, ObjectNotFound, Overloaded, *_OF_A_CHANGE),
+    errors=(*OF_A_TABLE, IndexNotFound, InvalidRequest, ObjectNotFound, DeletionPending, Overloaded, *_OF_A_CHANGE),
     resend="with_key",
     is_large=True,
 )
