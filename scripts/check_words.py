@@ -14,6 +14,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,6 +74,12 @@ def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield str(node.asname), node.lineno
 
 
+@cache
+def names_of(file: Path) -> frozenset[tuple[str, int]]:
+    """Return the names that a file defines, with lines; each file is read once."""
+    return frozenset(names_in(ast.parse(file.read_text("utf-8"))))
+
+
 def words_of(name: str) -> list[str]:
     """Return the lower-case words of an identifier in snake case or camel case."""
     return [part.lower() for part in _PARTS.findall(name)]
@@ -84,7 +91,7 @@ def hits(words: WordList, root: Path = ROOT) -> list[Hit]:
     for folder in words.folders:
         for file in sorted((root / folder).rglob("*.py")):
             path = file.relative_to(root).as_posix()
-            for name, line in names_in(ast.parse(file.read_text("utf-8"))):
+            for name, line in names_of(file):
                 for word in words_of(name):
                     if word in words.words and not _is_exempt(words, path, name):
                         found.add(Hit(path, line, name, word))
@@ -97,7 +104,7 @@ def unused_exemptions(words: WordList, root: Path = ROOT) -> list[str]:
     for folder in words.folders:
         for file in sorted((root / folder).rglob("*.py")):
             path = file.relative_to(root).as_posix()
-            defined[path] = {name for name, _ in names_in(ast.parse(file.read_text("utf-8")))}
+            defined[path] = {name for name, _ in names_of(file)}
     return [
         f"{each.path}: {pattern}"
         for each in words.exempt
