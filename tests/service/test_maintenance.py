@@ -146,7 +146,7 @@ def test_the_command_says_what_it_would_do(local: World) -> None:
 
 
 def test_a_file_that_an_interrupted_clean_up_left_marked_is_refused_for_good(new_own: NewOwn, tmp_path: Path) -> None:
-    """Not with a 503, which would be sent again without end: nobody may finish that clean-up."""
+    """The answer is no 503, which clients would repeat until the next clean-up of the table."""
     url = f"sqlite:///{tmp_path}/catalog.db"
     own = new_own(catalog=url)
     table_id = own.info()["table_id"]

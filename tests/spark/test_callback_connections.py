@@ -120,7 +120,8 @@ def test_threads_that_ran_queries_leave_no_connections(spark: SparkSession, tabl
     assert_flat(count, run, warm_up=4, times=32)
 
 
-def test_connections_in_use_stay_open(spark: SparkSession, lakes: Lakes, table: LakeTable) -> None:
+@pytest.mark.parametrize("times", [16, pytest.param(32, marks=pytest.mark.soak)])
+def test_connections_in_use_stay_open(spark: SparkSession, lakes: Lakes, table: LakeTable, times: int) -> None:
     """Queries and writes that run at the same time, on threads on both sides, all succeed with the right answer."""
     texts = queries(spark, table)
     wanted = [sorted(map(str, spark.sql(text).collect())) for text in texts]
@@ -133,5 +134,5 @@ def test_connections_in_use_stay_open(spark: SparkSession, lakes: Lakes, table: 
         return sorted(map(str, spark.sql(texts[at % 4]).collect())) == wanted[at % 4]
 
     with ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(run, range(16)))
-    assert [spark.table(copy.sql).count() for copy in copies] == [10, 10]
+        assert all(pool.map(run, range(times)))
+    assert [spark.table(copy.sql).count() for copy in copies] == [times // 16 * 10] * 2
