@@ -8,6 +8,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from lamella.client.join import join_keys
@@ -99,3 +100,13 @@ def test_a_key_of_another_type_is_refused(kind: str, key: Any) -> None:
         join_keys(schema, "k", [key])
     with pytest.raises(UnknownColumn):
         join_keys(schema, "nowhere", [])
+
+
+@pytest.mark.parametrize("kind", ["timestamp(ns)", "timestamp(us)"])
+def test_a_key_with_nanoseconds_is_refused(kind: str) -> None:
+    """Keys have microseconds: the nearest one is another key, and its blocks are others."""
+    schema = Schema.assign([Column(name="k", type=kind)])
+    instant = pd.Timestamp(1_700_000_000_123_456_000, tz="UTC")
+    assert join_keys(schema, "k", [instant]) == join_keys(schema, "k", [instant.to_pydatetime()])
+    with pytest.raises(InvalidRequest, match="has nanoseconds"):
+        join_keys(schema, "k", [instant + pd.Timedelta(1, "ns")])

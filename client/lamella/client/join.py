@@ -89,6 +89,8 @@ def _literal(leaf: Leaf, key: Any) -> Literal:
     dtype = leaf.dtype
     if isinstance(key, np.generic):
         key = key.item()
+    if getattr(key, "nanosecond", 0):  # a Timestamp of pandas, which is a datetime
+        raise InvalidRequest(f"{key!r} has nanoseconds; keys have microseconds", column=leaf.name)
     literal = _typed(dtype, key)
     if literal is None:
         raise InvalidRequest(f"{key!r} is not a value of type {dtype}", column=leaf.name)

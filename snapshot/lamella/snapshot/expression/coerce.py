@@ -395,6 +395,8 @@ def literal_of(dtype: DataType, value: int | float | bytes) -> Literal | None:
     if dtype.name == "date":
         return Literal("date", whole)
     if dtype.name in ("timestamp", "timestamp_ntz"):
-        micros = whole * 1_000_000 // PER_SECOND[dtype.unit]
+        micros, rest = divmod(whole * 1_000_000, PER_SECOND[dtype.unit])
+        if rest:
+            return None  # constants have microseconds; another moment would select other rows
         return Literal("timestamp" if dtype.name == "timestamp" else "timestamp_ntz", micros)
     return None
