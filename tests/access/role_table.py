@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final
 
 from lamella.snapshot.wire.operation import Operation, Permission
@@ -69,10 +70,13 @@ def order(need: Permission) -> tuple[int, int]:
 
 
 def table_text(operations: tuple[Operation[Any], ...]) -> str:
-    """A line for each operation, with those that need the same together; ``...`` stands for a table's path."""
+    """A line for each need, with all operations that have it; ``...`` stands for a table's path."""
     found = sorted(operations, key=lambda each: (order(each.permission), needed(each), each.path, each.method))
-    lines = ["| needs | request | |", "|---|---|---|"]
-    for each in found:
-        path = "..." + each.path.removeprefix(_TABLE) if each.path.startswith(_TABLE) else each.path
-        lines.append(f"| {needed(each)} | `{each.method} {path}` | {each.summary} |")
+    lines = ["| needs | requests |", "|---|---|"]
+    for need, same in groupby(found, key=needed):
+        lines.append(f"| {need} | {', '.join(f'`{each.method} {_shortened(each.path)}`' for each in same)} |")
     return "\n".join(lines) + "\n"
+
+
+def _shortened(path: str) -> str:
+    return "..." + path.removeprefix(_TABLE) if path.startswith(_TABLE) else path

@@ -35,7 +35,7 @@ def operations(tmp_path: Path) -> Iterator[tuple[Operation[Any], ...]]:
 
 
 def test_the_table_in_the_docs_is_what_operations_need(operations: tuple[Operation[Any], ...]) -> None:
-    """Each of them has its line; LAMELLA_WRITE_DOCS=1 writes the table anew."""
+    """Each of them is in it; LAMELLA_WRITE_DOCS=1 writes the table anew."""
     text = DOCUMENT.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
