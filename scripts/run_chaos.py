@@ -102,7 +102,7 @@ def _failures(trial: Trial) -> str:
 
 
 def table_of(trials: list[Trial], ledger_check: LedgerCheck) -> str:
-    """Return the table of docs/operations.md."""
+    """Return the results as a Markdown table; docs/operations.md sums it up."""
     lines = [
         "| what | how | what fails | longest time without a commit / a prune | after its end |",
         "|---|---|---|---|---|",
