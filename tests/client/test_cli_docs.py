@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -13,6 +13,18 @@ from lamella.client.cli.connection import DEFAULT_URL
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 COMMON = "Options of every command that asks the service"
+#: Sections that describe options once for several commands, with a test for the commands that they are about.
+SHARED: dict[str, Callable[[str, set[str]], bool]] = {
+    COMMON: lambda _name, own: "--url" in own,
+    "Options of serve, config and catalog": lambda _name, own: "--config" in own,
+    "Options of serve and config": lambda _name, own: "--insecure" in own,
+    "Options of commands that rewrite rows": lambda _name, own: "--engine" in own,
+    "Options of compact and recluster": lambda name, _own: name in ("lamella compact", "lamella recluster"),
+    "Options of tag create and tag move": lambda name, _own: name in ("lamella tag create", "lamella tag move"),
+    "Options of every schema change": lambda name, _own: (
+        name.startswith("lamella schema ") and name.split()[2] != "show"
+    ),
+}
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -44,6 +56,12 @@ def sections() -> dict[str, str]:
     return {heading.replace("`", ""): body for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+def shared(name: str, command: click.Command) -> dict[str, str]:
+    """The sections that a command shares with others."""
+    found = sections()
+    return {heading: found[heading] for heading, is_about in SHARED.items() if is_about(name, options(command))}
+
+
 def described(body: str) -> set[str]:
     """The options that a section's table describes."""
     return set(re.findall(r"^\| `(--[a-z-]+)", body, flags=re.MULTILINE))
@@ -53,18 +71,20 @@ def test_every_command_has_a_section_and_every_section_a_command() -> None:
     """Headings are the commands with their arguments, no more and no fewer."""
     groups = {f"lamella {name}" for name, command in cli.commands.items() if isinstance(command, click.Group)}
     wanted = {usage(name, command) for name, command in commands(cli, "lamella")} | groups
-    assert set(sections()) - {COMMON} == wanted
+    assert set(sections()) - set(SHARED) == wanted
 
 
 def test_every_option_is_described_and_every_described_option_is_there() -> None:
     """The table below a heading has the command's own options; those that commands share are described once."""
     found = sections()
-    common = described(found[COMMON])
+    used: set[str] = set()
     for name, command in commands(cli, "lamella"):
-        own = described(found[usage(name, command)])
-        asks_the_service = "--url" in options(command)
-        assert own == options(command) - (common if asks_the_service else set()), name
-        assert not asks_the_service or common <= options(command), name
+        sections_of_several = shared(name, command)
+        used |= set(sections_of_several)
+        common = {option for body in sections_of_several.values() for option in described(body)}
+        assert common <= options(command), name
+        assert described(found[usage(name, command)]) == options(command) - common, name
+    assert used == set(SHARED)
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -79,8 +99,10 @@ def test_the_defaults_are_those_of_the_command() -> None:
     found = sections()
     assert f"Default: `{DEFAULT_URL}`" in found[COMMON]
     for name, command in commands(cli, "lamella"):
+        several = [body for heading, body in shared(name, command).items() if heading != COMMON]
+        body = "\n".join([found[usage(name, command)], *several])
         for parameter in (p for p in command.params if isinstance(p, click.Option)):
-            line = re.search(rf"^\| `{parameter.opts[0]} .*$", found[usage(name, command)], flags=re.MULTILINE)
+            line = re.search(rf"^\| `{parameter.opts[0]} .*$", body, flags=re.MULTILINE)
             default = parameter.default
             if line and not parameter.is_flag and isinstance(default, int | float | str) and parameter.name != "level":
                 assert re.search(

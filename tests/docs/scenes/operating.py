@@ -21,7 +21,6 @@ def cli(stage: Stage) -> None:
     items.tag("nightly")
     now_and_then(stage, "2026-01-31T00:00Z")
     stage.swaps["01a1fdeb-0b71-7faa-b6b1-ce2fe27b2760"] = earlier
-    stage.table("shop.orders", orders())
     stage.table("sales.orders", orders(), cluster=["day"])
     home = stage.folder / "home"
     for folder in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):
