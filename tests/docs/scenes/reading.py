@@ -12,7 +12,6 @@ from docs.scene import as_type, nothing, scene
 from docs.scenes.rows import events, now_and_then, orders
 from docs.stage import Stage
 from lamella.snapshot.expression import read_tree
-from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import BlockRanges, PrunedBlock, PruneRatesAnswer, PruneRequest
 
 
@@ -42,7 +41,6 @@ def pages(stage: Stage) -> None:
     stage.namespace("db")
     stage.lake.create_table("db.t", schema_from=f"file://{path}")
     stage.lake.table("db.t").register([f"file://{path}"])
-    stage.names |= {"store": FsspecStore(), "location": f"file://{path}"}
 
 
 @scene("docs/filters.md", data=[lambda _stage, text: read_tree(json.loads(text))])

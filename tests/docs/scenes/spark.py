@@ -31,7 +31,7 @@ def stop_streams(spark: Any) -> None:
         query.stop()
 
 
-@scene("docs/spark.md", spark=True, texts=[_plan, drawing, drawing])
+@scene("docs/spark.md", spark=True, texts=[_plan, drawing])
 def spark_page(stage: Stage) -> None:
     """Events with a tag, a stream of more, and times and ids of the examples."""
     spark = stage.names["spark"]

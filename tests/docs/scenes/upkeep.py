@@ -128,9 +128,7 @@ def schema(stage: Stage) -> None:
     count = 100
     more = {
         "note": ["n"] * count,
-        "remark": ["r"] * count,
         "city": ["Ulm"] * count,
-        "zip": pa.array(range(count), pa.int32()),
         "visits": pa.array(range(count), pa.int32()),
     }
     columns = {name: values for name, values in events(count).items() if name not in ("country", "region")}
