@@ -51,7 +51,7 @@ FEATURES: Final = {
     "backup": Removed(
         ("service/lamella/service/backup", "client/lamella/client/backup"),
         COMMANDS,
-        r"from lamella\.client\.backup\.commands import add_backup_commands|add_backup_commands\(service\.catalog\)",
+        r'    "catalog": "backup\.commands:add_backup_commands",',
         None,
         None,
     ),
@@ -84,7 +84,7 @@ def environment(packages: Path, settings: dict[str, str]) -> dict[str, str]:
 
 
 def copy_without(removed: Removed, packages: Path) -> None:
-    """The three packages, but for a feature's folders and the two lines that register it."""
+    """The three packages, but for a feature's folders and the lines that register it."""
     packages.mkdir()
     changed = {path.partition("/")[0] for path in (*removed.folders, removed.registry)}
     for root in ROOTS:
@@ -96,7 +96,7 @@ def copy_without(removed: Removed, packages: Path) -> None:
         shutil.rmtree(packages / folder)
     registry = packages / removed.registry
     text, count = re.subn(rf"^(?:{removed.lines})\n", "", registry.read_text("utf-8"), flags=re.MULTILINE)
-    assert count == 2
+    assert count == removed.lines.count("|") + 1
     registry.write_text(text, "utf-8")
 
 

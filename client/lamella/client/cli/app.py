@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any, Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from lamella.client import tracing
-from lamella.client.advice.commands import advise, recorded, what_if, why_not
-from lamella.client.backup.commands import add_backup_commands
-from lamella.client.cli import service, tables
-from lamella.client.cli.access import grants, keys, whoami
 from lamella.client.cli.failure import CommandFailure, LamellaGroup
-from lamella.client.cli.history import changes, rollback, tag
-from lamella.client.cli.index import index
-from lamella.client.cli.jobs import job, policy, schedule, worker
-from lamella.client.cli.layout import cluster_by, clustering, regroup
-from lamella.client.cli.maintenance import vacuum, verify
-from lamella.client.cli.prune import aggregate, diff, prune
-from lamella.client.cli.register import external, register
-from lamella.client.cli.rewrite import compact, delete, recluster, update
-from lamella.client.cli.service import config, serve
-from lamella.client.cli.tables import schema
-from lamella.client.cli.usage import audit, feedback, prune_rates
-from lamella.client.iceberg.commands import export
 
 
 @click.command()
@@ -43,9 +29,87 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(found(root.command, {}, "lamella", "_LAMELLA_COMPLETE").source())
 
 
+#: Where each command is defined, below ``lamella.client``. It is imported when it is used, so that none waits for the
+#: imports of the others.
+_HOMES: Final = {
+    "serve": "cli.service",
+    "namespaces": "cli.tables",
+    "tables": "cli.tables",
+    "schema": "cli.tables",
+    "index": "cli.index",
+    "snapshots": "cli.tables",
+    "tag": "cli.history",
+    "rollback": "cli.history",
+    "changes": "cli.history",
+    "register": "cli.register",
+    "external": "cli.register",
+    "export": "iceberg.commands",
+    "prune": "cli.prune",
+    "diff": "cli.prune",
+    "aggregate": "cli.prune",
+    "advise": "advice.commands",
+    "what-if": "advice.commands",
+    "why-not": "advice.commands",
+    "recorded": "advice.commands",
+    "clustering": "cli.layout",
+    "compact": "cli.rewrite",
+    "recluster": "cli.rewrite",
+    "regroup": "cli.layout",
+    "delete": "cli.rewrite",
+    "update": "cli.rewrite",
+    "vacuum": "cli.maintenance",
+    "verify": "cli.maintenance",
+    "feedback": "cli.usage",
+    "prune-rates": "cli.usage",
+    "audit": "cli.usage",
+    "job": "cli.jobs",
+    "schedule": "cli.jobs",
+    "policy": "cli.jobs",
+    "worker": "cli.jobs",
+    "config": "cli.service",
+    "catalog": "cli.service",
+    "keys": "cli.access",
+    "grants": "cli.access",
+    "whoami": "cli.access",
+}
+#: What adds commands of an optional package to a group.
+_ADDITIONS: Final = {
+    "catalog": "backup.commands:add_backup_commands",
+}
 #: Commands without a span of their own: the service has its own traces, and a worker traces each job.
 _WITHOUT_SPAN: Final = frozenset({"completion", "serve", "worker"})
 _SPAN: Final = "lamella.span"
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported when it is used."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._imported:
+            command: click.Command = _defined(_HOMES[name], name.replace("-", "_"))
+            if name in _ADDITIONS:
+                _defined(*_ADDITIONS[name].split(":"))(command)
+            self._imported[name] = command
+        return self._imported[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._imported[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**_HOMES, **self._imported})
+
+    def __len__(self) -> int:
+        return len({**_HOMES, **self._imported})
+
+
+def _defined(module: str, name: str) -> Any:
+    return getattr(import_module(f"lamella.client.{module}"), name)
 
 
 class RootGroup(LamellaGroup):
@@ -85,54 +149,10 @@ class RootGroup(LamellaGroup):
             tracing.fail(span, code)
 
 
-@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=RootGroup, commands=Commands(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lamella")
 def cli() -> None:
     """Lamella: which Parquet blocks a query needs, and why."""
 
 
-for command in (
-    serve,
-    tables.namespaces,
-    tables.tables,
-    schema,
-    index,
-    tables.snapshots,
-    tag,
-    rollback,
-    changes,
-    register,
-    external,
-    export,
-    prune,
-    diff,
-    aggregate,
-    advise,
-    what_if,
-    why_not,
-    recorded,
-    clustering,
-    compact,
-    recluster,
-    regroup,
-    delete,
-    update,
-    vacuum,
-    verify,
-    feedback,
-    prune_rates,
-    audit,
-    job,
-    schedule,
-    policy,
-    worker,
-    config,
-    service.catalog,
-    keys,
-    grants,
-    whoami,
-    completion,
-):
-    cli.add_command(command)
-tables.tables.add_command(cluster_by)
-add_backup_commands(service.catalog)
+cli.add_command(completion)

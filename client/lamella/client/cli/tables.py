@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from lamella.client.cli import layout
 from lamella.client.cli.arguments import location_of, pairs_of, snapshot_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import print_table, size_text, time_text
@@ -111,6 +112,9 @@ def drop_namespace(session: Session, name: str) -> None:
 @click.group()
 def tables() -> None:
     """List, make, show and drop tables."""
+
+
+tables.add_command(layout.cluster_by)
 
 
 @tables.command("list")
