@@ -1,9 +1,10 @@
 """The size and shape of a checkout, and how many of its files a request runs through.
 
-    python scripts/house.py [CHECKOUT] [--journeys] [--json]
+    python scripts/house.py [CHECKOUT] [--journeys] [--seconds check test] [--json]
 
-Run it once for each checkout that is compared. ``--journeys`` also carries out requests and a job in this process, so
-it needs the Python of the checkout (``CHECKOUT/.venv/bin/python``), and counts the product's files that run in each.
+Run it once for each checkout that is compared. ``--journeys`` also carries out requests, a job and a Spark query in
+this process, so it needs the Python of the checkout (``CHECKOUT/.venv/bin/python``), and counts the product's files
+that run in each. ``--seconds`` times targets of ``make``, which must succeed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,6 +33,7 @@ from typing import Any
 #: Some requests are carried out so often, and the files that run each time are counted: what the service does a few
 #: times a second, whether or not somebody asks, runs in most of them, but not in all.
 REPEATS = 20
+ROOT = Path(__file__).resolve().parent.parent
 ROOTS = ("snapshot", "service", "client")
 #: Generated pages.
 GENERATED = re.compile(r"docs/(?:reference-|wrong-results|operators|licences|performance|sharpness|index-comparison)")
@@ -236,18 +240,53 @@ def journeys(checkout: Path) -> dict[str, int]:
                     raise SystemExit(f"{done.output}{done.exception}")
 
             count("lamella recluster, with the service's", recluster)
+            with spark_session(Path(folder) / "spark") as spark:
+                first("lamella.client.spark.attach")(spark, "lake", url)
+
+                def query() -> None:
+                    spark.sql("SELECT count(*) FROM lake.n.t WHERE a > 5").collect()
+
+                query()
+                count("a Spark query, with the service's", query)
     return found
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[Any]:
+    """Yield a local Spark session."""
+    from pyspark.sql import SparkSession
+
+    found = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "java_home.py"], check=True, capture_output=True, text=True
+    )
+    os.environ.update(JAVA_HOME=found.stdout.strip(), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.warehouse.dir", str(folder)).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def seconds_of(checkout: Path, target: str) -> int:
+    """Return how long a target of ``make`` takes, in seconds. The machine should be quiet."""
+    begin = time.monotonic()
+    subprocess.run(["make", target], check=True, cwd=checkout, stdout=sys.stderr)
+    return round(time.monotonic() - begin)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("checkout", type=Path, nargs="?", default=ROOT)
     parser.add_argument("--journeys", action="store_true", help="also carry out requests, and count the files that run")
+    parser.add_argument("--seconds", nargs="*", default=[], metavar="TARGET", help="also time targets of make")
     parser.add_argument("--json", action="store_true", help="write JSON")
     options = parser.parse_args()
     figures = shape(options.checkout)
     if options.journeys:
         figures |= journeys(options.checkout)
+    for target in options.seconds:
+        figures[f"seconds of make {target}"] = seconds_of(options.checkout, target)
     if options.json:
         print(json.dumps(figures, indent=1))
     else:

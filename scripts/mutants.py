@@ -1,11 +1,12 @@
 """Break the rules that decide what is skipped, one place at a time, and see whether a test notices.
 
-    python scripts/mutants.py [--count 60] [--seed 1] [--before CHECKOUT] [--list]
+    python scripts/mutants.py [--count 60] [--skip 0] [--seed 1] [--before CHECKOUT] [--list]
 
 A mutant is one operator, constant or condition of a function in :data:`RULES` that is changed. The seed chooses them:
-each run has the same list. For each the tests of its area run without those that start processes; the mutant is
-killed when one fails. With ``--before`` the same change is made in another release, in the function of the same shape
-(names do not count), and its own tests run. The exit status is 1 when a mutant survives here that was killed there.
+each run has the same list, and ``--skip`` goes on where an earlier run ended. For each the tests of its area run
+without those that start processes, the fast ones first; the mutant is killed when one fails. With ``--before`` the
+same change is made in another release, in the function of the same shape (names do not count), and its own tests run.
+The exit status is 1 when a mutant survives here that was killed there.
 """
 
 from __future__ import annotations
@@ -205,9 +206,17 @@ class Release:
             changed.write_bytes(source.data)
 
     def passes(self, areas: Sequence[str]) -> bool:
-        """Whether the tests of some areas pass."""
+        """Whether the tests of some areas pass: those of `make check`, if the release has it, and then all that start
+        no process."""
+        has_check = 'register_profile("check"' in (self._checkout / "tests" / "conftest.py").read_text("utf-8")
+        if has_check and not self._passes(areas, "check", " and not slow"):
+            return False
+        return self._passes(areas, "lamella", "")
+
+    def _passes(self, areas: Sequence[str], profile: str, but: str) -> bool:
         roots = (self._folder / "snapshot", *(self._checkout / part for part in ("service", "client", "tests")))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join(map(str, roots))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": profile}
         command = [
             sys.executable,
             "-m",
@@ -217,7 +226,7 @@ class Release:
             "-p",
             "no:cacheprovider",
             "-m",
-            "not soak and not process",
+            f"not soak and not process{but}",
         ]
         tests = [f"tests/{area}" for area in areas if (self._checkout / "tests" / area).is_dir()]
         try:
@@ -240,11 +249,12 @@ def main() -> int:
     """Print what becomes of each mutant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first ones of the list")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--before", type=Path, help="a checkout of another release")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run nothing")
     options = parser.parse_args()
-    mutants = Random(options.seed).sample(all_mutants(ROOT), options.count)
+    mutants = Random(options.seed).sample(all_mutants(ROOT), options.count)[options.skip :]
     if options.list:
         for mutant in mutants:
             print(f"{mutant.module} {mutant.function} {mutant.number}")
