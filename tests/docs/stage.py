@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.tokens import key_text
+from support.forked_command import folder_of_command
 from support.ports import free_port
 
 COMMAND_S = 300
@@ -115,7 +116,7 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """What commands see: the programs beside this Python first, and the service."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}"
+        path = os.pathsep.join((str(folder_of_command()), str(Path(sys.executable).parent), inherited.get("PATH", "")))
         port = {"LAMELLA_PORT": str(self.port), "LAMELLA_DRAIN_S": "0"}
         return {**inherited, "PATH": path, "HOME": str(self.folder / "home"), "LAMELLA_URL": self.url, **port} | (
             self.variables
@@ -151,7 +152,7 @@ class Stage:
         with log.open("wb") as output:
             self._started.append(
                 subprocess.Popen(
-                    shlex.split(self.meant(shlex.join(words))),
+                    [Path(sys.executable).with_name(words[0]), *shlex.split(self.meant(shlex.join(words[1:])))],
                     cwd=self.work,
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,
