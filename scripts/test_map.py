@@ -3,9 +3,9 @@
     python scripts/test_map.py OTHER_CHECKOUT [--write | --check]
 
 A test is the same when its file and name are. One that moved is found by its name, by its docstring, or by a body that
-differs in words only. ``--write`` writes the ones that moved or went to docs/decisions/test-map.json; the reason why a
-test went stands there by hand and is kept. ``--check`` fails when a test of the other release has neither a place nor
-a reason.
+differs in words only; when none of them tells, the place that docs/decisions/test-map.json names counts, as long as a
+test is there. ``--write`` writes the ones that moved or went to that file; the reason why a test went stands there by
+hand and is kept. ``--check`` fails when a test of the other release has neither a place nor a reason.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ def main() -> int:
     options = parser.parse_args()
     before, now = tests_of(options.other), tests_of(ROOT)
     moves = moved(before, now)
-    reasons = json.loads(MAP.read_text())["gone"] if MAP.exists() else {}
-    gone = {test: reasons.get(test, "") for test, to in moves.items() if to is None}
+    written = json.loads(MAP.read_text()) if MAP.exists() else {"moved": {}, "gone": {}}
+    moves |= {test: to for test, to in written["moved"].items() if moves.get(test, to) is None and to in now}
+    gone = {test: written["gone"].get(test, "") for test, to in moves.items() if to is None}
     print(f"{len(before):,} tests before, {len(now):,} now; {sum(to is not None for to in moves.values())} moved")
     print(f"{examples(options.other):,} examples in settings before, {examples(ROOT):,} now")
     for test, reason in gone.items():

@@ -50,9 +50,9 @@ class Progress:
         self._ran[area] += 1
         self._left[area] -= 1
         if self._left[area] == 0:
-            self._tell(area)
+            self._report(area)
 
-    def _tell(self, area: str) -> None:
+    def _report(self, area: str) -> None:
         done = sum(left <= 0 for left in self._left.values())
         failed = f", {self._failed[area]:,} FAILED" if self._failed[area] else ""
         self._reporter.write(

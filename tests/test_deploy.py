@@ -100,10 +100,12 @@ def test_addresses_that_are_fixed_are_given_to_nobody_else() -> None:
         assert address in subnet
         assert address not in handed_out
     assert ip_address(net["gateway"]) not in fixed.values()
-    asked = re.findall(r"(?m)^ +server ([a-z0-9-]+):\d+", (ROOT / "deploy" / "nginx" / "nginx.conf").read_text("utf-8"))
-    assert {"proxy", *asked} == set(fixed)
+    upstreams = re.findall(
+        r"(?m)^ +server ([a-z0-9-]+):\d+", (ROOT / "deploy" / "nginx" / "nginx.conf").read_text("utf-8")
+    )
+    assert {"proxy", *upstreams} == set(fixed)
     assert len(list(handed_out.hosts())) > len(services)
-    for name in asked:
+    for name in upstreams:
         assert services[name].environment["LAMELLA_TRUSTED_PROXIES"] == services["proxy"].address
 
 

@@ -15,9 +15,9 @@ import conftest
 
 
 @pytest.mark.parametrize(
-    ("wanted", "is_dear", "most"), [(200, False, 50), (30, False, 20), (30, True, 7), (5, False, 5)]
+    ("wanted", "is_dear", "count"), [(200, False, 50), (30, False, 20), (30, True, 7), (5, False, 5)]
 )
-def test_property_tests_try_a_share_of_their_examples(wanted: int, is_dear: bool, most: int) -> None:
+def test_property_tests_try_a_share_of_their_examples(wanted: int, is_dear: bool, count: int) -> None:
     """But no less than some, and never more than they ask for."""
     tried = []
 
@@ -28,7 +28,7 @@ def test_property_tests_try_a_share_of_their_examples(wanted: int, is_dear: bool
 
     conftest._try_fewer(prop, conftest.SHARES["lamella"], is_dear=is_dear)
     prop()
-    assert len(tried) == most
+    assert len(tried) == count
 
 
 @settings(max_examples=200, database=None)
@@ -55,7 +55,7 @@ def test_a_test_is_of_the_area_that_its_folder_names(nodeid: str, area: str) -> 
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
-def test_progress_is_told_area_by_area(tmp_path: Path, workers: tuple[str, ...]) -> None:
+def test_progress_is_reported_area_by_area(tmp_path: Path, workers: tuple[str, ...]) -> None:
     """When the last test of an area has run, however many processes run them."""
     for area, body in (("good", "pass"), ("bad", "assert False")):
         folder = tmp_path / "tests" / area

@@ -59,9 +59,9 @@ def needed(operation: Operation[Any]) -> str:
         return DECIDED[operation.name]
     if need.scope == "authenticated":
         return KNOWN.get(operation.name, "any key")
-    place = "everything" if need.scope == "server" else f"the {need.scope}"
+    scope = "everything" if need.scope == "server" else f"the {need.scope}"
     more = MORE.get(operation.name)
-    return f"`{need.role}` on {place}" + ("" if more is None else f"; {more}")
+    return f"`{need.role}` on {scope}" + ("" if more is None else f"; {more}")
 
 
 def order(need: Permission) -> tuple[int, int]:

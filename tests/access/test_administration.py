@@ -32,9 +32,9 @@ from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, Role, R
 
 ROOT = root("root")
 NOW_MS = 1_700_000_000_000
-LATER_MS = 1 << 50
+FAR_FUTURE_MS = 1 << 50
 NAMESPACES, TABLES = ("a", "b"), ("t", "u")
-PLACES: tuple[tuple[str | None, str | None], ...] = (
+SCOPES: tuple[tuple[str | None, str | None], ...] = (
     (None, None),
     *((namespace, table) for namespace in NAMESPACES for table in (None, *TABLES)),
 )
@@ -42,18 +42,18 @@ PLACES: tuple[tuple[str | None, str | None], ...] = (
 USERS = ("user:ann", "user:bob", "group:all")
 KEYS = ("k0", "k1", "k2")
 
-grants = st.builds(lambda role, place: on(role, *place), st.sampled_from(ROLES), st.sampled_from(PLACES))
+grants = st.builds(lambda role, scope: on(role, *scope), st.sampled_from(ROLES), st.sampled_from(SCOPES))
 lists = st.lists(grants, max_size=4)
 
 
 def on(role: Role, namespace: str | None = None, table: str | None = None) -> Grant:
-    """A role on a place."""
+    """A role on a scope."""
     return Grant(role=role, namespace=namespace, table=table)
 
 
-def of(name: str, *held: Grant) -> Principal:
+def of(name: str, *granted: Grant) -> Principal:
     """One with these rights."""
-    return Principal(names=(name,), kind="key", rights=Rights(held))
+    return Principal(names=(name,), kind="key", rights=Rights(granted))
 
 
 class House:
@@ -76,9 +76,9 @@ class House:
         )
         self.admin = AccessAdministration(catalog, self._authenticator, lambda: NOW_MS)
 
-    def create(self, by: Principal, name: str, *held: Grant, **more: Any) -> str:
+    def create(self, by: Principal, name: str, *granted: Grant, **more: Any) -> str:
         """A new key's text."""
-        return self.admin.create_key(by, CreateKey(name=name, grants=held, **more)).key
+        return self.admin.create_key(by, CreateKey(name=name, grants=granted, **more)).key
 
     def rotate(self, by: Principal, name: str, **more: Any) -> str:
         """A key's new text."""
@@ -88,9 +88,9 @@ class House:
         """A role."""
         self.admin.give(by, GrantRequest(principal=principal, **msgspec.structs.asdict(grant)))
 
-    def take(self, by: Principal, principal: str, place: tuple[str | None, str | None]) -> None:
+    def take(self, by: Principal, principal: str, scope: tuple[str | None, str | None]) -> None:
         """Whatever role it has there."""
-        self.admin.take(by, GrantRequest(principal=principal, role="read", namespace=place[0], table=place[1]))
+        self.admin.take(by, GrantRequest(principal=principal, role="read", namespace=scope[0], table=scope[1]))
 
     def holder(self, text: str) -> Principal | None:
         """Who shows a key; None: it does not hold."""
@@ -101,7 +101,7 @@ class House:
 
     def user(self, name: str) -> Principal:
         """A user who is in the group of all."""
-        return self._authenticator.by_names((name, "group:all"), LATER_MS)
+        return self._authenticator.by_names((name, "group:all"), FAR_FUTURE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -118,32 +118,32 @@ def house(catalog: SqlCatalog) -> House:
     return House(catalog)
 
 
-def may(principal: Principal, role: Role, place: tuple[str | None, str | None]) -> bool:
-    """Whether the principal has the role on a place."""
-    return principal.rights.may(role, *place)
+def may(principal: Principal, role: Role, scope: tuple[str | None, str | None]) -> bool:
+    """Whether the principal has the role on a scope."""
+    return principal.rights.may(role, *scope)
 
 
-@given(held=lists, asked=lists)
+@given(granted=lists, requested=lists)
 def test_a_key_may_do_nothing_that_its_maker_does_not_administer(
-    catalog: SqlCatalog, held: list[Grant], asked: list[Grant]
+    catalog: SqlCatalog, granted: list[Grant], requested: list[Grant]
 ) -> None:
     """It is made just when each of its grants is on a place of which the maker is admin."""
-    house, maker = House(catalog), of("user:ann", *held)
-    places = [(grant.namespace, grant.table) for grant in asked]
-    is_right = all(may(maker, "admin", place) for place in places or [(None, None)])
-    if len(set(places)) < len(places):
+    house, maker = House(catalog), of("user:ann", *granted)
+    scopes = [(grant.namespace, grant.table) for grant in requested]
+    is_right = all(may(maker, "admin", scope) for scope in scopes or [(None, None)])
+    if len(set(scopes)) < len(scopes):
         with pytest.raises(InvalidRequest, match="same resource"):
-            house.create(maker, "k0", *asked)
+            house.create(maker, "k0", *requested)
     elif not is_right:
         with pytest.raises((PermissionDenied, NotFound)):
-            house.create(maker, "k0", *asked)
+            house.create(maker, "k0", *requested)
     else:
-        made = house.holder(house.create(maker, "k0", *asked))
+        made = house.holder(house.create(maker, "k0", *requested))
         assert made is not None
-        for place in PLACES:
+        for scope in SCOPES:
             for role in ROLES:
-                assert may(made, role, place) == may(of("x", *asked), role, place)
-                assert not may(made, role, place) or may(maker, "admin", place)
+                assert may(made, role, scope) == may(of("x", *requested), role, scope)
+                assert not may(made, role, scope) or may(maker, "admin", scope)
         return
     assert catalog.api_keys() == []
     assert catalog.grants() == []
@@ -154,7 +154,7 @@ actions = st.one_of(
     st.tuples(st.just("rotate"), st.sampled_from(KEYS)),
     st.tuples(st.just("revoke"), st.sampled_from(KEYS)),
     st.tuples(st.just("give"), st.sampled_from((*USERS, *(f"key:{name}" for name in KEYS))), grants),
-    st.tuples(st.just("take"), st.sampled_from((*USERS, *(f"key:{name}" for name in KEYS))), st.sampled_from(PLACES)),
+    st.tuples(st.just("take"), st.sampled_from((*USERS, *(f"key:{name}" for name in KEYS))), st.sampled_from(SCOPES)),
 )
 
 
@@ -162,16 +162,16 @@ def act(house: House, by: Principal, action: Any, texts: list[str]) -> None:
     """Do it, or be refused; a key's text that comes of it is known from then on."""
     try:
         match action:
-            case ("create", name, held):
-                texts.append(house.create(by, name, *held))
+            case ("create", name, granted):
+                texts.append(house.create(by, name, *granted))
             case ("rotate", name):
                 texts.append(house.rotate(by, name))
             case ("revoke", name):
                 house.admin.revoke_key(by, name)
             case ("give", principal, grant):
                 house.give(by, principal, grant)
-            case ("take", principal, place):
-                house.take(by, principal, place)
+            case ("take", principal, scope):
+                house.take(by, principal, scope)
     except LamellaError:
         pass
 
@@ -181,7 +181,7 @@ def act(house: House, by: Principal, action: Any, texts: list[str]) -> None:
     theirs=st.lists(st.tuples(st.sampled_from(KEYS), lists), max_size=2, unique_by=lambda each: each[0]),
     steps=st.lists(st.tuples(st.integers(0, 9), actions), max_size=12),
 )
-def test_nobody_gets_further_whatever_all_of_them_do_together(
+def test_nobody_gains_rights_whatever_all_of_them_do_together(
     catalog: SqlCatalog,
     setup: list[tuple[str, Grant]],
     theirs: list[tuple[str, list[Grant]]],
@@ -194,8 +194,8 @@ def test_nobody_gets_further_whatever_all_of_them_do_together(
     house = House(catalog)
     for principal, grant in setup:
         house.give(ROOT, principal, grant)
-    for name, held in theirs:
-        act(house, ROOT, ("create", name, held), [])
+    for name, granted in theirs:
+        act(house, ROOT, ("create", name, granted), [])
     texts: list[str] = []
 
     def everybody() -> list[Principal]:
@@ -203,7 +203,7 @@ def test_nobody_gets_further_whatever_all_of_them_do_together(
         return users + [found for found in map(house.holder, texts) if found is not None]
 
     def reach() -> set[tuple[Role, tuple[str | None, str | None]]]:
-        return {(r, p) for r in ROLES for p in PLACES if any(may(each, r, p) for each in everybody())}
+        return {(r, p) for r in ROLES for p in SCOPES if any(may(each, r, p) for each in everybody())}
 
     before = reach()
     for who, action in steps:
@@ -345,7 +345,7 @@ def test_a_name_is_had_by_one_key_at_a_time(house: House) -> None:
     assert house.create(ROOT, "ETL")
 
 
-def test_the_text_of_a_key_is_told_and_not_kept(tmp_path: Path) -> None:
+def test_the_text_of_a_key_is_shown_and_not_stored(tmp_path: Path) -> None:
     """The database has its hash alone, of every text that it ever had."""
     catalog = open_catalog(str(tmp_path / "catalog.db"))
     house = House(catalog)
@@ -362,7 +362,7 @@ def test_the_text_of_a_key_is_told_and_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"name": ""},
         {"name": "a b"},
@@ -386,27 +386,27 @@ def test_the_text_of_a_key_is_told_and_not_kept(tmp_path: Path) -> None:
         {"requests_per_s": float("inf")},
         {"requests_per_s": 1e7},
     ],
-    ids=lambda asked: repr(asked)[:60],
+    ids=lambda requested: repr(requested)[:60],
 )
-def test_a_key_that_makes_no_sense_is_not_made(house: House, asked: dict[str, Any]) -> None:
+def test_a_key_that_makes_no_sense_is_not_made(house: House, requested: dict[str, Any]) -> None:
     """Names that cannot stand in a path, places that are none, times and rates out of bounds."""
     with pytest.raises(InvalidRequest):
-        house.admin.create_key(ROOT, CreateKey(**{"name": "k0", "grants": (), **asked}))
+        house.admin.create_key(ROOT, CreateKey(**{"name": "k0", "grants": (), **requested}))
     assert house.catalog.api_keys() == []
 
 
 @pytest.mark.parametrize(
-    "asked", [{"overlap_s": -1}, {"overlap_s": 31 * 86_400}, {"expires_s": 0}, {"expires_s": 10**12}]
+    "requested", [{"overlap_s": -1}, {"overlap_s": 31 * 86_400}, {"expires_s": 0}, {"expires_s": 10**12}]
 )
-def test_a_rotation_out_of_bounds_changes_nothing(house: House, asked: dict[str, int]) -> None:
+def test_a_rotation_out_of_bounds_changes_nothing(house: House, requested: dict[str, int]) -> None:
     """The text that is in use goes on."""
     text = house.create(ROOT, "etl", on("read", "a"))
     with pytest.raises(InvalidRequest):
-        house.rotate(ROOT, "etl", **asked)
+        house.rotate(ROOT, "etl", **requested)
     assert house.holder(text) is not None
 
 
-def test_a_role_takes_the_place_of_another_on_the_same(house: House) -> None:
+def test_a_role_replaces_another_on_the_same_scope(house: House) -> None:
     """It is not added to it; on other places nothing changes."""
     house.give(ROOT, "user:ann", on("admin", "a"))
     house.give(ROOT, "user:ann", on("write", "a", "t"))
@@ -459,28 +459,28 @@ def test_grants_are_to_keys_users_and_groups(house: House, principal: str) -> No
         house.take(ROOT, principal, ("a", None))
 
 
-@given(held=lists, grant=grants)
-def test_grants_are_given_and_taken_by_admins_of_the_place_alone(
-    catalog: SqlCatalog, held: list[Grant], grant: Grant
+@given(granted=lists, grant=grants)
+def test_grants_are_given_and_taken_by_admins_of_the_scope_alone(
+    catalog: SqlCatalog, granted: list[Grant], grant: Grant
 ) -> None:
     """Whoever may not even see it hears what would be said if it were not there."""
-    house, ann = House(catalog), of("user:ann", *held)
+    house, ann = House(catalog), of("user:ann", *granted)
     house.give(ROOT, "user:bob", grant)
     before = house.catalog.grants()
-    place = (grant.namespace, grant.table)
-    if may(ann, "admin", place):
+    scope = (grant.namespace, grant.table)
+    if may(ann, "admin", scope):
         house.give(ann, "user:bob", grant)
-        house.take(ann, "user:bob", place)
+        house.take(ann, "user:bob", scope)
         assert house.catalog.grants() == []
         return
     wanted: type[LamellaError] = PermissionDenied
     if grant.namespace is not None and not ann.rights.sees(grant.namespace):
         wanted = NamespaceNotFound
-    elif grant.table is not None and not may(ann, "read", place):
+    elif grant.table is not None and not may(ann, "read", scope):
         wanted = TableNotFound
     uses: list[Callable[[], None]] = [
         lambda: house.give(ann, "user:bob", grant),
-        lambda: house.take(ann, "user:bob", place),
+        lambda: house.take(ann, "user:bob", scope),
     ]
     for use in uses:
         with pytest.raises(LamellaError) as caught:
@@ -489,13 +489,13 @@ def test_grants_are_given_and_taken_by_admins_of_the_place_alone(
     assert house.catalog.grants() == before
 
 
-@given(held=lists, others=st.lists(st.tuples(st.sampled_from(USERS), grants), max_size=6))
+@given(granted=lists, others=st.lists(st.tuples(st.sampled_from(USERS), grants), max_size=6))
 def test_one_is_shown_ones_own_grants_and_those_on_what_one_administers(
-    catalog: SqlCatalog, held: list[Grant], others: list[tuple[str, Grant]]
+    catalog: SqlCatalog, granted: list[Grant], others: list[tuple[str, Grant]]
 ) -> None:
     """And no others, with a principal named or without."""
     house = House(catalog)
-    ann = Principal(names=("user:ann", "group:all"), kind="token", rights=Rights(held))
+    ann = Principal(names=("user:ann", "group:all"), kind="token", rights=Rights(granted))
     for principal, grant in others:
         house.give(ROOT, principal, grant)
     shown = house.admin.grants(ann, None).grants

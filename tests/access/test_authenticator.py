@@ -70,8 +70,8 @@ class World:
 
     def rotate(self, name: str = "etl", overlap_s: int = 60, expires_s: int | None = None) -> str:
         """Its new text."""
-        asked = RotateKey(overlap_s=overlap_s, expires_s=expires_s)
-        return self._admin.rotate_key(root("root"), name, asked).key
+        rotation = RotateKey(overlap_s=overlap_s, expires_s=expires_s)
+        return self._admin.rotate_key(root("root"), name, rotation).key
 
     def revoke(self, name: str = "etl") -> None:
         """End it."""
@@ -100,7 +100,7 @@ def world(catalog: SqlCatalog) -> World:
     return World(catalog)
 
 
-def asked(authenticator: CredentialCache, shown: str) -> Principal | None:
+def authenticate(authenticator: CredentialCache, shown: str) -> Principal | None:
     """Who shows it, as a request finds out; None: nobody."""
     found = authenticator.cached(shown)
     if found is not None:
@@ -137,7 +137,7 @@ def test_a_catalog_that_does_not_answer_is_no_refusal(world: World, catalog: Sql
     key, other = world.create(), world.create("other")
     world.here.find(key)
     CatalogFaults(catalog).is_down = True
-    assert asked(world.here, key) is not None
+    assert authenticate(world.here, key) is not None
     for shown in (other, key_text(b"x" * 32)):
         with pytest.raises(Unavailable):
             world.here.find(shown)
@@ -160,7 +160,7 @@ def test_a_key_that_nobody_made_is_refused(world: World) -> None:
     """However well it is formed, and by its hash as well."""
     world.create()
     unknown = key_text(b"x" * 32)
-    assert asked(world.here, unknown) is None
+    assert authenticate(world.here, unknown) is None
     with pytest.raises(Unauthenticated):
         world.here.by_key(key_sha256(unknown))
 
@@ -168,14 +168,14 @@ def test_a_key_that_nobody_made_is_refused(world: World) -> None:
 def test_a_revoked_key_dies_here_at_once_and_elsewhere_in_time(world: World) -> None:
     """Elsewhere when what was found there is five seconds old, at the latest."""
     key = world.create()
-    assert all(asked(each, key) for each in (world.here, world.there))
+    assert all(authenticate(each, key) for each in (world.here, world.there))
     world.revoke()
-    assert asked(world.here, key) is None
-    assert asked(world.there, key) is not None
+    assert authenticate(world.here, key) is None
+    assert authenticate(world.there, key) is not None
     world.clock.go_on(4.9)
-    assert asked(world.there, key) is not None
+    assert authenticate(world.there, key) is not None
     world.clock.go_on(0.2)
-    assert asked(world.there, key) is None
+    assert authenticate(world.there, key) is None
 
 
 def test_grants_change_here_at_once_and_elsewhere_in_time(world: World) -> None:
@@ -183,7 +183,7 @@ def test_grants_change_here_at_once_and_elsewhere_in_time(world: World) -> None:
     key = world.create("etl", READ_A)
 
     def may(authenticator: CredentialCache) -> tuple[bool, bool]:
-        found = asked(authenticator, key)
+        found = authenticate(authenticator, key)
         assert found is not None
         return found.rights.may("read", "a"), found.rights.may("read", "b")
 
@@ -198,35 +198,35 @@ def test_grants_change_here_at_once_and_elsewhere_in_time(world: World) -> None:
 def test_asking_all_the_time_keeps_nothing_alive(world: World) -> None:
     """The five seconds count from when it was looked up, and not from when it was last used."""
     key = world.create()
-    asked(world.there, key)
+    authenticate(world.there, key)
     world.revoke()
     for _ in range(20):
         world.clock.go_on(0.25)
-        asked(world.there, key)
+        authenticate(world.there, key)
     world.clock.go_on(0.1)
-    assert asked(world.there, key) is None
+    assert authenticate(world.there, key) is None
 
 
-def test_nothing_is_kept_where_the_settings_say_so(catalog: SqlCatalog) -> None:
+def test_nothing_is_cached_where_the_settings_say_so(catalog: SqlCatalog) -> None:
     """With ``auth_cache_s`` 0 a change holds everywhere at once."""
     world = World(catalog, cache_s=0)
     key = world.create()
-    assert asked(world.there, key) is not None
+    assert authenticate(world.there, key) is not None
     assert world.there.cached(key) is None
     world.revoke()
-    assert asked(world.there, key) is None
+    assert authenticate(world.there, key) is None
 
 
-def test_a_key_expires_to_the_millisecond_also_where_it_is_kept(catalog: SqlCatalog) -> None:
+def test_a_key_expires_to_the_millisecond_also_where_it_is_cached(catalog: SqlCatalog) -> None:
     """On every replica, however long answers are kept."""
     world = World(catalog, cache_s=300)
     key = world.create(expires_s=10)
-    asked(world.here, key)
+    authenticate(world.here, key)
     world.clock.now_ms += 9_999
-    assert asked(world.here, key) is not None
-    assert asked(world.there, key) is not None
+    assert authenticate(world.here, key) is not None
+    assert authenticate(world.there, key) is not None
     world.clock.now_ms += 1
-    assert [asked(each, key) for each in (world.here, world.there, world.replica())] == [None] * 3
+    assert [authenticate(each, key) for each in (world.here, world.there, world.replica())] == [None] * 3
 
 
 def test_after_a_rotation_both_texts_hold_until_the_overlap_is_over(catalog: SqlCatalog) -> None:
@@ -237,20 +237,22 @@ def test_after_a_rotation_both_texts_hold_until_the_overlap_is_over(catalog: Sql
     assert old != new
     world.clock.now_ms += 59_999
     for each in (world.here, world.there):
-        assert [found is not None and found.name for found in (asked(each, old), asked(each, new))] == ["key:etl"] * 2
+        assert [found is not None and found.name for found in (authenticate(each, old), authenticate(each, new))] == [
+            "key:etl"
+        ] * 2
     world.clock.now_ms += 1
     for each in (world.here, world.there, world.replica()):
-        assert asked(each, old) is None
-        assert asked(each, new) is not None
+        assert authenticate(each, old) is None
+        assert authenticate(each, new) is not None
 
 
 def test_a_rotation_without_overlap_ends_the_old_text_at_once(world: World) -> None:
     """As when a key has leaked."""
     old = world.create()
-    asked(world.here, old)
+    authenticate(world.here, old)
     new = world.rotate(overlap_s=0)
-    assert asked(world.here, old) is None
-    assert asked(world.here, new) is not None
+    assert authenticate(world.here, old) is None
+    assert authenticate(world.here, new) is not None
 
 
 def test_only_the_last_text_but_one_ever_holds(world: World) -> None:
@@ -258,7 +260,7 @@ def test_only_the_last_text_but_one_ever_holds(world: World) -> None:
     first = world.create()
     second = world.rotate(overlap_s=3_600)
     third = world.rotate(overlap_s=3_600)
-    assert [asked(world.here, each) is not None for each in (first, second, third)] == [False, True, True]
+    assert [authenticate(world.here, each) is not None for each in (first, second, third)] == [False, True, True]
 
 
 def test_a_rotation_gives_a_text_that_has_expired_no_more_time(world: World) -> None:
@@ -267,12 +269,12 @@ def test_a_rotation_gives_a_text_that_has_expired_no_more_time(world: World) -> 
     world.clock.go_on(90)
     new = world.rotate(overlap_s=3_600, expires_s=1_000)
     world.clock.go_on(9)
-    assert asked(world.here, old) is not None
+    assert authenticate(world.here, old) is not None
     world.clock.go_on(1)
-    assert [asked(world.here, each) is not None for each in (old, new)] == [False, True]
+    assert [authenticate(world.here, each) is not None for each in (old, new)] == [False, True]
     world.clock.go_on(2_000)
     newest = world.rotate(overlap_s=3_600)
-    assert [asked(world.here, each) is not None for each in (old, new, newest)] == [False, False, True]
+    assert [authenticate(world.here, each) is not None for each in (old, new, newest)] == [False, False, True]
 
 
 def test_a_key_that_was_to_end_still_is_after_a_rotation(world: World) -> None:
@@ -281,13 +283,13 @@ def test_a_key_that_was_to_end_still_is_after_a_rotation(world: World) -> None:
     world.clock.go_on(30)
     key = world.rotate()
     world.clock.go_on(99)
-    assert asked(world.here, key) is not None
+    assert authenticate(world.here, key) is not None
     world.clock.go_on(1)
-    assert asked(world.here, key) is None
+    assert authenticate(world.here, key) is None
     world.create("endless")
     endless = world.rotate("endless")
     world.clock.go_on(10**9)
-    assert asked(world.here, endless) is not None
+    assert authenticate(world.here, endless) is not None
 
 
 def test_a_key_of_a_name_that_was_free_has_nothing_of_the_one_before(world: World) -> None:
@@ -296,8 +298,8 @@ def test_a_key_of_a_name_that_was_free_has_nothing_of_the_one_before(world: Worl
     world.give("key:etl", Grant(role="write", namespace="b"))
     world.revoke()
     new = world.create("etl", READ_A)
-    assert asked(world.here, old) is None
-    found = asked(world.here, new)
+    assert authenticate(world.here, old) is None
+    found = authenticate(world.here, new)
     assert found is not None
     assert [(grant.role, grant.namespace) for grant in found.rights.grants] == [("read", "a")]
 
@@ -315,7 +317,7 @@ def test_names_of_one_kind_are_not_those_of_another(catalog: SqlCatalog) -> None
         "of-group": issuer.token(sub="bob", groups=["ann"]),
     }
     for own, shown in holders.items():
-        found = asked(world.here, shown)
+        found = authenticate(world.here, shown)
         assert found is not None
         assert [name for name in holders if found.rights.sees(name)] == [own]
 
@@ -332,12 +334,12 @@ def test_a_token_has_the_grants_of_its_user_and_all_its_groups(catalog: SqlCatal
     assert found.rights.may("read", "a")
     assert found.rights.may("write", "b", "t")
     world.take("group:writers", "b")
-    again = asked(world.here, token)
+    again = authenticate(world.here, token)
     assert again is not None
     assert not again.rights.sees("b")
 
 
-def test_a_token_ends_though_it_was_kept(catalog: SqlCatalog) -> None:
+def test_a_token_ends_though_it_was_cached(catalog: SqlCatalog) -> None:
     """Also for a session that rests on what it said."""
     issuer = OfflineIssuer()
     world = World(catalog, cache_s=300, issuer=issuer)
@@ -375,16 +377,16 @@ class Interrupted(SqlCatalog):
 
 
 @pytest.mark.parametrize("change", ["revoke", "take"])
-def test_a_look_up_that_a_change_overtakes_is_not_kept(tmp_path: Path, change: str) -> None:
+def test_a_look_up_that_a_change_overtakes_is_not_cached(tmp_path: Path, change: str) -> None:
     """What was read before the change was acknowledged is out of date afterwards, however late it comes."""
     opened = open_catalog(str(tmp_path / "catalog.db"))
     catalog = Interrupted(opened._engine)
     world = World(catalog, cache_s=300)
     key = world.create()
     catalog.then = world.revoke if change == "revoke" else lambda: world.take("key:etl", "a")
-    late = world.here.find(key)
-    assert late.rights.may("read", "a")  # it was asked before
-    after = asked(world.here, key)
+    outdated = world.here.find(key)
+    assert outdated.rights.may("read", "a")  # it was asked before
+    after = authenticate(world.here, key)
     assert after is None or not after.rights.may("read", "a")
     assert (after is None) == (change == "revoke")
     opened.close()
@@ -396,7 +398,7 @@ def test_the_use_of_a_key_is_noted_about_once_a_minute(world: World, catalog: Sq
     start_ms = world.clock.now_ms
     noted = []
     for _ in range(14):
-        asked(world.here, key)
+        authenticate(world.here, key)
         noted.append(catalog.key("etl").used_ms)
         world.clock.go_on(10)
     assert set(noted) == {start_ms, start_ms + 60_000, start_ms + 120_000}

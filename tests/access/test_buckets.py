@@ -38,10 +38,10 @@ def test_never_more_is_taken_than_the_rate_and_one_burst(rate: float, burst_s: f
         clock.now += pause
         while buckets.take("a", rate) is None and len(taken) < 2_000:
             taken.append(clock.now)
-    most = max(1.0, rate * burst_s)
+    limit = max(1.0, rate * burst_s)
     for first in range(0, len(taken), 7):
         for last in range(first, len(taken), 5):
-            assert last - first + 1 <= rate * (taken[last] - taken[first]) + most + CLOSE
+            assert last - first + 1 <= rate * (taken[last] - taken[first]) + limit + CLOSE
 
 
 @given(RATES, BURSTS, PAUSES)
@@ -104,8 +104,8 @@ def test_only_so_many_names_are_remembered_those_used_last(names: list[int]) -> 
         buckets.take(str(name), 1)
         assert buckets.wait_s(str(name), 1) is not None
     last = list(dict.fromkeys(reversed(names)))
-    for place, name in enumerate(last):
-        assert (buckets.wait_s(str(name), 1) is not None) == (place < 8)
+    for index, name in enumerate(last):
+        assert (buckets.wait_s(str(name), 1) is not None) == (index < 8)
 
 
 @pytest.mark.parametrize(("wait_s", "said_s"), [(0.001, 1), (1.2, 2), (math.inf, 86_400), (1e300, 86_400)])

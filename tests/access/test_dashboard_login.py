@@ -18,7 +18,7 @@ from lamella.service.access.authenticator import COOKIE
 from lamella.service.dashboard.login import onward_of
 from support.app_client import AppClient
 from support.issuer import FakeIssuer, running_issuer
-from support.tenants import ROOT_KEY, Asker, Place, Tenants
+from support.tenants import ROOT_KEY, Asker, TenantResources, Tenants
 
 _HIDDEN = re.compile(r'name="(csrf|once)" value="([^"]+)"')
 _NAMED = re.compile(r"{(\w+)(?::path)?}")
@@ -50,9 +50,9 @@ class Visitor:
         answer: httpx2.Response = self.http.get(path)
         return answer
 
-    def post(self, path: str, fields: dict[str, str], *, sealed: bool = True) -> httpx2.Response:
+    def post(self, path: str, fields: dict[str, str], *, with_form_token: bool = True) -> httpx2.Response:
         """A form, with what a page of ours puts into it."""
-        hidden = dict(_HIDDEN.findall(self.get("/ui/login").text)) if sealed else {}
+        hidden = dict(_HIDDEN.findall(self.get("/ui/login").text)) if with_form_token else {}
         answer: httpx2.Response = self.http.post(path, data={**hidden, **fields})
         return answer
 
@@ -73,17 +73,17 @@ def pages(tenants: Tenants) -> list[Route]:
     return [route for route in app.router.routes if isinstance(route, Route) and route.path.startswith("/ui")]
 
 
-def filled(path: str, place: Place) -> str:
-    """A page's path with the names of a place."""
-    return _NAMED.sub(lambda found: str(getattr(place, found[1], "x")), path)
+def filled(path: str, resources: TenantResources) -> str:
+    """A page's path with the names of a tenant's resources."""
+    return _NAMED.sub(lambda found: str(getattr(resources, found[1], "x")), path)
 
 
 def test_whoever_is_not_known_is_sent_to_log_in(tenants: Tenants, visitor: Visitor) -> None:
     """No page shows anything, and no form does anything, before somebody logged in."""
-    place = tenants.place("north", "job_id", "index")
-    before = tenants.state(place)
+    resources = tenants.resources("north", "job_id", "index")
+    before = tenants.state(resources)
     for route in pages(tenants):
-        path = filled(route.path, place)
+        path = filled(route.path, resources)
         if path.startswith(("/ui/login", "/ui/static", "/ui/logout")) or path in ("/ui/x", "/ui/"):
             continue
         if route.methods is not None and "GET" in route.methods:
@@ -94,8 +94,8 @@ def test_whoever_is_not_known_is_sent_to_log_in(tenants: Tenants, visitor: Visit
         else:
             answer = visitor.post(path, {})
             assert answer.status_code == 401, path
-        assert not [word for word in place.words() if word in answer.text.replace(path, "")], path
-    assert tenants.state(place) == before
+        assert not [word for word in resources.words() if word in answer.text.replace(path, "")], path
+    assert tenants.state(resources) == before
 
 
 def test_a_key_logs_in_until_it_is_revoked(tenants: Tenants, visitor: Visitor) -> None:
@@ -111,7 +111,7 @@ def test_a_key_logs_in_until_it_is_revoked(tenants: Tenants, visitor: Visitor) -
     assert visitor.get("/ui").status_code == 303
 
 
-def test_a_key_that_does_not_hold_is_told_and_nothing_more(visitor: Visitor) -> None:
+def test_a_key_that_does_not_hold_is_reported_and_nothing_more(visitor: Visitor) -> None:
     """The form comes back, without what was typed."""
     wrong = ROOT_KEY[:-1] + ("A" if ROOT_KEY[-1] != "A" else "B")
     answer = visitor.log_in(wrong)
@@ -123,7 +123,7 @@ def test_a_key_that_does_not_hold_is_told_and_nothing_more(visitor: Visitor) -> 
 
 def test_a_form_of_another_site_logs_nobody_in(visitor: Visitor) -> None:
     """Else a page could have someone work under a name that is not theirs."""
-    assert visitor.post("/ui/login", {"key": ROOT_KEY}, sealed=False).status_code == 400
+    assert visitor.post("/ui/login", {"key": ROOT_KEY}, with_form_token=False).status_code == 400
     assert COOKIE not in visitor.http.cookies
 
 
@@ -131,11 +131,11 @@ def test_a_cookie_that_was_altered_is_no_log_in(tenants: Tenants, visitor: Visit
     """Not one character of it can be another."""
     visitor.log_in(ROOT_KEY)
     good = visitor.http.cookies[COOKIE]
-    for place in (0, 10, 30, len(good) // 2, len(good) - 2):
-        bad = good[:place] + ("A" if good[place] != "A" else "B") + good[place + 1 :]
+    for position in (0, 10, 30, len(good) // 2, len(good) - 2):
+        bad = good[:position] + ("A" if good[position] != "A" else "B") + good[position + 1 :]
         other = Visitor(tenants)
         other.http.cookies.set(COOKIE, bad, path="/ui")
-        assert other.get("/ui").status_code == 303, place
+        assert other.get("/ui").status_code == 303, position
     other.http.cookies.set(COOKIE, good, path="/ui")
     assert other.get("/ui").status_code == 200
 
@@ -156,7 +156,7 @@ def test_the_cookie_is_no_way_into_the_api(visitor: Visitor) -> None:
 
 def test_pages_show_each_only_what_is_theirs(tenants: Tenants, visitor: Visitor) -> None:
     """An admin of one namespace sees its tables and jobs, and finds nothing at the addresses of others."""
-    own, other = (tenants.place(name, "job_id", "index", "tag") for name in ("south", "north"))
+    own, other = (tenants.resources(name, "job_id", "index", "tag") for name in ("south", "north"))
     visitor.log_in(tenants.key({"role": "admin", "namespace": "south"})[1])
     before = tenants.state(other)
     assert own.table in visitor.get("/ui").text
@@ -175,8 +175,8 @@ def test_pages_show_each_only_what_is_theirs(tenants: Tenants, visitor: Visitor)
         if answer.status_code not in (404, 405) or words:
             leaks.append(f"{path}: {answer.status_code} {words}")
     assert not leaks, "\n".join(leaks)
-    asked = f"kind=verify&table=north.{other.table}&preview=1"
-    preview = visitor.get(f"/ui/jobs/new?{asked}")
+    query = f"kind=verify&table=north.{other.table}&preview=1"
+    preview = visitor.get(f"/ui/jobs/new?{query}")
     assert other.column not in preview.text
     assert "there is no namespace" in preview.text
     compared = f"/ui/tables/south/{own.table}/lab/compare?filter=id%3D1&with=snapshot&other_table=north.{other.table}"
@@ -190,7 +190,7 @@ def test_pages_show_each_only_what_is_theirs(tenants: Tenants, visitor: Visitor)
 
 def test_who_may_only_read_changes_nothing(tenants: Tenants, visitor: Visitor) -> None:
     """Every form is refused to one who may only look."""
-    own = tenants.place("south", "job_id", "index", "tag")
+    own = tenants.resources("south", "job_id", "index", "tag")
     visitor.log_in(tenants.key({"role": "read", "namespace": "south"})[1])
     before = tenants.state(own)
     for route in pages(tenants):
@@ -223,7 +223,7 @@ def way(visitor: Visitor, onward: str = "/ui") -> dict[str, str]:
 
 def test_a_user_of_the_issuer_logs_in_there(tenants: Tenants, visitor: Visitor, issuer: FakeIssuer) -> None:
     """There and back, once, by a code that only this browser can use; grants of the user and its groups count."""
-    place = tenants.place("north")
+    resources = tenants.resources("north")
     tenants.root.call("PUT", "/v1/grants", {"principal": "group:analysts", "role": "read", "namespace": "north"})
     assert "/ui/login/start" in visitor.get("/ui/login").text
     sent = way(visitor, "/ui/jobs")
@@ -236,7 +236,7 @@ def test_a_user_of_the_issuer_logs_in_there(tenants: Tenants, visitor: Visitor, 
     assert answer.status_code == 200, answer.text
     assert 'content="0; url=/ui/jobs"' in answer.text
     shown = visitor.get("/ui")
-    assert place.table in shown.text
+    assert resources.table in shown.text
     assert "user:ann" in shown.text
     assert visitor.get(back).status_code == 400  # the way was gone once
 
@@ -263,7 +263,7 @@ def test_a_way_back_that_did_not_begin_here_is_refused(visitor: Visitor, tenants
 
 def test_a_token_of_the_issuer_is_taken_by_the_api(tenants: Tenants, issuer: FakeIssuer) -> None:
     """With the grants of its user; one for another audience is not."""
-    tenants.place("south")
+    tenants.resources("south")
     tenants.root.call("PUT", "/v1/grants", {"principal": "user:bob", "role": "read", "namespace": "south"})
 
     def ask(token: str) -> httpx2.Response:
@@ -290,19 +290,22 @@ def test_a_service_that_asks_nobody_has_no_log_in(tmp_path: Path) -> None:
 
 def test_keys_and_grants_are_made_and_taken_on_a_page(tenants: Tenants, visitor: Visitor) -> None:
     """A key's text is shown once; what one is no admin of cannot be given; a mistake is said beside its form."""
-    place = tenants.place("south")
+    resources = tenants.resources("south")
     visitor.log_in(tenants.key({"role": "admin", "namespace": "south"})[1])
-    asked = {"name": "shown-once", "role": "read", "place": f"south.{place.table}", "days": "30"}
-    made = visitor.post("/ui/access/keys", asked)
+    form = {"name": "shown-once", "role": "read", "place": f"south.{resources.table}", "days": "30"}
+    made = visitor.post("/ui/access/keys", form)
     key = re.search(r'id="key">([^<]+)<', made.text)
     assert key is not None
     assert key[1] not in visitor.get("/ui/access").text
-    assert Asker(tenants.app, key[1]).call("GET", f"/v1/namespaces/south/tables/{place.table}")["name"] == place.table
+    assert (
+        Asker(tenants.app, key[1]).call("GET", f"/v1/namespaces/south/tables/{resources.table}")["name"]
+        == resources.table
+    )
     rotated = re.search(r'id="key">([^<]+)<', visitor.post("/ui/access/keys/shown-once/rotate", {}).text)
     assert rotated is not None
     assert Asker(tenants.app, rotated[1]).call("GET", "/v1/whoami")["principal"] == "key:shown-once"
     for wrong in ({"place": "north.*"}, {"place": "*"}, {"place": "what"}, {"role": "owner"}, {"days": "x"}):
-        answer = visitor.post("/ui/access/keys", {**asked, "name": "another", **wrong})
+        answer = visitor.post("/ui/access/keys", {**form, "name": "another", **wrong})
         assert 400 <= answer.status_code < 500, wrong
         assert 'id="problem-key"' in answer.text, wrong
     assert visitor.post("/ui/access/keys/shown-once/revoke", {}).status_code == 303
@@ -317,10 +320,14 @@ def test_keys_and_grants_are_made_and_taken_on_a_page(tenants: Tenants, visitor:
 
 def test_pages_offer_only_what_may_be_done(tenants: Tenants, visitor: Visitor) -> None:
     """A reader finds no button that would be refused."""
-    place = tenants.place("north", "job_id", "index", "tag")
+    resources = tenants.resources("north", "job_id", "index", "tag")
     visitor.log_in(tenants.key({"role": "read", "namespace": "north"})[1])
     below = ("", "/history", "/indexes", "/columns", "/lab")
-    for path in (*(f"/ui/tables/north/{place.table}{each}" for each in below), f"/ui/jobs/{place.job_id}", "/ui/jobs"):
+    for path in (
+        *(f"/ui/tables/north/{resources.table}{each}" for each in below),
+        f"/ui/jobs/{resources.job_id}",
+        "/ui/jobs",
+    ):
         answer = visitor.get(path)
         assert answer.status_code == 200, path
         forms = re.findall(r'<form[^>]*method="post"[^>]*>(.*?)</form>', answer.text, re.DOTALL)

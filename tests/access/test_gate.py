@@ -89,7 +89,7 @@ def test_another_scheme_shows_nothing(make: Make, scheme: str) -> None:
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_why_a_key_does_not_hold_is_not_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_why_a_key_does_not_hold_is_not_revealed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """To the one who tries; it stands in the log, without the key."""
     with guarding(tmp_path) as guarded:
         key = guarded.key("old")
@@ -144,17 +144,17 @@ def test_each_principal_may_ask_so_often(make: Make) -> None:
 
 
 class SlowCatalog:
-    """Look-ups of keys wait for ``go``; ``asked`` counts them."""
+    """Look-ups of keys wait for ``go``; ``look_ups`` counts them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.holds = False
-        self.asked = 0
+        self.look_ups = 0
         real = CredentialCache._of_key
 
         def slow(authenticator: CredentialCache, sha256: str) -> Principal:
             if self.holds:
-                self.asked += 1
+                self.look_ups += 1
                 self.go.wait(60)
             return real(authenticator, sha256)
 
@@ -176,24 +176,24 @@ def test_many_at_once_with_one_new_key_are_one_try(make: Make, slow: SlowCatalog
     slow.holds = True
     with ThreadPoolExecutor(12) as threads:
         asking = [threads.submit(guarded.ask, key) for _ in range(12)]
-        while not slow.asked:
+        while not slow.look_ups:
             assert not any(each.done() for each in asking)
         slow.go.set()
         assert [each.result().status_code for each in asking] == [200] * 12
-    assert slow.asked == 1
+    assert slow.look_ups == 1
     slow.holds = False
     wrong = [guarded.ask(key_text(bytes([number]) * 32)).status_code for number in range(4)]
     assert wrong == [401] * 3 + [429]
     assert guarded.ask(other).status_code == 429
 
 
-def test_each_that_tries_one_wrong_key_is_told(make: Make, slow: SlowCatalog) -> None:
+def test_each_that_tries_one_wrong_key_is_answered(make: Make, slow: SlowCatalog) -> None:
     """They share the look-up, and each has an answer of its own."""
     guarded = make(request_wait_s=30)
     slow.holds = True
     with ThreadPoolExecutor(5) as threads:
         asking = [threads.submit(guarded.ask, key_text(b"w" * 32)) for _ in range(5)]
-        while not slow.asked:
+        while not slow.look_ups:
             assert not any(each.done() for each in asking)
         slow.go.set()
         answers = [each.result() for each in asking]
@@ -204,16 +204,16 @@ def test_each_that_tries_one_wrong_key_is_told(make: Make, slow: SlowCatalog) ->
 def test_a_slow_catalog_is_said_in_time(make: Make, slow: SlowCatalog) -> None:
     """503 after a while, 429 at once where too many wait, and what was looked up all the same is known afterwards."""
     guarded = make(auth_failures_per_minute=1_000, auth_cache_s=60, request_wait_s=0.3)
-    most = authenticator._THREADS + authenticator._MAX_WAITING
-    keys = [guarded.key("good"), *(key_text(number.to_bytes(32, "big")) for number in range(most))]
+    capacity = authenticator._THREADS + authenticator._MAX_WAITING
+    keys = [guarded.key("good"), *(key_text(number.to_bytes(32, "big")) for number in range(capacity))]
     slow.holds = True
     with ThreadPoolExecutor(len(keys)) as threads:
         answers = list(threads.map(guarded.ask, keys))
         more = [guarded.ask(key_text(bytes([200 + number]) * 32)) for number in range(20)]
-    late = answers[0]
-    assert (late.status_code, late.json()["code"]) == (503, "unavailable")
-    assert late.json()["details"]["limit"] == "look_up"
-    assert int(late.headers["Retry-After"]) >= 1
+    refused = answers[0]
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert refused.json()["details"]["limit"] == "look_up"
+    assert int(refused.headers["Retry-After"]) >= 1
     assert {each.status_code for each in answers} <= {429, 503}
     assert {(each.status_code, each.json()["code"]) for each in more[-10:]} == {(429, "overloaded")}
     slow.go.set()

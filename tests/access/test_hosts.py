@@ -113,7 +113,7 @@ def test_the_settings_can_allow_more() -> None:
         assert not is_taken(hosts, host)
 
 
-def test_names_are_checked_where_keys_are_asked_for_only_if_some_are_listed() -> None:
+def test_names_are_checked_where_keys_are_required_only_if_some_are_listed() -> None:
     """A page that has no key reads nothing by any name."""
     assert is_taken(AllowedHosts((), check_all=False), "evil.example")
     listed = AllowedHosts(("lake.example.com",), check_all=False)

@@ -59,12 +59,12 @@ def test_keys_are_read_once_where_the_description_says(offline: OfflineIssuer, i
 
 def test_keys_may_be_elsewhere(offline: OfflineIssuer, clock: Monotonic) -> None:
     """Where the settings say so, the description is not asked for."""
-    place = "https://elsewhere.test/keys.json"
-    offline.documents[place] = offline.documents.pop(KEYS_URL)
-    issuer = offline.issuer(clock, keys_url=place)
+    keys_url = "https://elsewhere.test/keys.json"
+    offline.documents[keys_url] = offline.documents.pop(KEYS_URL)
+    issuer = offline.issuer(clock, keys_url=keys_url)
     token = OfflineIssuer().token()
     assert outcome(issuer, token) == "yes"
-    assert offline.fetched == [place]
+    assert offline.fetched == [keys_url]
 
 
 def test_a_new_key_is_found_when_a_token_names_it(offline: OfflineIssuer, issuer: Issuer, clock: Monotonic) -> None:
@@ -105,20 +105,22 @@ def test_a_name_that_gets_another_key_is_checked_with_that_one(
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.sampled_from(["key0", "made up", "none"])), max_size=60), st.booleans())
-def test_made_up_names_have_keys_read_every_ten_seconds_at_most(asked: list[tuple[float, str]], is_down: bool) -> None:
+def test_made_up_names_have_keys_read_every_ten_seconds_at_most(
+    attempts: list[tuple[float, str]], is_down: bool
+) -> None:
     """Whatever tokens come, and whether or not the issuer answers."""
     clock, offline = Monotonic(), OfflineIssuer()
     offline.is_down = is_down
     issuer = offline.issuer(clock, keys_url=KEYS_URL)
     times: list[float] = []
     offline.before = lambda: times.append(clock.now)
-    for pause, name in asked:
+    for pause, name in attempts:
         clock.now += pause
         outcome(issuer, offline.token(headers={"kid": None if name == "none" else name}))
-    assert all(later - earlier >= 10 for earlier, later in pairwise(times))
+    assert all(following - earlier >= 10 for earlier, following in pairwise(times))
 
 
-def test_nobody_can_tell_while_the_issuer_was_never_heard_of(
+def test_the_answer_is_unknown_while_the_issuer_was_never_heard_of(
     offline: OfflineIssuer, issuer: Issuer, clock: Monotonic
 ) -> None:
     """That is not "no": the client may ask again, and is told when; meanwhile the issuer is not asked at each token."""
@@ -229,17 +231,17 @@ def test_an_issuer_that_hangs_holds_up_nobody_whose_key_is_known(
 ) -> None:
     """One waits for it; the others go on with the keys that are known, until a day is over."""
     assert outcome(issuer, offline.token()) == "yes"
-    asked, go_on = threading.Event(), threading.Event()
+    requested, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:
-        asked.set()
+        requested.set()
         assert go_on.wait(60)
 
     offline.before = hang
     clock.now += 301
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(outcome, issuer, offline.token())
-        assert asked.wait(60)
+        assert requested.wait(60)
         assert [outcome(issuer, offline.token()) for _ in range(5)] == ["yes"] * 5
         assert not first.done()
         clock.now += 60  # so long it takes
@@ -297,7 +299,7 @@ def test_an_answer_that_is_no_document_is_an_issuer_that_does_not_answer(serve: 
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "data:,{}", "", "None"])
-def test_nothing_but_the_web_is_asked(url: str) -> None:
+def test_nothing_but_the_web_is_fetched(url: str) -> None:
     """A description may name any address."""
     with pytest.raises(ValueError, match="not an http or https address"):
         fetch_json(url)

@@ -32,7 +32,7 @@ def test_one_wrong_character_is_always_noticed(key: str, data: st.DataObject) ->
 
 
 @given(KEYS, st.data())
-def test_two_neighbours_that_changed_places_are_noticed(key: str, data: st.DataObject) -> None:
+def test_two_neighbours_that_were_swapped_are_noticed(key: str, data: st.DataObject) -> None:
     """The other mistake that people make when they type."""
     at = data.draw(st.integers(0, len(key) - 2))
     swapped = key[:at] + key[at + 1] + key[at] + key[at + 2 :]

@@ -21,9 +21,9 @@ from schemathesis.core.failures import AcceptedNegativeData, FailureGroup
 from schemathesis.specs.openapi import checks
 
 from fixtures_server import start_shared
-from support.probes import PROBES, asked
+from support.probes import PROBES, probe_request
 from support.served_tenants import SETTINGS, ServedTenants
-from support.tenants import ROOT_KEY, Place
+from support.tenants import ROOT_KEY, TenantResources
 
 KEY = {"Authorization": f"Bearer {ROOT_KEY}"}
 #: All that can be judged of one answer by the document. Left out is the check that whatever fits the schemas is taken:
@@ -93,17 +93,17 @@ def is_right(failure: BaseException, status: int) -> bool:
     return status >= 400 or all("Authorization" in line or "query: violates `additional" in line for line in wrong)
 
 
-def right(operation: Any, name: str, place: Place) -> Any:
+def right(operation: Any, name: str, resources: TenantResources) -> Any:
     """The request that the operation is for, about a table that is there."""
     probe = PROBES[name]
-    one = asked(operation.method.upper(), operation.path, probe, place, place, ())
-    path = {part: str(getattr(place, part)) for part in _NAMED.findall(operation.path)}
+    one = probe_request(operation.method.upper(), operation.path, probe, resources, resources, ())
+    path = {part: str(getattr(resources, part)) for part in _NAMED.findall(operation.path)}
     body = {} if one.body is None else {"body": one.body, "media_type": "application/json"}
     return operation.Case(path_parameters=path, query=dict(parse_qsl(urlsplit(one.path).query)), **body)
 
 
-def generated(operation: Any, place: Place, mode: Any, count: int) -> Callable[[], None]:
-    """Judges ``count`` requests of a kind, three of four of them about the place where they fit the schemas."""
+def generated(operation: Any, resources: TenantResources, mode: Any, count: int) -> Callable[[], None]:
+    """Judges ``count`` requests of a kind, three of four of them about the resources where they fit the schemas."""
     numbers = itertools.count()
 
     @seed(1)
@@ -119,7 +119,7 @@ def generated(operation: Any, place: Place, mode: Any, count: int) -> Callable[[
     def run(case: Any) -> None:
         if next(numbers) % 4 and mode is schemathesis.GenerationMode.POSITIVE:
             for part in case.path_parameters or {}:
-                case.path_parameters[part] = str(getattr(place, part))
+                case.path_parameters[part] = str(getattr(resources, part))
         judge(case)
 
     judged: Callable[[], None] = run
@@ -129,14 +129,14 @@ def generated(operation: Any, place: Place, mode: Any, count: int) -> Callable[[
 def fuzz(service: Described, name: str, count: int) -> None:
     """Judge requests of an operation: the right one, and generated ones about another table."""
     operation, tenants = service.operation(name), service.tenants
-    place = tenants.place("north", *PROBES[name].needs)
-    tenants.write(place.location, "another.parquet", place.column, place.value, part=2)
-    status = judge(right(operation, name, place))
+    resources = tenants.resources("north", *PROBES[name].needs)
+    tenants.write(resources.location, "another.parquet", resources.column, resources.value, part=2)
+    status = judge(right(operation, name, resources))
     assert status < 300 or status in PROBES[name].also
-    place = tenants.place("north", *PROBES[name].needs)
+    resources = tenants.resources("north", *PROBES[name].needs)
     for mode in MODES:
         try:
-            generated(operation, place, mode, count)()
+            generated(operation, resources, mode, count)()
         except Unsatisfiable:
             assert mode is schemathesis.GenerationMode.NEGATIVE  # nothing can be wrong where nothing is sent
 

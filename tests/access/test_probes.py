@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.probes import PROBES, Asked, asked, code_of, requests
-from support.tenants import Asker, Place, Tenants
+from support.probes import PROBES, ProbeRequest, code_of, probe_request, requests
+from support.tenants import Asker, TenantResources, Tenants
 
 #: And the answer that they give.
 NOBODY_NEEDED = {"startup": 200, "live": 200, "ready": 200, "iceberg_token": 400}
@@ -44,11 +44,11 @@ def test_every_operation_has_a_probe(tenants: Tenants) -> None:
 
 def test_nothing_is_answered_without_a_key(tenants: Tenants) -> None:
     """Without a key, with a wrong one, and with another scheme, all but the probes of health answers 401."""
-    place = tenants.place("north")
+    resources = tenants.resources("north")
     wrong = Asker(tenants.app, "lamella_" + "A" * 49)
     for name, (method, path, needs_key) in described(tenants).items():
         assert needs_key == (name not in NOBODY_NEEDED), name
-        one = asked(method, path, PROBES[name], place, place, ())
+        one = probe_request(method, path, PROBES[name], resources, resources, ())
         for who, headers in ((Asker(tenants.app, None), {}), (wrong, {}), (wrong, {"Authorization": "Basic YTpi"})):
             answer = who.send(one.method, one.path, one.body, **headers)
             if name in NOBODY_NEEDED:
@@ -59,13 +59,13 @@ def test_nothing_is_answered_without_a_key(tenants: Tenants) -> None:
 
 
 @pytest.mark.slow
-def test_an_admin_of_a_namespace_gets_no_further(tenants: Tenants) -> None:
+def test_an_admin_of_a_namespace_gets_nothing_of_another(tenants: Tenants) -> None:
     """Whichever parts of a request are another tenant's, nothing of that one is shown or changed."""
     mallory = tenants.asker({"role": "admin", "namespace": "south"})
     leaks = []
     for name, (method, path, _needs_key) in described(tenants).items():
         probe = PROBES[name]
-        own, other = tenants.place("south", *probe.needs), tenants.place("north", *probe.needs)
+        own, other = tenants.resources("south", *probe.needs), tenants.resources("north", *probe.needs)
         before = tenants.state(other)
         for one in requests(method, path, probe, own, other):
             if not one.swapped:
@@ -82,7 +82,7 @@ def test_an_admin_of_a_namespace_gets_no_further(tenants: Tenants) -> None:
     assert not leaks, "\n".join(leaks)
 
 
-def shown(one: Asked, answer: Any, other: Place) -> list[str]:
+def shown(one: ProbeRequest, answer: Any, other: TenantResources) -> list[str]:
     """What of another tenant stands in an answer, but for what the request itself said."""
     said = one.path + json.dumps(one.body)
     text = answer.text + " ".join(f"{name}: {value}" for name, value in answer.headers.items())
@@ -97,13 +97,13 @@ def test_what_may_not_be_seen_is_as_if_it_were_not_there(tenants: Tenants) -> No
     for name, (method, path, _needs_key) in described(tenants).items():
         probe = PROBES[name]
         parts = tuple(re.findall(r"{(\w+)}", path))
-        own, other = tenants.place("south", *probe.needs), tenants.place("north", *probe.needs)
+        own, other = tenants.resources("south", *probe.needs), tenants.resources("north", *probe.needs)
         if all(getattr(own, part) == getattr(other, part) for part in parts):  # it names nothing of anybody's
             continue
         absent = absent_like(other)
         there, nowhere = (
             mallory.send(one.method, one.path, one.body)
-            for one in (asked(method, path, probe, own, each, parts) for each in (other, absent))
+            for one in (probe_request(method, path, probe, own, each, parts) for each in (other, absent))
         )
         one, two = plain(there, other), plain(nowhere, absent)
         if one != two:
@@ -111,21 +111,21 @@ def test_what_may_not_be_seen_is_as_if_it_were_not_there(tenants: Tenants) -> No
     assert not differing, "\n".join(differing)
 
 
-def absent_like(place: Place) -> Place:
-    """A place of names and ids that were never given."""
-    words = {name: getattr(place, name) for name in place.__struct_fields__}
+def absent_like(resources: TenantResources) -> TenantResources:
+    """Resources with names and ids that were never given."""
+    words = {name: getattr(resources, name) for name in resources.__struct_fields__}
     changed = {
         name: f"{value}"[:-1] + "9" if _IDS.fullmatch(str(value)) else f"no{value}"
         for name, value in words.items()
         if isinstance(value, str) and name != "share"  # the one that all have
     }
-    return Place(**{**words, **changed})
+    return TenantResources(**{**words, **changed})
 
 
-def plain(answer: Any, place: Place) -> tuple[int, str]:
-    """An answer's status and body, with the names of a place taken out."""
+def plain(answer: Any, resources: TenantResources) -> tuple[int, str]:
+    """An answer's status and body, with the names of the resources taken out."""
     text = answer.text
-    for word in sorted(place.words(), key=len, reverse=True):
+    for word in sorted(resources.words(), key=len, reverse=True):
         text = text.replace(word, "~")
     return answer.status_code, text
 
@@ -143,9 +143,9 @@ def test_the_role_that_is_said_is_enough_and_needed(tenants: Tenants, role: str)
                 continue
             name = operation["operationId"]
             probe = PROBES[name]
-            own = tenants.place("south", *probe.needs)
+            own = tenants.resources("south", *probe.needs)
             tenants.write(own.location, "another.parquet", own.column, own.value, 3)
-            one = asked(method.upper(), path, probe, own, own, ())
+            one = probe_request(method.upper(), path, probe, own, own, ())
             lower = ROLES[ROLES.index(role) - 1] if role != "read" else None
             if lower is not None:
                 refused = tenants.asker(grant(lower, found[2], own)).send(one.method, one.path, one.body)
@@ -157,11 +157,11 @@ def test_the_role_that_is_said_is_enough_and_needed(tenants: Tenants, role: str)
     assert not wrong, "\n".join(wrong)
 
 
-def grant(role: str, on: str, place: Place) -> dict[str, str]:
-    """A role on the server, on a place's namespace, or on its table."""
+def grant(role: str, on: str, resources: TenantResources) -> dict[str, str]:
+    """A role on the server, on the namespace of the resources, or on its table."""
     found = {"role": role}
     if on != "server":
-        found["namespace"] = place.namespace
+        found["namespace"] = resources.namespace
     if on == "table":
-        found["table"] = place.table
+        found["table"] = resources.table
     return found

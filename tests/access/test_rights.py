@@ -12,7 +12,7 @@ from lamella.snapshot.wire import ROLES, Grant, Role
 
 NAMESPACES = ("a", "b", "a.b")
 TABLES = ("t", "u", "b.t")
-PLACES: list[tuple[str | None, str | None]] = [
+SCOPES: list[tuple[str | None, str | None]] = [
     (None, None),
     *((namespace, None) for namespace in NAMESPACES),
     *product(NAMESPACES, TABLES),
@@ -30,38 +30,40 @@ grants = st.lists(
 
 
 def covers(grant: Grant, namespace: str | None, table: str | None) -> bool:
-    """Whether a grant is on a place, or on what holds it; one on a table of no namespace is on nothing."""
+    """Whether a grant is on a scope, or on what holds it; one on a table of no namespace is on nothing."""
     if grant.namespace is None:
         return grant.table is None
     return grant.namespace == namespace and grant.table in (None, table)
 
 
-def may(held: list[Grant], role: Role, namespace: str | None, table: str | None) -> bool:
-    """The rule, word for word: some grant that covers the place is of this role, or of one that includes it."""
-    return any(covers(each, namespace, table) and ROLES.index(each.role) >= ROLES.index(role) for each in held)
+def may(granted: list[Grant], role: Role, namespace: str | None, table: str | None) -> bool:
+    """The rule, word for word: some grant that covers the scope is of this role, or of one that includes it."""
+    return any(covers(each, namespace, table) and ROLES.index(each.role) >= ROLES.index(role) for each in granted)
 
 
 @given(grants)
-def test_nothing_is_allowed_but_what_a_grant_says(held: list[Grant]) -> None:
+def test_nothing_is_allowed_but_what_a_grant_says(granted: list[Grant]) -> None:
     """On every place, and for every role, the answer is that of the rule."""
-    rights = Rights(held)
-    for (namespace, table), role in product(PLACES, ROLES):
-        assert rights.may(role, namespace, table) == may(held, role, namespace, table)
+    rights = Rights(granted)
+    for (namespace, table), role in product(SCOPES, ROLES):
+        assert rights.may(role, namespace, table) == may(granted, role, namespace, table)
 
 
 @given(grants)
-def test_a_namespace_is_seen_by_whoever_may_do_something_in_it(held: list[Grant]) -> None:
+def test_a_namespace_is_seen_by_whoever_may_do_something_in_it(granted: list[Grant]) -> None:
     """By a grant on everything, on it, or on a table in it."""
-    rights = Rights(held)
+    rights = Rights(granted)
     for namespace in (*NAMESPACES, "c"):
-        grounds = [each for each in held if each.namespace == namespace or (each.namespace, each.table) == (None, None)]
+        grounds = [
+            each for each in granted if each.namespace == namespace or (each.namespace, each.table) == (None, None)
+        ]
         assert rights.sees(namespace) == bool(grounds)
 
 
 @given(grants)
-def test_the_places_of_a_role_are_those_where_it_may_be_used(held: list[Grant]) -> None:
+def test_the_scopes_of_a_role_are_those_where_it_may_be_used(granted: list[Grant]) -> None:
     """Listings are made of them, so they say what a check of each place would."""
-    rights = Rights(held)
+    rights = Rights(granted)
     for role in ROLES:
         scopes = rights.scopes(role)
         assert (scopes is None) == rights.may(role)
@@ -70,7 +72,7 @@ def test_the_places_of_a_role_are_those_where_it_may_be_used(held: list[Grant]) 
             assert listed == rights.may(role, namespace, table)
 
 
-def test_a_namespace_does_not_include_another_one_whose_name_begins_alike() -> None:
+def test_a_namespace_does_not_include_another_one_with_the_same_prefix() -> None:
     """``sales`` is not ``sales.eu``, and a table ``b.t`` is none of namespace ``a.b``."""
     rights = Rights([Grant(role="admin", namespace="sales")])
     assert rights.may("admin", "sales", "eu")

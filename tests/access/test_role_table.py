@@ -60,5 +60,5 @@ def test_what_is_said_by_hand_is_of_operations_that_decide_by_themselves(
 def test_the_page_names_every_role() -> None:
     """In the order in which each includes the one before."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    places = [text.index(f"| `{role}` |") for role in ROLES]
-    assert places == sorted(places)
+    positions = [text.index(f"| `{role}` |") for role in ROLES]
+    assert positions == sorted(positions)

@@ -136,7 +136,7 @@ def test_a_service_speaks_https_by_its_own_certificate(secured: ServerProcess, m
 @pytest.mark.parametrize(
     ("trusted", "client"), [("127.0.0.1", "192.0.2.7"), ("", "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1")]
 )
-def test_only_a_proxy_that_is_trusted_says_who_asked(
+def test_only_a_proxy_that_is_trusted_says_who_the_client_is(
     start_server: StartServer, tmp_path: Path, trusted: str, client: str
 ) -> None:
     """Else anybody could write another address into the audit trail, and escape the limits of their own."""
@@ -144,7 +144,7 @@ def test_only_a_proxy_that_is_trusted_says_who_asked(
         warehouse=tmp_path / "warehouse", auth="true", root_key_sha256=ROOT_SHA256, trusted_proxies=trusted
     )
     headers = {"Authorization": f"Bearer {ROOT_KEY}", "X-Forwarded-For": "192.0.2.7"}
-    asked = httpx2.post(f"{server.url}/v1/namespaces", json={"name": "db"}, headers=headers)
-    assert asked.status_code == 201
+    answer = httpx2.post(f"{server.url}/v1/namespaces", json={"name": "db"}, headers=headers)
+    assert answer.status_code == 201
     audit = httpx2.get(f"{server.url}/v1/audit", headers=headers).json()
     assert [(each["actor"], each["client"]) for each in audit["entries"]] == [("root", client)]

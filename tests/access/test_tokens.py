@@ -227,7 +227,7 @@ def test_what_is_found_holds_until_the_token_ends(offline: OfflineIssuer, issuer
     assert issuer.identity(offline.token(exp=until_s), AUDIENCE).expires_ms == (until_s + 600) * 1000
 
 
-def test_a_token_for_the_dashboard_is_asked_for_by_its_own_name(offline: OfflineIssuer, issuer: Issuer) -> None:
+def test_a_token_for_the_dashboard_has_its_own_audience(offline: OfflineIssuer, issuer: Issuer) -> None:
     """One audience does not stand for another."""
     token = offline.token(aud="dashboard")
     assert issuer.identity(token, "dashboard").names == ("user:ann",)

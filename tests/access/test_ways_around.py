@@ -46,11 +46,11 @@ def refused(answer: httpx2.Response) -> bool:
 )
 def test_a_job_does_nothing_for_a_tenant_with_the_rights_of_its_worker(tenants: Tenants, job: dict[str, Any]) -> None:
     """SQL that calls what it likes, places to write to, the machine, a place before others: for the server's own."""
-    place = tenants.place("south")
+    resources = tenants.resources("south")
     mallory = tenants.asker(MAINTAIN)
-    table = f"south.{place.table}"
+    table = f"south.{resources.table}"
     assert refused(mallory.send("POST", "/v1/jobs", {"table": table, **job}))
-    path = f"/v1/namespaces/south/tables/{place.table}"
+    path = f"/v1/namespaces/south/tables/{resources.table}"
     assert refused(mallory.send("PUT", f"{path}/schedules/s", {"every_s": 60, **job}))
     if job["kind"] in ("compact", "recluster", "verify"):
         rule = {"every_s": 60, **{name: value for name, value in job.items() if name != "kind"}}
@@ -63,7 +63,7 @@ def test_a_job_does_nothing_for_a_tenant_with_the_rights_of_its_worker(tenants: 
 def test_a_job_writes_nowhere_else(tenants: Tenants) -> None:
     """Only who maintains the server says where an export goes, and then it is a place that the table may use."""
     job = {"kind": "export_iceberg", "arguments": {"location": "s3://elsewhere/x"}}
-    body = {"table": f"south.{tenants.place('south').table}", **job}
+    body = {"table": f"south.{tenants.resources('south').table}", **job}
     assert refused(tenants.asker(MAINTAIN).send("POST", "/v1/jobs", body))
     answer = tenants.root.send("POST", "/v1/jobs", body)
     assert (answer.status_code, answer.json()["code"]) == (403, "location_refused")
@@ -85,14 +85,14 @@ def test_a_namespace_is_made_and_dropped_by_the_servers_own(tenants: Tenants) ->
 def test_tables_of_an_earlier_namespace_are_not_those_of_the_next(tenants: Tenants) -> None:
     """Whoever has a name now does not find, or bring back, what another one dropped under it."""
     tenants.root.call("POST", "/v1/namespaces", {"name": "reused"})
-    place = tenants.place("reused")
-    tenants.root.call("DELETE", f"/v1/namespaces/reused/tables/{place.table}")
+    resources = tenants.resources("reused")
+    tenants.root.call("DELETE", f"/v1/namespaces/reused/tables/{resources.table}")
     tenants.root.call("DELETE", "/v1/namespaces/reused")
     tenants.root.call("POST", "/v1/namespaces", {"name": "reused"})
-    later = tenants.asker({"role": "admin", "namespace": "reused"})
-    assert later.call("GET", "/v1/namespaces/reused/dropped")["tables"] == []
-    for asked in ({"name": place.table}, {"table_id": place.table_id}):
-        assert later.send("POST", "/v1/namespaces/reused/undrop", asked).status_code == 404
+    successor = tenants.asker({"role": "admin", "namespace": "reused"})
+    assert successor.call("GET", "/v1/namespaces/reused/dropped")["tables"] == []
+    for body in ({"name": resources.table}, {"table_id": resources.table_id}):
+        assert successor.send("POST", "/v1/namespaces/reused/undrop", body).status_code == 404
     assert len(tenants.root.call("GET", "/v1/namespaces/reused/dropped")["tables"]) == 1
 
 
@@ -166,7 +166,7 @@ def test_many_wrong_keys_at_once_are_not_all_looked_up(tmp_path: Path) -> None:
         assert root.send("GET", "/v1/whoami").status_code == 200
 
 
-def test_catalogs_of_others_are_asked_for_the_servers_own(tenants: Tenants) -> None:
+def test_catalogs_of_others_are_read_for_the_servers_own(tenants: Tenants) -> None:
     """The service has its own rights there; a tenant learns nothing of a table, not even whether there is one."""
     writer = tenants.asker({"role": "admin", "namespace": "south"})
     source = {"kind": "iceberg", "catalog": "prod", "table": "secret.t"}

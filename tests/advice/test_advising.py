@@ -48,8 +48,8 @@ def counted(folder: Path) -> RealTable:
 
 def advise(table: RealTable, **request: Any) -> AdviceAnswer:
     """The answer."""
-    asked = AdviceRequest(**request)
-    return Advising(Manifests(table.store, 64 << 20)).advise(table.pointer, asked)
+    advice_request = AdviceRequest(**request)
+    return Advising(Manifests(table.store, 64 << 20)).advise(table.pointer, advice_request)
 
 
 def by_name(answer: AdviceAnswer, layer: str = "block") -> dict[tuple[str, str | None], Score]:

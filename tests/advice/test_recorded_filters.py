@@ -42,15 +42,15 @@ SECRETS = [
 
 @pytest.mark.parametrize("text", SECRETS)
 @pytest.mark.parametrize("secret", [None, b"key"])
-def test_nothing_of_a_constant_is_kept(text: str, secret: bytes | None) -> None:
+def test_nothing_of_a_constant_is_recorded(text: str, secret: bytes | None) -> None:
     """Neither the tree nor the text of what is kept has a piece of any constant; columns and operators stay."""
-    kept = msgspec.json.encode(tree_of(masked(read_filter(text), secret))).decode()
+    stored = msgspec.json.encode(tree_of(masked(read_filter(text), secret))).decode()
     for piece in ("secret", "other", "98765", "2033", "03-03", "23072", "23073", "value'"):
-        assert piece not in kept, kept
-    assert ("name" in kept) == ("name" in text and "concat" not in text)
+        assert piece not in stored, stored
+    assert ("name" in stored) == ("name" in text and "concat" not in text)
 
 
-def test_hashes_tell_equal_constants_apart_from_others() -> None:
+def test_hashes_distinguish_equal_constants_from_others() -> None:
     """With a key, equal constants have equal hashes, others not; another key gives others."""
     one, same, other = (masked(read_filter(f"a = {value}"), b"key") for value in (5, 5, 6))
     assert one == same != other
@@ -81,7 +81,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> RealTable:
     return RealTable(tmp_path_factory.mktemp("recorded"), [whole.slice(start, 200) for start in range(0, count, 200)])
 
 
-def kept(text: str, *, part: float, is_full: bool = False, times: int = 1) -> Recorded:
+def recorded_filter(text: str, *, part: float, is_full: bool = False, times: int = 1) -> Recorded:
     """A filter as it would have been recorded, when it kept that part of the blocks."""
     predicate = read_filter(text)
     tree = tree_of(predicate if is_full else masked(predicate))
@@ -101,18 +101,20 @@ def ask(table: RealTable, recorded: list[Recorded], change: WhatIfRequest) -> Wh
     return WhatIf(manifests, IndexAccess(manifests), table.store).answer(table.pointer, change, [], recorded)
 
 
-def test_drawn_filters_are_as_selective_as_the_recorded_ones(table: RealTable) -> None:
+def test_sampled_filters_are_as_selective_as_the_recorded_ones(table: RealTable) -> None:
     """Of ranges those constants are taken that keep about as many blocks as were kept."""
     for part in (0.04, 0.3, 0.9):
-        recorded = [kept("day >= DATE '2030-01-01' AND day < DATE '2030-02-01'", part=part) for _ in range(10)]
+        recorded = [
+            recorded_filter("day >= DATE '2030-01-01' AND day < DATE '2030-02-01'", part=part) for _ in range(10)
+        ]
         found = ask(table, recorded, WhatIfRequest(rows_per_block=200))
         assert 1 - found.now.skip == pytest.approx(part, abs=0.12)
 
 
 @pytest.mark.slow
-def test_recorded_look_ups_foretell_what_an_index_skips(table: RealTable, tmp_path: Path) -> None:
+def test_recorded_look_ups_predict_what_an_index_skips(table: RealTable, tmp_path: Path) -> None:
     """A shape replayed with drawn constants is within five points of look-ups in the table with the index."""
-    recorded = [kept("code = 1", part=1.0, times=7) for _ in range(20)]
+    recorded = [recorded_filter("code = 1", part=1.0, times=7) for _ in range(20)]
     change = IndexChange(kind="bloom", expression="code")
     found = ask(table, recorded, WhatIfRequest(index=change))
     assert all(each.times == 7 for each in found.filters)
@@ -131,9 +133,9 @@ def scene_blocks(table: RealTable) -> list[Block]:
     return [block for ref in table.warehouse.segments(table.pointer) for block in table.warehouse.segment(ref).blocks]
 
 
-def test_whole_filters_are_asked_as_they_were(table: RealTable) -> None:
+def test_whole_filters_are_replayed_as_they_were(table: RealTable) -> None:
     """With opt-in, the constants are the ones that were asked for."""
-    recorded = [kept("day >= DATE '2023-05-05'", part=0.5, is_full=True, times=3)]
+    recorded = [recorded_filter("day >= DATE '2023-05-05'", part=0.5, is_full=True, times=3)]
     found = ask(table, recorded, WhatIfRequest(rows_per_block=200))
     (forecast,) = found.filters
     assert forecast.times == 3
@@ -143,17 +145,17 @@ def test_whole_filters_are_asked_as_they_were(table: RealTable) -> None:
 
 def test_filters_over_columns_that_are_gone_are_left_out(table: RealTable) -> None:
     """With the reason."""
-    recorded = [kept("gone = 5", part=0.5, is_full=True), kept("code = 5", part=1.0)]
+    recorded = [recorded_filter("gone = 5", part=0.5, is_full=True), recorded_filter("code = 5", part=1.0)]
     found = ask(table, recorded, WhatIfRequest(rows_per_block=200))
     assert list(found.left_out) == ["gone = 5"]
     assert len(found.filters) == 2
 
 
 @pytest.mark.parametrize("text", SECRETS)
-def test_every_shape_can_be_asked_again(table: RealTable, text: str) -> None:
+def test_every_shape_can_be_replayed(table: RealTable, text: str) -> None:
     """Whatever was masked can be read, drawn and bound; what is not drawn rules out nothing."""
     scene = BlockSample(Manifests(table.store, 64 << 20), table.pointer)
-    found = replayed_filters(scene, [kept(text, part=0.5)], case_sensitive=False, seed=1)
+    found = replayed_filters(scene, [recorded_filter(text, part=0.5)], case_sensitive=False, seed=1)
     assert found.filters or found.left_out
     for each in found.filters:
         node = bind(each.predicate, scene.head.schema)
@@ -177,7 +179,7 @@ def test_constants_are_values_of_their_columns() -> None:
         assert isinstance(leaf, Anything) or repr(getattr(leaf, "value", value)) == repr(value), name
 
 
-def test_tables_may_say_what_is_kept() -> None:
+def test_tables_may_say_what_is_recorded() -> None:
     """The property overrides the service's default, but cannot turn on what the service turned off."""
     assert mode_of({}, "shape") == "shape"
     assert mode_of({PROPERTY: "full"}, "shape") == "full"

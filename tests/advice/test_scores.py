@@ -15,11 +15,11 @@ from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.workload.distribution import value_distribution_of
 from support import layouts
-from support.layouts import Asked, Layout
+from support.layouts import Layout, LayoutLookUps
 from support.ranks import spearman
 
 #: Kinds that manifests say enough of, with their options; None: the bounds alone.
-ASKED: dict[str | None, dict[str, Any]] = {
+OPTIONS: dict[str | None, dict[str, Any]] = {
     None: {},
     "bloom": {"false_positives": 0.1},
     "value_set": {},
@@ -42,7 +42,7 @@ def expected(layout: Layout, kind: str | None, **of: Any) -> Effectiveness:
     value_distribution = layouts.value_distribution(layout, **of)
     if kind is None:
         return effectiveness(value_distribution.profile, value_distribution.cover)
-    options = kinds()[kind].options(layout.dtype, ASKED.get(kind, {}))
+    options = kinds()[kind].options(layout.dtype, OPTIONS.get(kind, {}))
     return effectiveness(
         value_distribution.profile,
         value_distribution.cover,
@@ -50,11 +50,11 @@ def expected(layout: Layout, kind: str | None, **of: Any) -> Effectiveness:
     )
 
 
-def compared(layout: Layout, kind: str | None, asked: int, **of: Any) -> Compared:
+def compared(layout: Layout, kind: str | None, look_ups: int, **of: Any) -> Compared:
     """Expect, and measure."""
     found = expected(layout, kind, **of)
-    there, not_there = layouts.present_and_absent(Random(layout.name), layout, asked)
-    of_layout = Asked(layout, kind, ASKED[kind])
+    there, not_there = layouts.present_and_absent(Random(layout.name), layout, look_ups)
+    of_layout = LayoutLookUps(layout, kind, OPTIONS[kind])
     present = of_layout.measured(there)
     absent = of_layout.measured(not_there) if found.skip_absent is not None else None
     assert found.score is not None
@@ -78,14 +78,14 @@ def check(found: list[Compared], kind: str | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", list(ASKED))
+@pytest.mark.parametrize("kind", list(OPTIONS))
 def test_scores_order_layouts_as_look_ups_skip(kind: str | None) -> None:
     """From useless to perfect, whatever the values, the score has the ranks of the skip rate that is measured."""
     check([compared(each, kind, 40) for each in layouts.family(1, blocks=(40,), rows=(30, 200))], kind)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", list(ASKED))
+@pytest.mark.parametrize("kind", list(OPTIONS))
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_order_many_layouts(kind: str | None, seed: int) -> None:
     """The same with more and larger blocks."""
@@ -104,7 +104,7 @@ def test_the_ends_of_the_scale() -> None:
     numbers = np.arange(100_000)
     perfect = Layout("perfect", parse_type("int64"), np.array_split(numbers, 100))
     useless = Layout("useless", parse_type("int64"), [numbers[at::100] for at in range(100)])
-    scores = {(of.name, kind): expected(of, kind).score for of in (perfect, useless) for kind in ASKED}
+    scores = {(of.name, kind): expected(of, kind).score for of in (perfect, useless) for kind in OPTIONS}
     assert scores["perfect", None] == pytest.approx(100, abs=0.1)
     assert scores["perfect", "bloom"] == pytest.approx(0, abs=0.1)
     assert scores["useless", None] == pytest.approx(0, abs=1.5)
@@ -177,7 +177,7 @@ def test_expected_sizes_are_those_of_real_parts() -> None:
         for kind, given in (("bloom", {"false_positives": 0.01, "above_bytes": 0}), ("keys", {}), ("value_set", {})):
             profile = layouts.value_distribution(layout).profile
             size = kinds()[kind].expected(profile, kinds()[kind].options(layout.dtype, given)).size_bytes
-            real = Asked(layout, kind, given).size_bytes
+            real = LayoutLookUps(layout, kind, given).size_bytes
             assert size == pytest.approx(real, rel=0.02, abs=900), (layout.name, kind)
 
 

@@ -9,7 +9,7 @@ import pytest
 from lamella.snapshot.advice.index_gain import RATE, Sizing, for_budget, for_options
 from lamella.snapshot.index import kinds
 from support import layouts
-from support.layouts import Asked, Layout
+from support.layouts import Layout, LayoutLookUps
 
 DATA_BYTES = 10_000_000
 
@@ -29,13 +29,13 @@ def sized(budget: float, kind: str = "bloom", given: dict[str, Any] | None = Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [120_000, 200_000, 400_000, 800_000])
-def test_a_budget_is_used_and_kept(budget: float) -> None:
+def test_a_budget_is_used_and_not_exceeded(budget: float) -> None:
     """The filters that fit a budget take nearly all of it, as real ones do; a larger one makes them sharper."""
     found = sized(budget, given={"above_bytes": 0})
     assert found.fits
     assert found.size_bytes is not None
     assert budget * 0.97 < found.size_bytes <= budget
-    assert Asked(layout(), "bloom", found.options).size_bytes == pytest.approx(found.size_bytes, rel=0.02)
+    assert LayoutLookUps(layout(), "bloom", found.options).size_bytes == pytest.approx(found.size_bytes, rel=0.02)
     assert found.options[RATE] > sized(budget * 1.5, given={"above_bytes": 0}).options[RATE]
 
 
@@ -45,7 +45,7 @@ def test_a_rate_gives_bytes() -> None:
     kind = kinds()["bloom"]
     options = kind.options(of.dtype, {RATE: 0.001, "above_bytes": 0})
     found = for_options(kind, layouts.value_distribution(of).profile, options, data_bytes=DATA_BYTES, parts=1)
-    assert found.size_bytes == pytest.approx(Asked(of, "bloom", options).size_bytes, rel=0.02)
+    assert found.size_bytes == pytest.approx(LayoutLookUps(of, "bloom", options).size_bytes, rel=0.02)
     assert found.size_bytes is not None
     assert found.bytes_per_block == pytest.approx(found.size_bytes / 60)
     assert found.share == pytest.approx(found.size_bytes / DATA_BYTES)

@@ -75,7 +75,7 @@ def look_ups(column: str, count: int, *, seed: int = 3, width: int = 1) -> list[
     return [f"{column} IN ({', '.join(map(repr, rng.sample(values, width)))})" for _ in range(count)]
 
 
-def asked(table: RealTable, filters: Sequence[str], **change: Any) -> WhatIfAnswer:
+def what_if(table: RealTable, filters: Sequence[str], **change: Any) -> WhatIfAnswer:
     """The answer to a change."""
     manifests = Manifests(table.store, 64 << 20)
     what_if = WhatIf(manifests, IndexAccess(manifests), table.store)
@@ -116,7 +116,7 @@ def test_an_index_skips_what_was_foretold(
     """Within five points of the skip rate once the index is there; the rate before is exact."""
     filters = look_ups(column, 40, width=width)
     change = IndexChange(kind=kind, expression=column, options=options)
-    found = asked(table, filters, index=change, sample_blocks=sample_blocks)
+    found = what_if(table, filters, index=change, sample_blocks=sample_blocks)
     assert found.now.skip == pytest.approx(mean_skip(table, filters))
     done = RealTable(folder, cut(rows()), segment_blocks=25)
     done.add_index("i", kind, column, options)
@@ -128,7 +128,7 @@ def test_an_index_skips_what_was_foretold(
 
 
 @pytest.mark.slow
-def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
+def test_what_only_a_sample_can_estimate(folder: Path, table: RealTable) -> None:
     """Patterns, expressions and comparisons are not estimated from manifests, and the answer says so; a sample can."""
     cases = [
         ("ngram", "id", [f"id LIKE '%{value:03x}%'" for value in range(100, 900, 40)]),
@@ -136,11 +136,11 @@ def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
     ]
     for kind, expression, filters in cases:
         change = IndexChange(kind=kind, expression=expression)
-        blind = asked(table, filters, index=change)
+        blind = what_if(table, filters, index=change)
         assert blind.then is None
         assert blind.unknown == len(filters)
         assert all(each.then is None and "manifests do not have" in each.reason for each in blind.filters)
-        found = asked(table, filters, index=change, sample_blocks=40)
+        found = what_if(table, filters, index=change, sample_blocks=40)
         done = RealTable(folder, cut(rows()), segment_blocks=25)
         done.add_index("i", kind, expression)
         assert skip_then(found) == pytest.approx(mean_skip(done, filters), abs=0.05)
@@ -149,7 +149,7 @@ def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
 def test_absent_values_have_a_figure_of_their_own(folder: Path, table: RealTable) -> None:
     """For literals that no row has, ``if_absent`` is what is read."""
     filters = [f"customer = {3 * value + 1}" for value in range(100, 3900, 100)]
-    found = asked(table, filters, index=IndexChange(kind="bloom", expression="customer"))
+    found = what_if(table, filters, index=IndexChange(kind="bloom", expression="customer"))
     done = RealTable(folder, cut(rows()), segment_blocks=25)
     done.add_index("i", "bloom", "customer")
     absent = [each.if_absent.skip for each in found.filters if each.if_absent is not None]
@@ -179,7 +179,7 @@ def test_another_cluster_key_skips_what_was_foretold(
     for name, filters in kinds_of_filters.items():
         if not filters:
             continue
-        found = asked(table, filters, cluster_key=(key,), sample_blocks=sample_blocks)
+        found = what_if(table, filters, cluster_key=(key,), sample_blocks=sample_blocks)
         assert found.now.skip == pytest.approx(mean_skip(table, filters))
         assert skip_then(found) == pytest.approx(mean_skip(done, filters), abs=0.05), name
         assert found.blocks_read == sample_blocks
@@ -194,7 +194,7 @@ def test_another_block_size_skips_what_was_foretold(
     done = RealTable(folder, cut(rows(), blocks), segment_blocks=25)
     for column in ("day", "state"):
         filters = look_ups(column, 25)
-        found = asked(table, filters, rows_per_block=ROWS // blocks, sample_blocks=sample_blocks)
+        found = what_if(table, filters, rows_per_block=ROWS // blocks, sample_blocks=sample_blocks)
         assert skip_then(found) == pytest.approx(mean_skip(done, filters), abs=0.05), column
         assert found.then is not None
         assert found.then.blocks == pytest.approx((1 - skip_then(found)) * blocks, rel=0.15)
@@ -202,7 +202,7 @@ def test_another_block_size_skips_what_was_foretold(
 
 def test_smaller_blocks_without_rows_say_what_they_assume(table: RealTable) -> None:
     """Nothing tells the order of rows in a block."""
-    found = asked(table, ["day = 5"], rows_per_block=50)
+    found = what_if(table, ["day = 5"], rows_per_block=50)
     assert any("assumed to be unsorted" in each for each in found.rests_on)
     assert found.then is None
     assert "the order of rows in a block" in found.filters[0].reason
@@ -221,12 +221,12 @@ def test_requests_that_make_no_sense_are_refused(table: RealTable) -> None:
     ]
     for change, filters, text in cases:
         with pytest.raises(InvalidRequest, match=text):
-            asked(table, filters, **change)
+            what_if(table, filters, **change)
 
 
 def test_filters_that_do_not_concern_the_index_stay(table: RealTable) -> None:
     """With the reason, filter by filter."""
-    found = asked(table, ["day = 1", "customer > 5"], index=IndexChange(kind="bloom", expression="customer"))
+    found = what_if(table, ["day = 1", "customer > 5"], index=IndexChange(kind="bloom", expression="customer"))
     assert found.then == found.now
     assert [each.reason for each in found.filters] == [
         "no predicate is on customer",
@@ -253,11 +253,11 @@ def test_values_that_nobody_counted_are_not_taken_for_no_gain(folder: Path, unco
     """An index that leaves 1 of 60 blocks is never foretold to leave all: it cannot be told, and a sample tells."""
     filters = look_ups("id", 20)
     change = IndexChange(kind=kind, expression="id", options={"values": 1000} if kind == "value_set" else {})
-    blind = asked(uncounted, filters, index=change)
+    blind = what_if(uncounted, filters, index=change)
     assert (blind.then, blind.unknown) == (None, 20)
     assert all(each.then is None and "sample_blocks" in each.reason for each in blind.filters)
     assert blind.now.skip == pytest.approx(mean_skip(uncounted, filters))
-    found = asked(uncounted, filters, index=change, sample_blocks=40)
+    found = what_if(uncounted, filters, index=change, sample_blocks=40)
     done = RealTable(folder, cut(rows()), segment_blocks=25, verify=False)
     done.add_index("i", kind, "id", change.options)
     assert found.unknown == 0
@@ -267,31 +267,33 @@ def test_values_that_nobody_counted_are_not_taken_for_no_gain(folder: Path, unco
 
 def test_an_index_of_bounds_adds_nothing_whether_values_were_counted_or_not(uncounted: RealTable) -> None:
     """What does not depend on the counts is told without them."""
-    found = asked(uncounted, ["customer = 300"], index=IndexChange(kind="minmax", expression="customer"))
+    found = what_if(uncounted, ["customer = 300"], index=IndexChange(kind="minmax", expression="customer"))
     assert found.then == found.now
     assert found.filters[0].reason == "the manifests have these bounds already"
 
 
-def test_figures_are_of_the_filters_that_can_be_told(uncounted: RealTable) -> None:
+def test_figures_are_of_the_filters_that_can_be_estimated(uncounted: RealTable) -> None:
     """One that cannot be told is counted apart, in neither of the two averages."""
     change = IndexChange(kind="bloom", expression="id")
-    found = asked(uncounted, ["day = 5", "id = 'x'", look_ups("id", 1)[0]], index=change)
+    found = what_if(uncounted, ["day = 5", "id = 'x'", look_ups("id", 1)[0]], index=change)
     assert found.unknown == 1
     assert [each.then is None for each in found.filters] == [False, False, True]
     assert found.now.blocks == pytest.approx(np.mean([each.now.blocks for each in found.filters[:2]]))
     assert found.then == found.now
 
 
-def test_a_part_that_cannot_be_told_makes_the_answer_an_upper_limit(table: RealTable) -> None:
+def test_a_part_that_cannot_be_estimated_makes_the_answer_an_upper_limit(table: RealTable) -> None:
     """A look-up that is told beside a comparison that is not: at most so many blocks."""
     filters = ["customer = 300 AND customer < 100000"]
-    found = asked(table, filters, index=IndexChange(kind="value_set", expression="customer", options={"values": 1000}))
+    found = what_if(
+        table, filters, index=IndexChange(kind="value_set", expression="customer", options={"values": 1000})
+    )
     assert found.then is not None
     assert found.then.blocks < found.now.blocks
     assert found.filters[0].reason == "or fewer: manifests only allow estimates for look-ups"
 
 
-def test_constants_that_cannot_be_drawn_are_not_taken_for_no_gain(table: RealTable) -> None:
+def test_constants_that_cannot_be_sampled_are_not_taken_for_no_gain(table: RealTable) -> None:
     """A recorded filter whose constants are gone says nothing of an index over what it asked about."""
     text = "lower(state) = 'state 3'"
     tree = msgspec.json.encode(tree_of(masked(read_filter(text)))).decode()
@@ -320,10 +322,10 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_layout_of_columns_without_bounds_cannot_be_told(bare: RealTable, change: dict[str, Any]) -> None:
+def test_a_layout_of_columns_without_bounds_cannot_be_estimated(bare: RealTable, change: dict[str, Any]) -> None:
     """Blocks of which the manifests know nothing are neither all read then, nor none."""
     for text in ("customer = 300", "id = 'x'", "price > 1e9", "state IS NULL"):
-        found = asked(bare, [text], **change)
+        found = what_if(bare, [text], **change)
         assert (found.now.skip, found.then, found.unknown) == (0.0, None, 1)
         assert "no bounds" in found.filters[0].reason
 
@@ -337,11 +339,11 @@ def test_nulls_and_nan_that_nobody_counted_are_not_taken_for_none(folder: Path, 
     table = RealTable(folder, cut(data), segment_blocks=25, verify=False)
     for text in ("isnan(price)", "price > 5000"):
         assert table.skipped(text) == 0
-        found = asked(table, [text], **change)
+        found = what_if(table, [text], **change)
         assert found.then is None
         assert "nulls and NaN" in found.filters[0].reason or "rows in a block" in found.filters[0].reason
         if change != {"rows_per_block": 1000}:
-            measured = asked(table, [text], sample_blocks=60, **change)
+            measured = what_if(table, [text], sample_blocks=60, **change)
             assert measured.then is not None
             assert measured.then.skip == pytest.approx(0.0, abs=0.05)
 
@@ -351,7 +353,7 @@ def test_rows_with_nan_come_last_when_a_table_is_sorted_by_their_column(folder: 
     numbers = np.arange(ROWS)
     price = pa.array(np.where(numbers % 4 == 0, np.nan, numbers + 0.5), from_pandas=False)
     table = RealTable(folder, cut(pa.table({"price": price})), segment_blocks=25, verify=False)
-    found = asked(table, ["price > 1e9", "price < 1000"], cluster_key=("price",), sample_blocks=60)
+    found = what_if(table, ["price > 1e9", "price < 1000"], cluster_key=("price",), sample_blocks=60)
     assert [round(each.then.skip, 2) for each in found.filters if each.then is not None] == [
         pytest.approx(0.75, abs=0.03),
         pytest.approx(0.93, abs=0.03),
@@ -363,5 +365,5 @@ def test_a_filter_whose_few_blocks_are_all_in_the_sample_is_measured_by_them_alo
     data = [pa.table({"code": [number] * 100 + [1000 + number] * 100}) for number in range(40)]
     table = RealTable(folder, data, verify=False)
     filters = ["code = 500", "code = 3", "code IN (5, 6, 7)"]
-    found = asked(table, filters, index=IndexChange(kind="keys", expression="code"), sample_blocks=40)
+    found = what_if(table, filters, index=IndexChange(kind="keys", expression="code"), sample_blocks=40)
     assert [round(each.then.blocks) for each in found.filters if each.then is not None] == [0, 1, 3]

@@ -105,7 +105,7 @@ def test_blocks_that_match_as_a_whole_leave_nothing_to_rule_out(table: RealTable
     assert (found.code, found.reason) == ("nothing_left", "every row of the remaining blocks matches")
 
 
-def test_damage_is_told_apart_from_uselessness(table: RealTable) -> None:
+def test_damage_is_distinguished_from_uselessness(table: RealTable) -> None:
     """A part that cannot be read is named; the blocks stay."""
     table.add_index("by_b", "bloom", "b")
     index = table.warehouse.snapshot(table.pointer).skip_indexes[0]

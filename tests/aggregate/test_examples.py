@@ -102,7 +102,7 @@ def test_a_segment_that_matches_whole_is_not_opened() -> None:
     assert sum("/_sg/" in location for location in lake.store.reads) == 1
 
 
-def test_a_block_that_cannot_hold_the_greatest_value_is_not_scanned() -> None:
+def test_a_block_that_cannot_hold_the_maximum_is_not_scanned() -> None:
     """A count needs every block that matches in part; a maximum only those that may exceed what is certain."""
     lake = Lake(rows(1, 2), rows(1, 9), rows(5, 6), rows(3, 3))
     scanned = {text: lake.ask(text, filter="n > 2").scan for text in ("max(n)", "min(n)", "count(*)")}
@@ -112,14 +112,14 @@ def test_a_block_that_cannot_hold_the_greatest_value_is_not_scanned() -> None:
     assert lake.ask("max(n)", filter="n > 1 AND x < 7").scan[0].verdict == "SOME"
 
 
-def test_no_matching_row_counts_zero_and_has_no_least_value() -> None:
+def test_no_matching_row_counts_zero_and_has_no_minimum() -> None:
     """As in SQL: one row of zeros and nulls without GROUP BY, none with it."""
     lake = Lake(rows(1, 2))
     assert lake.values("count(*)", "count(n)", "min(n)", filter="n > 5") == integers(0, 0, None)
     assert lake.ask("count(*)", filter="n > 5", group_by=("n",)).groups == ()
 
 
-def test_nan_is_the_greatest_value() -> None:
+def test_nan_is_the_maximum() -> None:
     """A block that may hold NaN says nothing certain of a maximum, and its minimum is that of its numbers."""
     nan = float("nan")
     mixed = Lake([(1, 2.0), (2, nan)])
@@ -154,11 +154,11 @@ def test_limits_hold_the_result_without_a_scan() -> None:
     """The blocks that match in part count from none to all of their rows."""
     lake = Lake(rows(1, 2), rows(3, 4), rows(5, 6))
     answer = lake.ask("count(*)", "max(n)", "min(n)", filter="n >= 2", mode="bounded")
-    count, greatest, least = answer.groups[0].values
+    count, maximum, minimum = answer.groups[0].values
     assert not answer.scan
     assert (count.lower, count.upper) == (Bound(int64=4), Bound(int64=6))
-    assert (greatest.exact, greatest.value) == (True, Bound(int64=6))
-    assert (least.lower, least.upper, least.may_be_null) == (Bound(int64=1), Bound(int64=3), False)
+    assert (maximum.exact, maximum.value) == (True, Bound(int64=6))
+    assert (minimum.lower, minimum.upper, minimum.may_be_null) == (Bound(int64=1), Bound(int64=3), False)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_no_aggregate_is_refused(text: str) -> None:
 def test_columns_are_named_as_in_sql() -> None:
     """Dots lead into structs; backquotes take anything; case matters only on request."""
     plan = read_plan(AggregateRequest(aggregates=("min(P.`A.B`)", "count(i)"), group_by=("`s`",)), SCHEMA)
-    assert [asked.leaf.name for asked in plan.aggregates if asked.leaf] == ["p.a.b", "i"]
+    assert [aggregate.leaf.name for aggregate in plan.aggregates if aggregate.leaf] == ["p.a.b", "i"]
     assert [leaf.name for leaf in plan.group_by] == ["s"]
     with pytest.raises(UnknownColumn):
         read_plan(AggregateRequest(aggregates=("min(N)",), case_sensitive=True), SCHEMA)

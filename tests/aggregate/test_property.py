@@ -82,16 +82,18 @@ class World:
         """The rows of a block for which a filter is true."""
         return [row for row in self.rows[location] if self.oracle.decide(predicate, row) is True]
 
-    def truth(self, predicate: n.Predicate, asked: list[full_scan.Asked], group_by: list[str]) -> full_scan.Groups:
+    def truth(
+        self, predicate: n.Predicate, aggregates: list[full_scan.AggregateCall], group_by: list[str]
+    ) -> full_scan.Groups:
         """What a full scan gives."""
         rows = [row for location in self.rows for row in self.matching(predicate, location)]
-        return full_scan.scan(rows, asked, group_by)
+        return full_scan.scan(rows, aggregates, group_by)
 
     def answer(
-        self, predicate: n.Predicate, asked: list[full_scan.Asked], group_by: list[str], mode: Any
+        self, predicate: n.Predicate, aggregates: list[full_scan.AggregateCall], group_by: list[str], mode: Any
     ) -> AggregateAnswer:
         """What the warehouse says."""
-        texts = tuple(f"{function}({column})" for function, column in asked)
+        texts = tuple(f"{function}({column})" for function, column in aggregates)
         request = AggregateRequest(aggregates=texts, group_by=tuple(group_by), mode=mode)
         return self.warehouse.aggregate_predicate(self.pointer, predicate, request)
 
@@ -102,19 +104,19 @@ def check(seed: int, questions: int = 12) -> int:
     complete = 0
     for _ in range(questions):
         predicate = world.predicate()
-        asked, group_by = full_scan.ask(world.rng, world.schema)
-        case = f"seed {seed}: {asked} by {group_by} where {text_of(predicate)} over {world.table}"
-        truth = world.truth(predicate, asked, group_by)
-        answer = world.answer(predicate, asked, group_by, "exact")
+        aggregates, group_by = full_scan.ask(world.rng, world.schema)
+        case = f"seed {seed}: {aggregates} by {group_by} where {text_of(predicate)} over {world.table}"
+        truth = world.truth(predicate, aggregates, group_by)
+        answer = world.answer(predicate, aggregates, group_by, "exact")
         listed = [row for block in answer.scan for row in world.matching(predicate, block.location)]
-        parts = [full_scan.of_answer(answer), full_scan.scan(listed, asked, group_by)]
-        assert full_scan.together(asked, parts) == truth, case
+        parts = [full_scan.of_answer(answer), full_scan.scan(listed, aggregates, group_by)]
+        assert full_scan.together(aggregates, parts) == truth, case
         assert answer.complete == (not answer.scan), case
         complete += answer.complete
         for block in answer.scan:
             rows = world.rows[block.location]
             assert block.verdict != "ALL" or len(world.matching(predicate, block.location)) == len(rows), case
-        check_limits(world.answer(predicate, asked, group_by, "bounded"), truth, case)
+        check_limits(world.answer(predicate, aggregates, group_by, "bounded"), truth, case)
     return complete
 
 

@@ -28,12 +28,12 @@ def test_quantiles_are_of_what_was_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "held"),
+    ("call", "sustained"),
     [(called(0.1), True), (called(0.1, 429), False), (called(0.1, 500), False), (called(9.0), False)],
 )
-def test_a_rate_is_held_when_all_is_done_in_time(call: Call, held: bool) -> None:
+def test_a_rate_is_sustained_when_all_is_done_in_time(call: Call, sustained: bool) -> None:
     """One that is refused, fails or takes long is enough."""
-    assert load.meets_limit(Phase(rate=1.0, seconds=1.0, calls=[call], lag_s=0.0)) is held
+    assert load.meets_limit(Phase(rate=1.0, seconds=1.0, calls=[call], lag_s=0.0)) is sustained
 
 
 def run(folder: Path, *arguments: str) -> dict[str, Any]:

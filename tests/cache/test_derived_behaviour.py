@@ -129,11 +129,11 @@ def test_threads_share_a_failure_each_with_an_error_of_its_own(cache: DerivedCac
         return caught.value
 
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(ask, 0)]
+        futures = [pool.submit(ask, 0)]
         assert entered.wait(30)
-        asked += [pool.submit(ask, number) for number in range(1, 4)]
+        futures += [pool.submit(ask, number) for number in range(1, 4)]
         go_on.set()
-        errors = [future.result() for future in asked]
+        errors = [future.result() for future in futures]
     assert [error.details for error in errors] == [{"location": "x", "number": number} for number in range(4)]
 
 

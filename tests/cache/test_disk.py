@@ -135,9 +135,9 @@ def test_the_bound_holds_and_what_was_not_opened_for_longest_goes_first(folder: 
         assert size_bytes(folder) <= limit
     assert heard.files["evicted"] >= 80
     assert 0 < heard.size_bytes <= limit
-    kept = [number for number in range(100) if _has(folder, f"x{number}")]
-    assert kept[0] == 0
-    assert kept[1:] == list(range(100 - len(kept) + 1, 100))
+    remaining = [number for number in range(100) if _has(folder, f"x{number}")]
+    assert remaining[0] == 0
+    assert remaining[1:] == list(range(100 - len(remaining) + 1, 100))
 
 
 def _has(folder: Path, key: str) -> bool:
@@ -175,13 +175,13 @@ def test_what_is_mapped_counts_as_used(folder: Path) -> None:
     """A file that was opened long ago and is still held goes after those that nobody holds."""
     limit = 12 * 4096
     cache = DiskCache(folder, limit)
-    held = cache.derived("held", made(b"h"))
+    pinned = cache.derived("held", made(b"h"))
     (path,) = files(folder)
     os.utime(path, (1, 1))
     for number in range(40):
         cache.derived(f"x{number}", made(b"x"))
     assert path.exists()
-    assert plain(held) == (b"h",)
+    assert plain(pinned) == (b"h",)
 
 
 def test_unfinished_files_are_cleared_away(folder: Path) -> None:
@@ -197,10 +197,10 @@ def test_unfinished_files_are_cleared_away(folder: Path) -> None:
 def test_no_more_files_are_mapped_than_may_be(folder: Path) -> None:
     """Beyond the bound files are read instead, and nothing else changes; maps that nobody holds do not count."""
     cache = DiskCache(folder, ROOMY, maps=FileMaps(3))
-    held = [cache.content(f"{number:02}", lambda number=number: b"%d" % number) for number in range(6)]  # type: ignore[misc]  # bound by default
-    assert [(bytes(view), mapped) for view, mapped in held] == [(b"%d" % n, n < 3) for n in range(6)]
+    opened = [cache.content(f"{number:02}", lambda number=number: b"%d" % number) for number in range(6)]  # type: ignore[misc]  # bound by default
+    assert [(bytes(view), mapped) for view, mapped in opened] == [(b"%d" % n, n < 3) for n in range(6)]
     assert copied(cache.content("05", never_read)) == (b"5", False)
-    held.clear()
+    opened.clear()
     assert copied(cache.content("05", never_read)) == (b"5", True)
 
 
@@ -209,9 +209,9 @@ def test_open_files_do_not_add_up(folder: Path) -> None:
     cache = DiskCache(folder, ROOMY)
     cache.derived("first", made(b""))
     before = len(os.listdir("/proc/self/fd"))
-    held = [cache.derived(f"x{number}", made(b"x")) for number in range(50)]
+    opened = [cache.derived(f"x{number}", made(b"x")) for number in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
-    assert len(held) == 50
+    assert len(opened) == 50
 
 
 def test_a_folder_that_is_deleted_is_made_again(folder: Path) -> None:

@@ -50,10 +50,10 @@ class Slow:
 
 def started(pool: ThreadPoolExecutor, work: Slow, *seconds: float) -> list[Future[str]]:
     """The first one at work, then the others waiting for it."""
-    resident = BoundedCache(1 << 20)
+    cache = BoundedCache(1 << 20)
 
     def load() -> str:
-        return resident.load(("text", "key"), lambda: (work(), 1))
+        return cache.load(("text", "key"), lambda: (work(), 1))
 
     calls = [pool.submit(within, seconds[0], load)]
     assert work.is_at_work.wait(10)
@@ -90,16 +90,16 @@ def test_nobody_waits_for_another_longer_than_for_itself() -> None:
 def test_errors_of_the_work_are_shared() -> None:
     """A store that fails is not asked again by each of them, also where it says that it has no time."""
     for error in (StoreError("out of order"), Unavailable("too busy", retry_after_s=1)):
-        flights, work = SingleFlight(), Slow()
+        single_flight, work = SingleFlight(), Slow()
 
         def failing(work: Slow = work, error: Exception = error) -> str:
             work()
             raise error
 
         with ThreadPoolExecutor(6) as pool:
-            calls = [pool.submit(flights.run, "key", failing)]
+            calls = [pool.submit(single_flight.run, "key", failing)]
             assert work.is_at_work.wait(10)
-            calls += [pool.submit(flights.run, "key", failing) for _ in range(3)]
+            calls += [pool.submit(single_flight.run, "key", failing) for _ in range(3)]
             time.sleep(0.1)
             work.may_go_on.set()
             assert {type(call.exception(10)) for call in calls} == {type(error)}
@@ -107,9 +107,9 @@ def test_errors_of_the_work_are_shared() -> None:
 
 
 @pytest.mark.parametrize("death", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-def test_others_do_the_work_when_the_thread_at_it_is_told_to_end(death: type[BaseException]) -> None:
+def test_others_do_the_work_when_the_thread_at_it_is_interrupted(death: type[BaseException]) -> None:
     """An interrupt is about the thread that it comes to; the others wait neither for ever nor for its end."""
-    flights, work = SingleFlight(), Slow()
+    single_flight, work = SingleFlight(), Slow()
 
     def interrupted() -> str:
         made = work()
@@ -118,26 +118,26 @@ def test_others_do_the_work_when_the_thread_at_it_is_told_to_end(death: type[Bas
         return made
 
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(flights.run, "key", interrupted)
+        first = pool.submit(single_flight.run, "key", interrupted)
         assert work.is_at_work.wait(10)
-        others = [pool.submit(flights.run, "key", interrupted) for _ in range(2)]
+        others = [pool.submit(single_flight.run, "key", interrupted) for _ in range(2)]
         time.sleep(0.1)
         work.may_go_on.set()
         assert type(first.exception(10)) is death
         assert all(each.result(10).startswith("made by") for each in others)
-    assert flights.run("key", lambda: "later") == "later"
+    assert single_flight.run("key", lambda: "later") == "later"
 
 
 def test_an_interrupt_on_the_way_to_the_work_leaves_no_flight_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come at any line, also between taking the key and beginning."""
-    flights = SingleFlight()
+    single_flight = SingleFlight()
 
     class Interrupted(dict[Hashable, Future[Any]]):
         def setdefault(self, key: Hashable, default: Any = None) -> Any:
             super().setdefault(key, default)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(flights, "_running", Interrupted())
+    monkeypatch.setattr(single_flight, "_running", Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        flights.run("key", lambda: "never")
-    assert not flights._running
+        single_flight.run("key", lambda: "never")
+    assert not single_flight._running

@@ -18,48 +18,48 @@ from lamella.snapshot.cache import BoundedCache, CacheNamespace
 )
 def test_the_bound_holds_whatever_is_put(limit: int, steps: list[tuple[str, int]]) -> None:
     """After each step the sizes add up to at most the bound, and what fits was kept."""
-    resident = BoundedCache(limit)
+    cache = BoundedCache(limit)
     sizes: dict[str, int] = {}
     for name, size in steps:
-        resident.put(("kind", name), name + str(size), size)
+        cache.put(("kind", name), name + str(size), size)
         sizes[name] = size
-        assert resident.size_bytes <= limit
-        found = resident.get(("kind", name))
+        assert cache.size_bytes <= limit
+        found = cache.get(("kind", name))
         assert found == (name + str(size) if size <= limit else None)
-    held = [name for name in sizes if resident.get(("kind", name)) is not None]
-    assert resident.size_bytes == sum(sizes[name] for name in held)
-    assert len(resident) == len(held)
+    present = [name for name in sizes if cache.get(("kind", name)) is not None]
+    assert cache.size_bytes == sum(sizes[name] for name in present)
+    assert len(cache) == len(present)
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
     """Reading counts as use."""
-    resident = BoundedCache(30)
-    shelf: CacheNamespace[str] = CacheNamespace(resident, "text")
+    cache = BoundedCache(30)
+    namespace: CacheNamespace[str] = CacheNamespace(cache, "text")
     for name in "abc":
-        shelf.put(name, name, 10)
-    shelf.get("a")
-    shelf.put("d", "d", 10)
-    assert [shelf.get(name) for name in "abcd"] == ["a", None, "c", "d"]
+        namespace.put(name, name, 10)
+    namespace.get("a")
+    namespace.put("d", "d", 10)
+    assert [namespace.get(name) for name in "abcd"] == ["a", None, "c", "d"]
 
 
 def test_several_are_found_together_or_not_at_all() -> None:
     """In the order of the names, each of them used by that; None when one is not held."""
-    resident = BoundedCache(30)
-    shelf: CacheNamespace[str] = CacheNamespace(resident, "text")
+    cache = BoundedCache(30)
+    namespace: CacheNamespace[str] = CacheNamespace(cache, "text")
     for name in "abc":
-        shelf.put(name, name, 10)
-    assert shelf.get_all("ba") == ["b", "a"]
-    assert shelf.get_all("axb") is None
-    assert shelf.get_all("") == []
-    shelf.put("d", "d", 10)
-    assert [shelf.get(name) for name in "abcd"] == ["a", "b", None, "d"]
+        namespace.put(name, name, 10)
+    assert namespace.get_all("ba") == ["b", "a"]
+    assert namespace.get_all("axb") is None
+    assert namespace.get_all("") == []
+    namespace.put("d", "d", 10)
+    assert [namespace.get(name) for name in "abcd"] == ["a", "b", None, "d"]
 
 
 def test_kinds_share_the_bound_and_not_the_names() -> None:
     """One budget for all, and a name means something else on each shelf."""
-    resident = BoundedCache(10)
-    numbers: CacheNamespace[int] = CacheNamespace(resident, "number")
-    texts: CacheNamespace[str] = CacheNamespace(resident, "text")
+    cache = BoundedCache(10)
+    numbers: CacheNamespace[int] = CacheNamespace(cache, "number")
+    texts: CacheNamespace[str] = CacheNamespace(cache, "text")
     numbers.put("x", 1, 6)
     assert texts.get("x") is None
     texts.put("x", "one", 6)
@@ -69,7 +69,7 @@ def test_kinds_share_the_bound_and_not_the_names() -> None:
 def test_a_value_is_loaded_once_by_threads_that_want_it_at_once() -> None:
     """The others wait for the one that loads, also when the value is too large to be kept."""
     for limit in (100, 0):
-        shelf: CacheNamespace[list[int]] = CacheNamespace(BoundedCache(limit), "list")
+        namespace: CacheNamespace[list[int]] = CacheNamespace(BoundedCache(limit), "list")
         entered = threading.Event()
         calls: list[int] = []
 
@@ -79,13 +79,13 @@ def test_a_value_is_loaded_once_by_threads_that_want_it_at_once() -> None:
             return [7], 10
 
         with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(shelf.load, "x", make) for _ in range(4)]
+            futures = [pool.submit(namespace.load, "x", make) for _ in range(4)]
             while not calls:
                 threading.Event().wait(0.001)
-            waiting = [future for future in asked if not future.done()]
+            waiting = [future for future in futures if not future.done()]
             assert len(waiting) == 4
             entered.set()
-            found = [future.result() for future in asked]
+            found = [future.result() for future in futures]
         assert all(value == [7] for value in found)
         if limit:
             assert len(calls) == 1
@@ -93,12 +93,12 @@ def test_a_value_is_loaded_once_by_threads_that_want_it_at_once() -> None:
 
 def test_a_load_that_fails_is_tried_again_by_the_next() -> None:
     """Nothing is remembered of a failure."""
-    shelf: CacheNamespace[int] = CacheNamespace(BoundedCache(100), "number")
+    namespace: CacheNamespace[int] = CacheNamespace(BoundedCache(100), "number")
 
     def fail() -> tuple[int, int]:
         raise KeyError("x")
 
     for _ in range(2):
         with pytest.raises(KeyError):
-            shelf.load("x", fail)
-    assert shelf.load("x", lambda: (1, 1)) == 1
+            namespace.load("x", fail)
+    assert namespace.load("x", lambda: (1, 1)) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.client.http import RetryPolicy
 from lamella.client.http.fake_transport import Handler
-from support.both_clients import Asked, AskedBy, AsyncAsked, SyncAsked
+from support.both_clients import AsyncRecordingClient, ClientFor, RecordingClient, SyncRecordingClient
 from support.scripted_http import Reply, ScriptedServer
 
 
@@ -27,15 +27,15 @@ def scripted() -> Iterator[Callable[..., ScriptedServer]]:
         server.stop()
 
 
-@pytest.fixture(params=[SyncAsked, AsyncAsked], ids=["sync", "async"])
-def asked(request: pytest.FixtureRequest) -> AskedBy:
+@pytest.fixture(params=[SyncRecordingClient, AsyncRecordingClient], ids=["sync", "async"])
+def client_for(request: pytest.FixtureRequest) -> ClientFor:
     """Makes either client over a handler: every test that asks for this holds for both."""
     kind = request.param
 
-    def make(handler: Handler, **options: Any) -> Asked:
+    def make(handler: Handler, **options: Any) -> RecordingClient:
         options.setdefault("policy", RetryPolicy(attempts=3, base_delay_s=1.0, max_delay_s=8.0))
         options.setdefault("jitter", lambda: 1.0)
-        made: Asked = kind(handler, **options)
+        made: RecordingClient = kind(handler, **options)
         return made
 
     return make

@@ -11,7 +11,7 @@ import pytest
 
 from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 COST = wire.Cost(blocks=1.5, bytes=2.5, skip=0.5)
 CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
@@ -96,10 +96,10 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
     ("use", "method", "path", "body", "answer", "expected"), [each[1:] for each in CALLS], ids=[c[0] for c in CALLS]
 )
 def test_advice_sends_its_request_and_reads_its_answer(
-    asked: AskedBy, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any, expected: Any
+    client_for: ClientFor, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any, expected: Any
 ) -> None:
     """Members that are not given are not sent; the answer comes back as the wire's own value."""
-    lake = asked(lambda _: json_response(answer))
+    lake = client_for(lambda _: json_response(answer))
     found = lake.run(lambda client: use(client.table("db.t")))
     assert found == (answer if expected is None else expected)
     (request,) = lake.requests

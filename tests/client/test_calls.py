@@ -19,7 +19,7 @@ from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import Block, Segment, Snapshot, Summary
 from lamella.snapshot.schema import Column, Schema
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 SCHEMA = Schema.assign([Column(name="a", type="int64")])
 INFO = wire.TableInfo(
@@ -258,22 +258,22 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
     ("use", "method", "target", "body", "answer", "expected"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS]
 )
 def test_a_method_sends_its_request_and_reads_its_answer(
-    asked: AskedBy, use: Callable[[Any], Any], method: str, target: str, body: Any, answer: Any, expected: Any
+    client_for: ClientFor, use: Callable[[Any], Any], method: str, target: str, body: Any, answer: Any, expected: Any
 ) -> None:
     """Method, path and body are the API's, and the answer comes back as the wire's own type."""
 
     def handler(_: HttpRequest) -> HttpResponse:
         return HttpResponse(status=204) if answer is None else json_response(answer)
 
-    asked_ = asked(handler)
-    assert asked_.run(use) == expected
-    (request,) = asked_.requests
+    client = client_for(handler)
+    assert client.run(use) == expected
+    (request,) = client.requests
     assert (request.method, request.target) == (method, target)
     assert (json.loads(request.body) if request.body else None) == body
     assert request.header("content-type") == ("application/json" if request.body else None)
 
 
-def test_what_is_sent_can_be_read_by_the_service(asked: AskedBy) -> None:
+def test_what_is_sent_can_be_read_by_the_service(client_for: ClientFor) -> None:
     """The bodies are those of the wire's own request structs, which refuse members they do not know."""
     bodies = {name: body for name, _, _, _, body, _, _ in CALLS if body is not None}
     kinds = {
@@ -290,13 +290,13 @@ def test_what_is_sent_can_be_read_by_the_service(asked: AskedBy) -> None:
     assert bodies.keys() == kinds.keys()
     for name, use, *_ in CALLS:
         if name in kinds:
-            asked_ = asked(lambda _: HttpResponse(status=418))
+            client = client_for(lambda _: HttpResponse(status=418))
             with pytest.raises(Exception, match="418"):
-                asked_.run(use)
-            msgspec.json.decode(asked_.requests[0].body, type=kinds[name])
+                client.run(use)
+            msgspec.json.decode(client.requests[0].body, type=kinds[name])
 
 
-def test_the_history_is_fetched_page_by_page(asked: AskedBy) -> None:
+def test_the_history_is_fetched_page_by_page(client_for: ClientFor) -> None:
     """Iterating over snapshots follows the page tokens to the end, with the page size that was asked for."""
     lines = [
         wire.SnapshotInfo(
@@ -317,9 +317,9 @@ def test_the_history_is_fetched_page_by_page(asked: AskedBy) -> None:
         more = f"t/{start + 2}" if start + 2 < len(lines) else None
         return json_response(wire.SnapshotList(snapshots=tuple(lines[start : start + 2]), next_page_token=more))
 
-    asked_ = asked(handler)
-    assert asked_.run(lambda lake: lake.table("db.t").snapshots(page_size=2)) == lines
-    assert [request.target for request in asked_.requests] == [
+    client = client_for(handler)
+    assert client.run(lambda lake: lake.table("db.t").snapshots(page_size=2)) == lines
+    assert [request.target for request in client.requests] == [
         "/v1/namespaces/db/tables/t/snapshots?page_size=2",
         "/v1/namespaces/db/tables/t/snapshots?page_size=2&page_token=t%2F2",
         "/v1/namespaces/db/tables/t/snapshots?page_size=2&page_token=t%2F4",
@@ -351,14 +351,14 @@ def test_the_token_and_the_base_path_are_on_every_request() -> None:
     assert fake.requests[0].header("Authorization") == "Bearer s3cret"
 
 
-def test_mutations_carry_a_key_and_reads_do_not(asked: AskedBy) -> None:
+def test_mutations_carry_a_key_and_reads_do_not(client_for: ClientFor) -> None:
     """Every mutation has an Idempotency-Key of its own, a UUID v7; reads, also the pruning POST, have none."""
     mutating = {"create_namespace", "drop_namespace", "drop_table", "register", "commit"}
     keys = set()
     for name, use, _, _, _, answer, _ in CALLS:
-        asked_ = asked(lambda _, a=answer: HttpResponse(status=204) if a is None else json_response(a))
-        asked_.run(use)
-        key = asked_.requests[0].header("Idempotency-Key")
+        client = client_for(lambda _, a=answer: HttpResponse(status=204) if a is None else json_response(a))
+        client.run(use)
+        key = client.requests[0].header("Idempotency-Key")
         assert (key is not None) == (name.split(" ")[0] in mutating | {"create_table"}), name
         if key is not None:
             assert key[14] == "7"
@@ -366,11 +366,11 @@ def test_mutations_carry_a_key_and_reads_do_not(asked: AskedBy) -> None:
     assert len(keys) == 7
 
 
-def test_the_callers_own_idempotency_key_is_used(asked: AskedBy) -> None:
+def test_the_callers_own_idempotency_key_is_used(client_for: ClientFor) -> None:
     """A caller that repeats a mutation can say so by passing the key of the first."""
-    asked_ = asked(lambda _: HttpResponse(status=204))
-    asked_.run(lambda lake: lake.drop_table("db.t", idempotency_key="mine"))
-    assert asked_.requests[0].header("Idempotency-Key") == "mine"
+    client = client_for(lambda _: HttpResponse(status=204))
+    client.run(lambda lake: lake.drop_table("db.t", idempotency_key="mine"))
+    assert client.requests[0].header("Idempotency-Key") == "mine"
 
 
 @pytest.mark.parametrize("name", ["t", ".t", "db.", "", "."])
@@ -402,12 +402,14 @@ def test_the_table_is_what_follows_the_last_dot() -> None:
         lambda lake: lake.drop_namespace("db", idempotency_key="a\r\nb: c"),
     ],
 )
-def test_a_call_that_cannot_be_meant_is_refused_before_it_is_sent(asked: AskedBy, use: Callable[[Any], Any]) -> None:
+def test_a_call_that_cannot_be_meant_is_refused_before_it_is_sent(
+    client_for: ClientFor, use: Callable[[Any], Any]
+) -> None:
     """What no service could answer is an InvalidRequest, and nothing leaves the machine."""
-    asked_ = asked(lambda _: HttpResponse(status=204))
+    client = client_for(lambda _: HttpResponse(status=204))
     with pytest.raises(InvalidRequest):
-        asked_.run(use)
-    assert asked_.requests == []
+        client.run(use)
+    assert client.requests == []
 
 
 @pytest.mark.parametrize(

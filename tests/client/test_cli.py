@@ -246,10 +246,10 @@ def test_prune_shows_predicates_segments_and_only_so_many_blocks() -> None:
 
 def test_a_prune_whose_time_ran_out_is_no_answer_that_looks_whole() -> None:
     """What was not looked at counts as read, the way on is said, and the exit status is 1; in JSON as well."""
-    late = wire.PrunedSegment(
+    unresolved = wire.PrunedSegment(
         segment_id="g1", location="m", block_count=300, row_count=30, file_size_bytes=1_000, verdict="SOME"
     )
-    run = always(pruned(complete=False, unresolved=(late,)))
+    run = always(pruned(complete=False, unresolved=(unresolved,)))
     found = run("prune", "db.t", "a > 4", "--max-ms", "1")
     assert found.exit_code == 1
     assert "read at most 302 of 1,000 blocks" in found.stdout
@@ -313,7 +313,7 @@ def test_a_bad_filter_is_pointed_at() -> None:
         ("a", -1, ["  a", "  ^"]),
     ],
 )
-def test_the_caret_is_below_the_place(source: str, position: int, lines: list[str]) -> None:
+def test_the_caret_is_below_the_position(source: str, position: int, lines: list[str]) -> None:
     """Also in the middle of several lines, after wide characters and tabs, at the end, and for a place outside."""
     assert caret(source, position) == lines
 
@@ -433,7 +433,7 @@ def test_strict_sends_all_paths_at_once() -> None:
     assert run.bodies == [{"paths": ["memory://1", "memory://2"], "strict": True, "verify": False}]
 
 
-def test_verify_is_asked_for() -> None:
+def test_verify_is_requested() -> None:
     """The service reads the values only when told to."""
     run = registering()
     assert run("register", "db.t", "memory://1", "--verify").exit_code == 0
@@ -474,7 +474,7 @@ def test_the_first_refused_file_is_shown_once(where: str) -> None:
     ]
 
 
-def test_path_columns_and_replaced_files_are_asked_for() -> None:
+def test_path_columns_and_replaced_files_are_requested() -> None:
     """What is not asked for is not sent, so that services of earlier releases understand it."""
     run = registering()
     assert run("register", "db.t", "memory://1", "--ignore-path-columns", "--take-replaced").exit_code == 0
@@ -514,7 +514,7 @@ def test_registering_again_says_that_all_is_there() -> None:
         assert "memory://x: it is there" in result.stderr
 
 
-def test_a_failure_between_batches_says_how_far_it_came() -> None:
+def test_a_failure_between_batches_says_how_much_was_done() -> None:
     """What is registered stays registered, and the person is told."""
     result = registering(break_at=2)("register", "db.t", *(f"memory://{n}" for n in range(6)), "--batch", "2")
     assert result.exit_code == 1
@@ -630,7 +630,7 @@ def test_the_default_address_is_where_serve_listens() -> None:
     assert f"http://{settings.host}:{port}" == DEFAULT_URL
 
 
-def test_diff_shows_what_came_and_went() -> None:
+def test_diff_shows_what_was_added_and_removed() -> None:
     """Counts, and the blocks with their sign; as JSON the answer itself."""
     block = wire.PrunedBlock(location="memory://new", row_count=5, file_size=100, verdict="SOME")
     found = wire.DiffAnswer(

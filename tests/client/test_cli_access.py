@@ -107,7 +107,7 @@ def test_a_new_key_can_be_sent_into_a_file() -> None:
         assert "lamella_text" not in result.stderr
 
 
-def test_a_key_is_asked_for_with_its_grants() -> None:
+def test_a_key_is_requested_with_its_grants() -> None:
     """A role and a place each: everything, a namespace, or a table, whose namespace may have levels."""
     run = Run(NEW)
     grants = ("read:sales.*", "write:a.b.t", "maintain:a.b.*", "admin:*")
@@ -171,7 +171,7 @@ def test_keys_and_grants_are_shown_to_people() -> None:
     assert "does not authenticate" in open_
 
 
-def test_grants_are_given_and_taken_by_place() -> None:
+def test_grants_are_given_and_taken_by_scope() -> None:
     """And listed of one principal, or of all."""
     run = Run(READ)
     assert "key:etl has the role read on db.*" in run("grants", "give", "key:etl", "read", "db.*").stdout
@@ -217,7 +217,7 @@ def test_wrong_usage_asks_nothing(args: tuple[str, ...]) -> None:
     assert run.fake.requests == []
 
 
-def test_a_place_that_is_none_is_explained() -> None:
+def test_a_scope_that_is_none_is_explained() -> None:
     """With the three forms that there are."""
     result = Run(NEW)("grants", "give", "user:ann", "read", "sales")
     assert "NAMESPACE.*" in result.stderr
@@ -299,7 +299,7 @@ def test_a_shell_completes_names_of_keys_roles_and_principals() -> None:
     assert completions(run, "grants", "list", "--principal", "key:") == ["key:bare", "key:etl"]
 
 
-def test_a_shell_is_offered_nothing_where_the_service_does_not_tell() -> None:
+def test_a_shell_is_offered_nothing_where_the_service_does_not_answer() -> None:
     """And shows no error while one types."""
     for answer in (TransportFailure("nobody is there", sent=False), problem_response(401, "unauthenticated")):
         assert completions(Run(answer), "keys", "show", "") == []

@@ -88,9 +88,9 @@ def run(answer: Any, *args: str) -> tuple[Result, list[Any]]:
 
 def test_advise_asks_and_shows_scores() -> None:
     """What is not known is a question mark or limits; a size that does not fit is marked."""
-    result, asked = run(SCORES, "advise", "db.t", "--columns", "a, b", "--kinds", "bloom", "--share", "0.01")
+    result, requests = run(SCORES, "advise", "db.t", "--columns", "a, b", "--kinds", "bloom", "--share", "0.01")
     assert result.exit_code == 0, result.output
-    assert asked == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
+    assert requests == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
     for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row can have"):
         assert piece in result.output
 
@@ -108,14 +108,14 @@ def test_advise_asks_and_shows_scores() -> None:
 )
 def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -> None:
     """The filters, the sample and the change travel; the answer has now and then, filter by filter."""
-    result, asked = run(FORECAST, "what-if", "db.t", *given, "--filter", "a = 1", "--sample", "9")
+    result, requests = run(FORECAST, "what-if", "db.t", *given, "--filter", "a = 1", "--sample", "9")
     assert result.exit_code == 0, result.output
-    assert asked == [("POST", "t/what-if", {**change, "filters": ["a = 1"], "sample_blocks": 9})]
+    assert requests == [("POST", "t/what-if", {**change, "filters": ["a = 1"], "sample_blocks": 9})]
     for piece in ("900.0", "10.5", "99.0 %", "based on statistics of 1,000", "left out: b = '?'"):
         assert piece in result.output
 
 
-def test_what_cannot_be_told_is_a_question_mark() -> None:
+def test_what_cannot_be_estimated_is_a_question_mark() -> None:
     """Never the figures of now; the reason stands beside the filter, and how many filters are left out above."""
     reason = "the number of distinct values is not known; repeat the request with sample_blocks"
     unknown = wire.Forecast(filter="b = 1", now=NOW, reason=reason)
@@ -137,15 +137,15 @@ def test_what_cannot_be_told_is_a_question_mark() -> None:
 @pytest.mark.parametrize("given", [["--index", "bloom"], ["--index", "bloom", "--on", "a", "--option", "[1]"]])
 def test_half_an_index_is_wrong_usage(given: list[str]) -> None:
     """Nothing is asked of the service then."""
-    result, asked = run(FORECAST, "what-if", "db.t", *given)
+    result, requests = run(FORECAST, "what-if", "db.t", *given)
     assert result.exit_code == 2
-    assert asked == []
+    assert requests == []
 
 
 def test_why_not_shows_a_line_for_each_reason() -> None:
     """And says so when there is no index at all."""
-    result, asked = run(REASONS, "why-not", "db.t", "a > 1", "--index", "i")
-    assert asked == [("POST", "t/why-not", {"filter": "a > 1", "index": "i"})]
+    result, requests = run(REASONS, "why-not", "db.t", "a > 1", "--index", "i")
+    assert requests == [("POST", "t/why-not", {"filter": "a > 1", "index": "i"})]
     assert "not_answered" in result.output
     assert "min/max bounds leave 900" in result.output
     nothing = wire.WhyNotAnswer(
@@ -156,12 +156,12 @@ def test_why_not_shows_a_line_for_each_reason() -> None:
 
 def test_recorded_filters_are_listed_and_forgotten() -> None:
     """With how often they were asked, and how much they skipped."""
-    result, asked = run(RECORDED, "recorded", "list", "db.t")
-    assert asked == [("GET", "t/recorded", None)]
+    result, requests = run(RECORDED, "recorded", "list", "db.t")
+    assert requests == [("GET", "t/recorded", None)]
     assert "80.0 %" in result.output
     assert "a = '?'" in result.output
-    result, asked = run(wire.RecordedCleared(filters=4), "recorded", "clear", "db.t")
-    assert asked == [("DELETE", "t/recorded", None)]
+    result, requests = run(wire.RecordedCleared(filters=4), "recorded", "clear", "db.t")
+    assert requests == [("DELETE", "t/recorded", None)]
     assert "4 recorded filters deleted" in result.output
 
 

@@ -71,7 +71,7 @@ def test_config_show_tells_every_setting_and_hides_secrets(run: Run, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         ((), 0, "a service would start"),
         (("--host", "192.0.2.1"), 1, "refusing to listen"),
@@ -80,18 +80,18 @@ def test_config_show_tells_every_setting_and_hides_secrets(run: Run, tmp_path: P
     ],
 )
 def test_config_check_says_by_its_status_what_would_become_of_a_start(
-    run: Run, words: tuple[str, ...], status: int, told: str
+    run: Run, words: tuple[str, ...], status: int, expected: str
 ) -> None:
     """0: it would start; 1: something is in the way; 2: the settings are none."""
     result = run("config", "check", *words)
     assert result.exit_code == status
-    assert told in result.output
+    assert expected in result.output
     if status != 2:
         report = json.loads(run("config", "check", *words, "--json").stdout)
         assert report["is_usable"] is (status == 0)
 
 
-def test_config_check_connects_when_it_is_told_to(run: Run, with_table: Path) -> None:
+def test_config_check_connects_on_request(run: Run, with_table: Path) -> None:
     """Then it tells the schema and that the warehouse answers."""
     assert "schema revision" not in run("config", "check").stdout
     result = run("config", "check", "--connect")
@@ -174,7 +174,7 @@ def test_a_catalog_goes_through_a_pipe(run: Run, with_table: Path) -> None:
     assert run("catalog", "import", "-", "--dry-run").exit_code == 2
 
 
-def test_what_an_export_points_at_and_is_gone_is_told(run: Run, with_table: Path) -> None:
+def test_what_an_export_points_at_and_is_gone_is_reported(run: Run, with_table: Path) -> None:
     """Of the table's past: status 0 and a note; the current snapshot: status 1, and verification fails too."""
     run("catalog", "export", str(with_table / "b"))
     first, current = sorted((with_table / "w").glob("*/_ss/*.json"))

@@ -16,7 +16,7 @@ from lamella.client.http import Lamella
 from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot import wire
 from lamella.snapshot.schema import Column, Schema
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 KEY = wire.ClusterKeyInfo(snapshot_id="s", columns=("a", "b"), kind="zorder", key_id=3)
 NO_KEY = wire.ClusterKeyInfo(snapshot_id="s")
@@ -145,10 +145,10 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any]] = [
     ("use", "method", "path", "body", "answer"), [each[1:] for each in CALLS], ids=[c[0] for c in CALLS]
 )
 def test_a_call_sends_its_request_and_reads_its_answer(
-    asked: AskedBy, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any
+    client_for: ClientFor, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any
 ) -> None:
     """Members that are not given are not sent; the answer comes back as the wire's own value."""
-    lake = asked(lambda _: json_response(answer))
+    lake = client_for(lambda _: json_response(answer))
     assert lake.run(lambda client: use(client.table("db.t"))) == answer
     (request,) = lake.requests
     assert (request.method, request.target) == (method, f"/v1/namespaces/db/tables/t/{path}")
@@ -157,7 +157,7 @@ def test_a_call_sends_its_request_and_reads_its_answer(
 
 
 @pytest.mark.parametrize(
-    ("answers", "asked_for"),
+    ("answers", "request_count"),
     [
         ([part(), NOTHING_LEFT], 2),
         ([part(replaced=0, groups=0, given_up=1), part(), NOTHING_LEFT], 3),
@@ -166,22 +166,22 @@ def test_a_call_sends_its_request_and_reads_its_answer(
     ],
     ids=["to the end", "once given up", "given up again and again", "nothing to do"],
 )
-def test_a_regrouping_is_asked_for_part_by_part(
-    asked: AskedBy, answers: list[wire.RegroupAnswer], asked_for: int
+def test_a_regrouping_is_requested_part_by_part(
+    client_for: ClientFor, answers: list[wire.RegroupAnswer], request_count: int
 ) -> None:
     """Until nothing is left, or nothing comes of it; the parts are one answer."""
     left = list(answers)
     seen: list[wire.RegroupAnswer] = []
-    lake = asked(lambda _: json_response(left.pop(0) if len(left) > 1 else left[0]))
+    lake = client_for(lambda _: json_response(left.pop(0) if len(left) > 1 else left[0]))
     found = lake.run(lambda client: client.table("db.t").regroup(on_part=seen.append))
-    assert len(lake.requests) == len(seen) == asked_for
-    assert len({request.header("idempotency-key") for request in lake.requests}) == asked_for
+    assert len(lake.requests) == len(seen) == request_count
+    assert len({request.header("idempotency-key") for request in lake.requests}) == request_count
     assert found == wire.merged_regroup(seen)
     assert (found.predicted_before, found.predicted_after) == (9.0, seen[-1].predicted_after)
     assert found.replaced == sum(each.replaced for each in seen)
 
 
-def test_a_table_is_made_with_a_kind_where_one_is_given(asked: AskedBy) -> None:
+def test_a_table_is_made_with_a_kind_where_one_is_given(client_for: ClientFor) -> None:
     """Without one nothing is said of it, so that older services take the request."""
     info = wire.TableInfo(
         namespace="db",
@@ -194,7 +194,7 @@ def test_a_table_is_made_with_a_kind_where_one_is_given(asked: AskedBy) -> None:
         cluster_kind="hilbert",
         cluster_key_id=0,
     )
-    lake = asked(lambda _: json_response(info))
+    lake = client_for(lambda _: json_response(info))
     columns = [Column(name="a", type="int64")]
     made = lake.run(lambda c: c.create_table("db.t", schema=columns, cluster_key=["a"], cluster_kind="hilbert"))
     assert made == info
@@ -218,28 +218,28 @@ def _lake(target: Target, fake: FakeTransport) -> Lamella:
 
 def test_cluster_by_says_what_the_key_is_now() -> None:
     """Columns, kind and id; or that there is none."""
-    result, asked = run(KEY, "tables", "cluster-by", "db.t", "a", "b", "--kind", "zorder")
+    result, requests = run(KEY, "tables", "cluster-by", "db.t", "a", "b", "--kind", "zorder")
     assert result.exit_code == 0, result.output
-    assert asked == [("PUT", "t/cluster-key", {"columns": ["a", "b"], "kind": "zorder"})]
+    assert requests == [("PUT", "t/cluster-key", {"columns": ["a", "b"], "kind": "zorder"})]
     assert result.output == "table db.t is clustered by a, b (zorder), key 3\n"
-    result, asked = run(NO_KEY, "tables", "cluster-by", "db.t", "--none")
-    assert asked == [("PUT", "t/cluster-key", {})]
+    result, requests = run(NO_KEY, "tables", "cluster-by", "db.t", "--none")
+    assert requests == [("PUT", "t/cluster-key", {})]
     assert result.output == "table db.t has no cluster key\n"
 
 
 @pytest.mark.parametrize("given", [[], ["a", "--none"]])
 def test_neither_or_both_of_columns_and_none_is_wrong_usage(given: list[str]) -> None:
     """A key is not taken away by leaving something out."""
-    result, asked = run(NO_KEY, "tables", "cluster-by", "db.t", *given)
+    result, requests = run(NO_KEY, "tables", "cluster-by", "db.t", *given)
     assert result.exit_code == 2
-    assert asked == []
+    assert requests == []
 
 
 def test_figures_are_shown_with_a_histogram() -> None:
     """The key, how deep, a bar for each depth, look-ups beside the best layout, recorded filters."""
-    result, asked = run(FIGURES, "clustering", "db.t", "--by", "a, b", "--kind", "zorder", "--where", "a > 1")
+    result, requests = run(FIGURES, "clustering", "db.t", "--by", "a, b", "--kind", "zorder", "--where", "a > 1")
     assert result.exit_code == 0, result.output
-    ((method, target, body),) = asked
+    ((method, target, body),) = requests
     assert (method, body) == ("GET", None)
     assert target == "t/clustering?key=a&key=b&kind=zorder&where=a+%3E+1&recorded=20"
     for piece in (
@@ -263,16 +263,16 @@ def test_figures_are_shown_with_a_histogram() -> None:
 
 def test_regroup_says_what_was_predicted_and_measured() -> None:
     """And what a dry run would do."""
-    result, asked = run(NOTHING_LEFT, "regroup", "db.t", "--by", "a", "--max-segments", "8")
-    assert asked == [("POST", "t/regroup", {"key": ["a"], "max_segments": 8})]
+    result, requests = run(NOTHING_LEFT, "regroup", "db.t", "--by", "a", "--max-segments", "8")
+    assert requests == [("POST", "t/regroup", {"key": ["a"], "max_segments": 8})]
     for piece in (
         "2 segments with 900 blocks were replaced by 1",
         "predicted: a look-up opens 5.0 segments before, 2.0 after",
         "before, 2.5 now",
     ):
         assert piece in result.output, piece
-    result, asked = run(part(measured_before=None, measured_after=None), "regroup", "db.t", "--dry-run")
-    assert asked == [("POST", "t/regroup", {"dry_run": True})]
+    result, requests = run(part(measured_before=None, measured_after=None), "regroup", "db.t", "--dry-run")
+    assert requests == [("POST", "t/regroup", {"dry_run": True})]
     assert "would be replaced by 2" in result.output
     assert "measured" not in result.output
 
@@ -280,9 +280,9 @@ def test_regroup_says_what_was_predicted_and_measured() -> None:
 @pytest.mark.parametrize("command", ["clustering", "regroup"])
 def test_a_kind_without_columns_is_wrong_usage(command: str) -> None:
     """It would be of no key."""
-    result, asked = run(FIGURES, command, "db.t", "--kind", "zorder")
+    result, requests = run(FIGURES, command, "db.t", "--kind", "zorder")
     assert result.exit_code == 2
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.tokens import key_text
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 KEY, OTHER = key_text(b"a" * 32), key_text(b"b" * 32)
 
@@ -36,9 +36,9 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_client_shows_what_the_file_holds(asked: AskedBy, file: Path) -> None:
+def test_a_client_shows_what_the_file_holds(client_for: ClientFor, file: Path) -> None:
     """On each request, without the end of its line."""
-    client = asked(lambda _: json_response(wire.TableList(tables=())), token_file=file)
+    client = client_for(lambda _: json_response(wire.TableList(tables=())), token_file=file)
     client.run(lambda lake: lake.tables("db"))
     assert client.requests[0].header("Authorization") == f"Bearer {KEY}"
 

@@ -72,7 +72,7 @@ def test_the_results_file_has_its_shape(tmp_path: Path) -> None:
     assert found["queries"][0].keys() == MEMBERS
 
 
-def test_tables_are_kept_only_when_they_are_whole_and_of_the_same_scale(tmp_path: Path) -> None:
+def test_tables_are_reused_only_when_they_are_whole_and_of_the_same_scale(tmp_path: Path) -> None:
     """An interrupted load, another scale or another layout is loaded anew; clearing keeps the generated files."""
     folder = Folder(tmp_path)
     folder.source(1).mkdir(parents=True)

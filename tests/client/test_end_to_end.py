@@ -155,7 +155,7 @@ def test_a_repeated_key_changes_nothing_twice(lake: Lamella, files: list[str]) -
         table.register(files[2:], idempotency_key="k1")
 
 
-def test_a_body_over_the_limit_is_told_so(start_server: StartServer, tmp_path: Path) -> None:
+def test_a_body_over_the_limit_is_reported_as_such(start_server: StartServer, tmp_path: Path) -> None:
     """A body that the service does not take is a BodyTooLarge, not a lost connection, and the client goes on."""
     server = start_server(warehouse=tmp_path / "warehouse", max_body_bytes=2048)
     with Lamella(server.url) as lake:

@@ -115,10 +115,10 @@ def test_a_rollback_and_its_refusals(grown: tuple[Table, list[str], list[str]]) 
 def test_changes_are_iterated_snapshot_by_snapshot(grown: tuple[Table, list[str], list[str]]) -> None:
     """However small the pages are; a reader goes on from the last snapshot."""
     table, files, ids = grown
-    told = list(table.changes(ids[0]))
-    assert [each.snapshot_id for each in told] == ids[1:]
-    assert [locations(each.added) for each in told] == [[file] for file in files]
-    assert list(table.changes(ids[0], page_size=1)) == told
+    changes = list(table.changes(ids[0]))
+    assert [each.snapshot_id for each in changes] == ids[1:]
+    assert [locations(each.added) for each in changes] == [[file] for file in files]
+    assert list(table.changes(ids[0], page_size=1)) == changes
     assert list(table.changes(ids[3])) == []
     (net,) = table.changes(ids[1], filter={"type": "gt", "term": "a", "value": 25}, net=True)
     assert locations(net.added) == files[2:]
@@ -318,11 +318,11 @@ def test_a_lease_that_no_thread_can_renew_is_given_back(monkeypatch: pytest.Monk
         """A table with one lease."""
 
         def __init__(self) -> None:
-            self.held: list[str] = []
+            self.leases: list[str] = []
 
         def lease(self, owner: str, *, ttl_s: int, snapshot_id: str | None) -> LeaseInfo:
             """Take it."""
-            self.held.append(owner)
+            self.leases.append(owner)
             return LeaseInfo(
                 lease_id="l", snapshot_id=snapshot_id or "s", owner=owner, created_at_ms=0, expires_at_ms=ttl_s
             )
@@ -334,7 +334,7 @@ def test_a_lease_that_no_thread_can_renew_is_given_back(monkeypatch: pytest.Monk
         def release_lease(self, lease_id: str) -> None:
             """Give it back."""
             assert lease_id == "l"
-            self.held.pop()
+            self.leases.pop()
 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -343,4 +343,4 @@ def test_a_lease_that_no_thread_can_renew_is_given_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(threading.Thread, "start", cannot)
     with pytest.raises(RuntimeError, match="new thread"), SnapshotLease(table, snapshot_id="s"):
         raise AssertionError("nothing is read")
-    assert table.held == []
+    assert table.leases == []

@@ -13,7 +13,7 @@ from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 JOB = wire.JobInfo(
     job_id="j1",
@@ -34,7 +34,7 @@ SCHEDULE = wire.ScheduleInfo(
 POLICY = wire.PolicyInfo(policy=wire.Policy(verify=wire.Rule(every_s=5)), updated_ms=1)
 BEAT = wire.HeartbeatAnswer(lease_expires_ms=5, cancel_requested=True)
 KIND = wire.JobKindInfo(name="compact", text="x", needs_table=True, arguments={})
-TOLD = wire.Heartbeat(lease_token="t", lease_s=5)
+HEARTBEAT = wire.Heartbeat(lease_token="t", lease_s=5)
 ENDED = wire.FinishJob(lease_token="t", outcome="succeeded", result=[1])
 DUE = wire.DueAnswer(enqueued=("j1",), more=True)
 CLAIMED = wire.ClaimAnswer(job=JOB, table="db.t")
@@ -88,7 +88,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
     ),
     (
         "heartbeat",
-        lambda lake: lake.jobs.heartbeat("j", TOLD),
+        lambda lake: lake.jobs.heartbeat("j", HEARTBEAT),
         "POST",
         "/v1/jobs/j/heartbeat",
         {"lease_token": "t", "lease_s": 5},
@@ -175,14 +175,14 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
     ("use", "method", "path", "body", "answer", "result"), [call[1:] for call in CALLS], ids=[call[0] for call in CALLS]
 )
 def test_each_method_sends_its_request_and_gives_back_the_answer(
-    asked: AskedBy, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any, result: Any
+    client_for: ClientFor, use: Callable[[Any], Any], method: str, path: str, body: Any, answer: Any, result: Any
 ) -> None:
     """Changes that are not the same when they are sent twice carry an idempotency key."""
 
     def handler(_: HttpRequest) -> HttpResponse:
         return HttpResponse(status=204, headers={}, body=b"") if answer is None else json_response(answer)
 
-    client = asked(handler)
+    client = client_for(handler)
     assert client.run(use) == result
     (request,) = client.requests
     assert (request.method, request.target) == (method, path)
@@ -191,39 +191,39 @@ def test_each_method_sends_its_request_and_gives_back_the_answer(
     assert has_key is (path == "/v1/jobs" or method == "DELETE")
 
 
-def test_nothing_to_claim_is_an_answer_without_a_job(asked: AskedBy) -> None:
+def test_an_empty_queue_is_an_answer_without_a_job(client_for: ClientFor) -> None:
     """The service says so with a status and no body."""
-    client = asked(lambda _: HttpResponse(status=204, headers={}, body=b""))
+    client = client_for(lambda _: HttpResponse(status=204, headers={}, body=b""))
     assert client.run(lambda lake: lake.jobs.claim("w", "t", lease_s=5)) == wire.ClaimAnswer()
 
 
-def test_a_listing_goes_on_page_by_page(asked: AskedBy) -> None:
+def test_a_listing_goes_on_page_by_page(client_for: ClientFor) -> None:
     """Filters stand in each request."""
     pages = iter([wire.JobList(jobs=(JOB,), next_page_token="p"), wire.JobList(jobs=(JOB, JOB))])
-    client = asked(lambda _: json_response(next(pages)))
+    client = client_for(lambda _: json_response(next(pages)))
     found = client.run(lambda lake: lake.jobs.list("db.t", states=["queued", "running"], kinds=["a"], page_size=1))
     assert found == [JOB] * 3
     query = "table=db.t&state=queued%2Crunning&kind=a&page_size=1"
     assert [request.target for request in client.requests] == [f"/v1/jobs?{query}", f"/v1/jobs?{query}&page_token=p"]
 
 
-def test_waiting_looks_again_until_the_job_is_over(asked: AskedBy) -> None:
+def test_waiting_looks_again_until_the_job_is_over(client_for: ClientFor) -> None:
     """Or until the time is up; whoever wants to sees each look."""
     states = iter(["queued", "running", "failed"])
 
     def answer(_: HttpRequest) -> HttpResponse:
         return json_response(msgspec.structs.replace(JOB, state=next(states)))
 
-    client = asked(answer)
+    client = client_for(answer)
     seen: list[str] = []
     done = client.run(lambda lake: lake.jobs.wait("j", poll_s=3, on_job=lambda job: seen.append(job.state)))
     assert (done.state, done.is_finished, seen) == ("failed", True, ["queued", "running", "failed"])
     assert client.waits == [3, 3]
-    still = asked(lambda _: json_response(JOB))
+    still = client_for(lambda _: json_response(JOB))
     assert still.run(lambda lake: lake.jobs.wait("j", timeout_s=0)).state == "running"
 
 
-def test_a_log_is_followed_to_its_end(asked: AskedBy) -> None:
+def test_a_log_is_followed_to_its_end(client_for: ClientFor) -> None:
     """Each line once; when nothing came it waits, when the job is over and nothing came it ends."""
     one, two = (wire.JobLine(number=n, at_ms=n, text=str(n)) for n in (1, 2))
     parts = iter(
@@ -234,7 +234,7 @@ def test_a_log_is_followed_to_its_end(asked: AskedBy) -> None:
             wire.JobLog(state="succeeded", after=2),
         ]
     )
-    client = asked(lambda _: json_response(next(parts)))
+    client = client_for(lambda _: json_response(next(parts)))
     assert client.run(lambda lake: lake.jobs.follow("j", poll_s=2)) == [one, two]
     assert [request.target.rpartition("=")[2] for request in client.requests] == ["0", "1", "1", "2"]
     assert client.waits == [2]
@@ -249,9 +249,9 @@ def test_a_log_is_followed_to_its_end(asked: AskedBy) -> None:
         lambda lake: lake.table("db.t").schedule(""),
     ],
 )
-def test_what_cannot_be_asked_is_not_sent(asked: AskedBy, use: Callable[[Any], Any]) -> None:
+def test_what_cannot_be_requested_is_not_sent(client_for: ClientFor, use: Callable[[Any], Any]) -> None:
     """An empty name, one text in place of a list, a value that is no JSON."""
-    client = asked(lambda _: json_response(JOB))
+    client = client_for(lambda _: json_response(JOB))
     with pytest.raises(InvalidRequest):
         client.run(use)
     assert client.requests == []

@@ -46,7 +46,7 @@ def test_keys_of_every_type_are_understood(kind: str, keys: list[Any], max_value
     assert read.not_used == ()
 
 
-def kept(lake: stages.Lake, keys: JoinKeys) -> list[int]:
+def selected_blocks(lake: stages.Lake, keys: JoinKeys) -> list[int]:
     """The blocks that keys leave."""
     answer = lake.warehouse.prune(lake.pointer, PruneRequest(join=(keys,)))
     return [stages.number_of(block.location) for block in answer.blocks or ()]
@@ -62,7 +62,7 @@ def test_no_block_with_a_key_is_lost_and_gaps_are_not_read(column: str, max_valu
     chosen = [row[column] for row in rows if rng.random() < 0.8]
     keys = [key.decode() if isinstance(key, bytes) else key for key in chosen]
     made = join_keys(lake.schema, column, keys, max_values=max_values, max_ranges=max_ranges)
-    found = kept(lake, made)
+    found = selected_blocks(lake, made)
     assert set(found) >= {2, 3, 11, 17}
     if max_values or max_ranges == 10 or column == "a":  # a bloom filter rules out blocks of few whole numbers
         assert set(found) <= {2, 3, 11, 17}

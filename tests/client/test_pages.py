@@ -9,7 +9,7 @@ import msgspec
 from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 
 def page(number: int, request: wire.PruneRequest) -> wire.PruneAnswer:
@@ -53,14 +53,14 @@ def page(number: int, request: wire.PruneRequest) -> wire.PruneAnswer:
 
 def service(request: HttpRequest) -> HttpResponse:
     """Serves the page that the token asks for."""
-    asked = msgspec.json.decode(request.body, type=wire.PruneRequest)
-    number = 0 if asked.page_token is None else int(asked.page_token.removeprefix("after ")) + 1
-    return json_response(page(number, asked))
+    prune_request = msgspec.json.decode(request.body, type=wire.PruneRequest)
+    number = 0 if prune_request.page_token is None else int(prune_request.page_token.removeprefix("after ")) + 1
+    return json_response(page(number, prune_request))
 
 
-def test_a_page_size_changes_nothing_but_the_requests(asked: AskedBy) -> None:
+def test_a_page_size_changes_nothing_but_the_requests(client_for: ClientFor) -> None:
     """Three requests, one answer: blocks in order, residuals numbered anew, blocks of the report added up."""
-    client = asked(service)
+    client = client_for(service)
     answer = client.run(lambda lake: lake.table("db.t").prune("a > 4", page_size=2, residuals=True))
     assert answer.locations == [f"memory://{n}{which}" for n in range(3) for which in "ab"]
     assert [residual.sql for residual in answer.residuals] == ["true", "a = 0", "a = 1", "a = 2"]
@@ -78,9 +78,9 @@ def test_a_page_size_changes_nothing_but_the_requests(asked: AskedBy) -> None:
     assert len(client.requests) == 3
 
 
-def test_pages_come_one_by_one_when_they_are_asked_for_so(asked: AskedBy) -> None:
+def test_pages_come_one_by_one_on_request(client_for: ClientFor) -> None:
     """Each is asked for when it is wanted, with the request of the first."""
-    client = asked(service)
+    client = client_for(service)
     pages = client.run(lambda lake: lake.table("db.t").prune_pages("a > 4", page_size=2, limit=7))
     assert [one.locations[0] for one in pages] == ["memory://0a", "memory://1a", "memory://2a"]
     bodies: list[dict[str, Any]] = [msgspec.json.decode(request.body) for request in client.requests]

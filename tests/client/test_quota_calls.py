@@ -13,7 +13,7 @@ from lamella.client.http import NO_RETRY, Lamella
 from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 INFO = wire.NamespaceInfo(name="a.b", properties={"lamella.quota.tables": "3"})
 QUOTA = wire.NamespaceQuota(
@@ -23,9 +23,9 @@ QUOTA = wire.NamespaceQuota(
 )
 
 
-def test_properties_are_set_and_removed(asked: AskedBy) -> None:
+def test_properties_are_set_and_removed(client_for: ClientFor) -> None:
     """One request with a key, so that it is safe to send it again."""
-    client = asked(lambda _: json_response(INFO))
+    client = client_for(lambda _: json_response(INFO))
     change = {"lamella.quota.tables": "3"}
     assert client.run(lambda lake: lake.change_namespace("a.b", set=change, remove=["x"])) == INFO
     (request,) = client.requests
@@ -36,9 +36,9 @@ def test_properties_are_set_and_removed(asked: AskedBy) -> None:
         client.run(lambda lake: lake.change_namespace("a.b", remove="x"))
 
 
-def test_the_quota_of_a_namespace_is_asked_for(asked: AskedBy) -> None:
+def test_the_quota_of_a_namespace_is_requested(client_for: ClientFor) -> None:
     """What there is, and what there may be."""
-    client = asked(lambda _: json_response(QUOTA))
+    client = client_for(lambda _: json_response(QUOTA))
     assert client.run(lambda lake: lake.namespace_quota("a.b")) == QUOTA
     assert [(each.method, each.target) for each in client.requests] == [("GET", "/v1/namespaces/a.b/quota")]
 

@@ -11,7 +11,7 @@ from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from support.both_clients import Asked, AskedBy
+from support.both_clients import ClientFor, RecordingClient
 
 RANGES = wire.BlockRanges(
     segment_id=["s0", "s 1"],
@@ -45,14 +45,14 @@ def service(request: HttpRequest) -> HttpResponse:
     return json_response(blocks("s0" if "/segments/s0/" in request.target else "s 1"))
 
 
-def resolve(client: Asked, ranges: Any) -> Any:
+def resolve(client: RecordingClient, ranges: Any) -> Any:
     """The answer with its blocks."""
     return client.run(lambda lake: lake.table("db.t").resolve(ranges))
 
 
-def test_ranges_become_columns(asked: AskedBy) -> None:
+def test_ranges_become_columns(client_for: ClientFor) -> None:
     """Locations, sizes, verdicts and older schemas; the second answer needs no request but its own."""
-    client = asked(service)
+    client = client_for(service)
     for asks in (3, 4):
         ranges = client.run(lambda lake: lake.table("db.t").prune("a = 1", shape="ranges"))
         found = resolve(client, ranges)
@@ -68,9 +68,9 @@ def test_ranges_become_columns(asked: AskedBy) -> None:
         assert len(client.requests) == asks
 
 
-def test_ranges_are_not_mistaken_for_no_blocks(asked: AskedBy) -> None:
+def test_ranges_are_not_mistaken_for_no_blocks(client_for: ClientFor) -> None:
     """Who asks them for blocks is told to resolve them; and only ranges can be resolved."""
-    client = asked(service)
+    client = client_for(service)
     ranges = client.run(lambda lake: lake.table("db.t").prune("a = 1", shape="ranges"))
     assert ranges.block_count == 4
     for look in (lambda: ranges.locations, lambda: list(ranges.records()), lambda: ranges.size_bytes):
@@ -81,13 +81,13 @@ def test_ranges_are_not_mistaken_for_no_blocks(asked: AskedBy) -> None:
         client.run(lambda lake: lake.table("db.t").resolve(found))
 
 
-def test_so_many_addresses_are_kept() -> None:
+def test_so_many_addresses_are_cached() -> None:
     """The segments that were not used for longest are forgotten first."""
-    kept = AddressCache(max_blocks=9)
+    cache = AddressCache(max_blocks=9)
     for name in ("a", "b"):
-        kept.put(blocks(name))
-    assert kept.get("a") is not None
-    kept.put(blocks("c"))
-    assert kept.get("b") is None
-    assert kept.get("a") == blocks("a")
-    assert kept.get("c") == blocks("c")
+        cache.put(blocks(name))
+    assert cache.get("a") is not None
+    cache.put(blocks("c"))
+    assert cache.get("b") is None
+    assert cache.get("a") == blocks("a")
+    assert cache.get("c") == blocks("c")

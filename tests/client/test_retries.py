@@ -23,7 +23,7 @@ from lamella.snapshot.errors import (
     TooSlow,
     Unavailable,
 )
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 TABLES = json_response(wire.TableList(tables=("t",)))
 CREATED = json_response(wire.NamespaceInfo(name="db"))
@@ -59,39 +59,39 @@ def change(lake: Any) -> Any:
     ids=["lost", "refused", "408", "429", "502", "503", "504", "problem", "slow"],
 )
 @pytest.mark.parametrize(("use", "good"), [(read, TABLES), (change, CREATED)], ids=["read", "mutation"])
-def test_a_passing_trouble_is_tried_again(asked: AskedBy, trouble: Outcome, use: Any, good: Any) -> None:
+def test_a_passing_trouble_is_tried_again(client_for: ClientFor, trouble: Outcome, use: Any, good: Any) -> None:
     """Lost connections and 408, 429, 502, 503 and 504 are followed by the same request, with the same key."""
-    asked_ = asked(one_by_one(trouble, trouble, good))
-    asked_.run(use)
-    assert len(asked_.requests) == 3
-    assert len(set(map(repr, asked_.requests))) == 1
+    client = client_for(one_by_one(trouble, trouble, good))
+    client.run(use)
+    assert len(client.requests) == 3
+    assert len(set(map(repr, client.requests))) == 1
 
 
-def test_the_wait_doubles_and_is_jittered_in_full(asked: AskedBy) -> None:
+def test_the_wait_doubles_and_is_jittered_in_full(client_for: ClientFor) -> None:
     """The n-th wait is a random part of base * 2**(n-1), up to the cap."""
     policy = RetryPolicy(attempts=6, base_delay_s=1.0, max_delay_s=5.0)
     parts = iter([0.5, 1.0, 0.0, 0.25, 1.0, 1.0])
-    asked_ = asked(one_by_one(*[LOST] * 5, TABLES), policy=policy, jitter=lambda: next(parts))
-    asked_.run(read)
-    assert asked_.waits == [0.5, 2.0, 0.0, 1.25, 5.0]
+    client = client_for(one_by_one(*[LOST] * 5, TABLES), policy=policy, jitter=lambda: next(parts))
+    client.run(read)
+    assert client.waits == [0.5, 2.0, 0.0, 1.25, 5.0]
 
 
-def test_retry_after_is_waited_for_on_top(asked: AskedBy) -> None:
+def test_retry_after_is_waited_for_on_top(client_for: ClientFor) -> None:
     """The service's own word on when to come back is a lower bound."""
     busy = HttpResponse(status=503, headers={"retry-after": "7"})
-    asked_ = asked(one_by_one(busy, TABLES))
-    asked_.run(read)
-    assert asked_.waits == [8.0]
+    client = client_for(one_by_one(busy, TABLES))
+    client.run(read)
+    assert client.waits == [8.0]
 
 
-def test_a_wait_that_is_too_long_is_left_to_the_caller(asked: AskedBy) -> None:
+def test_a_wait_that_is_too_long_is_left_to_the_caller(client_for: ClientFor) -> None:
     """A Retry-After over the policy's limit ends the tries; the error says when to come back."""
     busy = HttpResponse(status=429, headers={"retry-after": "3600"})
-    asked_ = asked(one_by_one(busy))
+    client = client_for(one_by_one(busy))
     with pytest.raises(Unavailable) as caught:
-        asked_.run(read)
+        client.run(read)
     assert caught.value.details["retry_after_s"] == 3600
-    assert asked_.waits == []
+    assert client.waits == []
 
 
 @pytest.mark.parametrize(
@@ -113,20 +113,20 @@ def test_retry_after_is_read_as_seconds_or_as_a_date(value: str | None, seconds:
     assert retry_after_s(value, now_ms=30_000) == seconds
 
 
-def test_a_read_whose_tries_run_out_is_unavailable(asked: AskedBy) -> None:
+def test_a_read_whose_tries_run_out_is_unavailable(client_for: ClientFor) -> None:
     """The error names the URL and the last reason, and is no OutcomeUnknown."""
-    asked_ = asked(one_by_one(LOST, LOST, LOST))
+    client = client_for(one_by_one(LOST, LOST, LOST))
     with pytest.raises(Unavailable, match=r"http://lake\.test:80.*reset") as caught:
-        asked_.run(read)
+        client.run(read)
     assert type(caught.value) is Unavailable
-    assert len(asked_.requests) == 3
+    assert len(client.requests) == 3
 
 
-def test_a_mutation_that_never_left_is_unavailable(asked: AskedBy) -> None:
+def test_a_mutation_that_never_left_is_unavailable(client_for: ClientFor) -> None:
     """When no try can have reached the service, nothing was changed, and the error says no more than that."""
-    asked_ = asked(one_by_one(REFUSED, REFUSED, REFUSED))
+    client = client_for(one_by_one(REFUSED, REFUSED, REFUSED))
     with pytest.raises(Unavailable, match="Connection refused") as caught:
-        asked_.run(change)
+        client.run(change)
     assert type(caught.value) is Unavailable
 
 
@@ -144,23 +144,23 @@ def test_a_mutation_that_never_left_is_unavailable(asked: AskedBy) -> None:
         [LOST, LOST, HttpResponse(status=403, body=b"<html>")],
     ],
 )
-def test_a_mutation_that_may_have_happened_is_unknown(asked: AskedBy, outcomes: list[Outcome]) -> None:
+def test_a_mutation_that_may_have_happened_is_unknown(client_for: ClientFor, outcomes: list[Outcome]) -> None:
     """One try that may have been carried out makes the whole outcome unknown; the key to resolve it is in the error."""
-    asked_ = asked(one_by_one(*outcomes))
+    client = client_for(one_by_one(*outcomes))
     with pytest.raises(OutcomeUnknown) as caught:
-        asked_.run(change)
-    assert caught.value.details["idempotency_key"] == asked_.requests[0].header("Idempotency-Key")
-    assert len(asked_.requests) == len(outcomes)
+        client.run(change)
+    assert caught.value.details["idempotency_key"] == client.requests[0].header("Idempotency-Key")
+    assert len(client.requests) == len(outcomes)
 
 
-def test_the_key_of_an_unknown_outcome_resolves_it(asked: AskedBy) -> None:
+def test_the_key_of_an_unknown_outcome_resolves_it(client_for: ClientFor) -> None:
     """The same call with the error's key sends the same request again."""
-    asked_ = asked(one_by_one(LOST, LOST, LOST, CREATED))
+    client = client_for(one_by_one(LOST, LOST, LOST, CREATED))
     with pytest.raises(OutcomeUnknown) as caught:
-        asked_.run(change)
+        client.run(change)
     key = caught.value.details["idempotency_key"]
-    asked_.run(lambda lake: lake.create_namespace("db", idempotency_key=key))
-    assert len(set(map(repr, asked_.requests))) == 1
+    client.run(lambda lake: lake.create_namespace("db", idempotency_key=key))
+    assert len(set(map(repr, client.requests))) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,51 +176,51 @@ def test_the_key_of_an_unknown_outcome_resolves_it(asked: AskedBy) -> None:
     ],
 )
 def test_a_clear_answer_to_a_mutation_is_taken_at_its_word(
-    asked: AskedBy, outcomes: list[Outcome], kind: type[LamellaError]
+    client_for: ClientFor, outcomes: list[Outcome], kind: type[LamellaError]
 ) -> None:
     """A problem document that names what failed settles the outcome, also of earlier tries under the same key."""
-    asked_ = asked(one_by_one(*outcomes))
+    client = client_for(one_by_one(*outcomes))
     with pytest.raises(LamellaError) as caught:
-        asked_.run(change)
+        client.run(change)
     assert type(caught.value) is kind
 
 
-def test_no_retry_tries_once(asked: AskedBy) -> None:
+def test_no_retry_tries_once(client_for: ClientFor) -> None:
     """A caller with a loop of its own can have single tries."""
-    asked_ = asked(one_by_one(LOST), policy=NO_RETRY)
+    client = client_for(one_by_one(LOST), policy=NO_RETRY)
     with pytest.raises(Unavailable):
-        asked_.run(read)
+        client.run(read)
 
 
-def test_a_failure_that_will_not_pass_is_not_tried_again(asked: AskedBy) -> None:
+def test_a_failure_that_will_not_pass_is_not_tried_again(client_for: ClientFor) -> None:
     """A certificate that cannot be trusted now cannot be trusted in a second."""
-    asked_ = asked(one_by_one(TransportFailure("certificate", sent=False, transient=False)))
+    client = client_for(one_by_one(TransportFailure("certificate", sent=False, transient=False)))
     with pytest.raises(Unavailable, match="certificate"):
-        asked_.run(read)
+        client.run(read)
 
 
 @pytest.mark.parametrize("code", sorted(errors.BY_CODE))
-def test_a_problem_document_becomes_the_same_error(asked: AskedBy, code: str) -> None:
+def test_a_problem_document_becomes_the_same_error(client_for: ClientFor, code: str) -> None:
     """Class, message and details of an error survive the way over HTTP."""
     problem = problem_response(400, code, "what happened", position=3, column="a")
     with pytest.raises(LamellaError) as caught:
-        asked(one_by_one(problem)).run(read)
+        client_for(one_by_one(problem)).run(read)
     assert type(caught.value) is errors.BY_CODE[code]
     assert caught.value.message == "what happened"
     assert caught.value.details == {"position": 3, "column": "a"}
 
 
-def test_a_code_of_a_newer_service_is_still_an_error(asked: AskedBy) -> None:
+def test_a_code_of_a_newer_service_is_still_an_error(client_for: ClientFor) -> None:
     """An unknown code becomes the base class, with the service's sentence."""
     with pytest.raises(LamellaError, match="new trouble") as caught:
-        asked(one_by_one(problem_response(422, "brand_new", "new trouble"))).run(read)
+        client_for(one_by_one(problem_response(422, "brand_new", "new trouble"))).run(read)
     assert type(caught.value) is LamellaError
 
 
-def test_details_may_have_any_name(asked: AskedBy) -> None:
+def test_details_may_have_any_name(client_for: ClientFor) -> None:
     """A detail called like a parameter of the error does not break it."""
     with pytest.raises(InvalidFilter) as caught:
-        asked(one_by_one(problem_response(400, "invalid_filter", "bad", message="m", self="s"))).run(read)
+        client_for(one_by_one(problem_response(400, "invalid_filter", "bad", message="m", self="s"))).run(read)
     assert caught.value.details == {"message": "m", "self": "s"}
 
 
@@ -235,18 +235,18 @@ def test_details_may_have_any_name(asked: AskedBy) -> None:
         HttpResponse(status=400, body=b'{"error": "other style"}'),
     ],
 )
-def test_another_kind_of_server_is_recognised(asked: AskedBy, strange: HttpResponse) -> None:
+def test_another_kind_of_server_is_recognised(client_for: ClientFor, strange: HttpResponse) -> None:
     """What does not speak the API gives one clear error that names the URL, and is not tried again."""
     with pytest.raises(LamellaError, match=r"http://lake\.test:80.*Lamella service"):
-        asked(one_by_one(strange)).run(read)
+        client_for(one_by_one(strange)).run(read)
 
 
-def test_errors_of_the_service_are_not_tried_again(asked: AskedBy) -> None:
+def test_errors_of_the_service_are_not_tried_again(client_for: ClientFor) -> None:
     """A 4xx is final."""
-    asked_ = asked(one_by_one(problem_response(404, "table_not_found")))
+    client = client_for(one_by_one(problem_response(404, "table_not_found")))
     with pytest.raises(TableNotFound):
-        asked_.run(lambda lake: lake.table("db.t").info())
-    asked_ = asked(one_by_one(problem_response(409, "commit_conflict", blocks=["memory://1"])))
+        client.run(lambda lake: lake.table("db.t").info())
+    client = client_for(one_by_one(problem_response(409, "commit_conflict", blocks=["memory://1"])))
     with pytest.raises(CommitConflict) as caught:
-        asked_.run(lambda lake: lake.table("db.t").commit(removed=["memory://1"]))
+        client.run(lambda lake: lake.table("db.t").commit(removed=["memory://1"]))
     assert caught.value.details == {"blocks": ["memory://1"]}

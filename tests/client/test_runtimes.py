@@ -33,11 +33,11 @@ def test_work_in_the_background_is_repeated_until_the_block_ends() -> None:
 
 def test_an_error_in_the_background_does_not_end_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the repetition, and is told as errors of threads are."""
-    told: list[object] = []
+    errors: list[object] = []
     failed = threading.Event()
 
     def hook(arguments: Any) -> None:
-        told.append(arguments.exc_value)
+        errors.append(arguments.exc_value)
         failed.set()
 
     error = ValueError("no")
@@ -48,7 +48,7 @@ def test_an_error_in_the_background_does_not_end_the_block(monkeypatch: pytest.M
     monkeypatch.setattr(threading, "excepthook", hook)
     with runtime.in_background(work, every_s=0.001):
         assert failed.wait(60)
-    assert told == [error]
+    assert errors == [error]
 
 
 def test_work_in_the_event_loop_is_repeated_until_the_block_ends() -> None:
@@ -73,12 +73,12 @@ def test_work_in_the_event_loop_is_repeated_until_the_block_ends() -> None:
 
 def test_an_error_in_the_event_loop_does_not_end_the_block() -> None:
     """It ends the repetition, and the loop tells of it."""
-    told: list[object] = []
+    errors: list[object] = []
     error = ValueError("no")
 
     async def go() -> None:
         failed = asyncio.Event()
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context.get("exception")))
 
         async def work() -> None:
             failed.set()
@@ -88,7 +88,7 @@ def test_an_error_in_the_event_loop_does_not_end_the_block() -> None:
             await asyncio.wait_for(failed.wait(), 60)
 
     asyncio.run(go())
-    assert told == [error]
+    assert errors == [error]
 
 
 def test_a_refresh_reports_its_progress_from_a_thread() -> None:

@@ -15,16 +15,16 @@ from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, evolve
 from lamella.snapshot.wire import SchemaInfo
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 BEFORE = Schema.assign([Column(name="a", type="int64"), Column(name="s", type="string")])
 AFTER = evolve(BEFORE, [RenameColumn(column="s", name="text"), AddColumn(name="b", type="int32", default="7")])
 INFO = SchemaInfo(snapshot_id="s1", schema=AFTER, schemas=(BEFORE,), schema_ids_in_use=(0,))
 
 
-def test_the_client_sends_changes_and_reads_the_schemas(asked: AskedBy) -> None:
+def test_the_client_sends_changes_and_reads_the_schemas(client_for: ClientFor) -> None:
     """Both clients post the changes in order, with a key, and give back every schema there was."""
-    lake = asked(lambda _: json_response(INFO))
+    lake = client_for(lambda _: json_response(INFO))
     changes = [DropColumn(column="a.b"), DropColumn(column=("a", "b"))]
     assert lake.run(lambda lake: lake.table("db.t").evolve(changes, base_schema_id=4)) == INFO
     assert lake.run(lambda lake: lake.table("db.t").schema()).history == (BEFORE, AFTER)
@@ -78,7 +78,7 @@ def test_a_command_sends_its_change_and_shows_the_schema(args: tuple[str, ...], 
     assert json.loads(as_json.output)["schema"]["schema_id"] == 1
 
 
-def test_the_history_is_shown_when_asked_for() -> None:
+def test_the_history_is_shown_on_request() -> None:
     """`schema show` prints the schema in force, and with --history the earlier ones before it."""
     shown, _ = _run("show", "db.t")
     assert "earlier" not in shown.output
@@ -86,7 +86,7 @@ def test_the_history_is_shown_when_asked_for() -> None:
     assert history.output.index("schema 0, earlier") < history.output.index("schema 1, in force")
 
 
-def test_a_move_needs_one_place() -> None:
+def test_a_move_needs_one_position() -> None:
     """Neither and both are wrong usage."""
     assert _run("move", "db.t", "a")[0].exit_code == 2
     assert _run("move", "db.t", "a", "--first", "--after", "s")[0].exit_code == 2

@@ -72,7 +72,7 @@ def test_a_request_arrives_as_it_was_given(scripted: Scripted, send: Sender) -> 
     assert received.headers["content-type"] == "application/json"
 
 
-def test_the_service_is_told_how_long_its_answer_is_waited_for(scripted: Scripted, send: Sender) -> None:
+def test_the_service_learns_how_long_its_answer_is_waited_for(scripted: Scripted, send: Sender) -> None:
     """The transport's own time, or the longer one of a request that takes long."""
     server = scripted(Reply(raw=ok()), Reply(raw=ok()), Reply(raw=ok()))
     short, long = (
@@ -82,7 +82,7 @@ def test_the_service_is_told_how_long_its_answer_is_waited_for(scripted: Scripte
     assert [each.headers["lamella-timeout-ms"] for each in server.received] == ["1500", "1500", "90000"]
 
 
-def test_connections_are_kept_alive(scripted: Scripted, send: Sender) -> None:
+def test_connections_are_reused(scripted: Scripted, send: Sender) -> None:
     """Several requests go over one connection, also after an error status and an empty answer."""
     server = scripted(
         Reply(raw=ok()), Reply(raw=answer("404 Not Found")), Reply(raw=b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -183,8 +183,8 @@ def test_a_silent_service_is_given_up_after_the_timeout(scripted: Scripted, send
 
 def test_a_patient_request_waits_longer_than_the_others(scripted: Scripted, send: Sender) -> None:
     """What takes a service long by its nature is not given up after ``timeout_s``; the next request is, again."""
-    late = Reply(raw=ok(), after_s=0.6)
-    server = scripted(late, late)
+    slow = Reply(raw=ok(), after_s=0.6)
+    server = scripted(slow, slow)
     patient = HttpRequest(method="POST", target="/v1/x", body=b"{}", min_timeout_s=30.0)
     assert [response.status for response in send(server.url, patient, timeout_s=0.2)] == [200]
     with pytest.raises(TransportFailure, match="no answer in time"):

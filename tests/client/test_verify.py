@@ -27,14 +27,14 @@ def answer(*findings: Finding, **changes: object) -> VerifyAnswer:
     return VerifyAnswer(**made)  # type: ignore[arg-type]  # by name
 
 
-def asked(value: VerifyAnswer) -> Run:
+def answering(value: VerifyAnswer) -> Run:
     """A service that answers so."""
     return Run(lambda _: json_response(value))
 
 
 def test_a_clean_table_ends_with_status_0() -> None:
     """And says how much was looked at."""
-    run = asked(answer(checked=Checked(segments=3, blocks=1_200, files=1_200, snapshots=5)))
+    run = answering(answer(checked=Checked(segments=3, blocks=1_200, files=1_200, snapshots=5)))
     result = run("verify", "db.t")
     assert result.exit_code == 0
     assert "3 segments, 1,200 blocks, 1,200 files and 5 snapshots checked" in result.stdout
@@ -45,7 +45,7 @@ def test_a_clean_table_ends_with_status_0() -> None:
 
 def test_findings_are_a_table_and_status_1() -> None:
     """Each with its object, and what to do."""
-    result = asked(answer(FINDING))("verify", "db.t")
+    result = answering(answer(FINDING))("verify", "db.t")
     assert result.exit_code == 1
     for text in ("error", "block_missing", "s3://b/[x].parquet", "no such object", "restore the file", "1 findings"):
         assert text in result.stdout
@@ -57,7 +57,7 @@ def test_what_was_repaired_or_is_only_worth_knowing_is_no_failure() -> None:
         code="sidecar_hash", severity="error", object="c", message="bits", advice="run repair", repaired=True
     )
     known = Finding(code="sidecar_older", severity="info", object="d", message="other bytes", advice="nothing")
-    result = asked(answer(mended, known))("verify", "db.t", "--repair")
+    result = answering(answer(mended, known))("verify", "db.t", "--repair")
     assert result.exit_code == 0
     assert "repaired" in result.stdout
     assert "sidecar_older" in result.stdout
@@ -65,10 +65,10 @@ def test_what_was_repaired_or_is_only_worth_knowing_is_no_failure() -> None:
 
 def test_why_something_was_not_repaired_is_said() -> None:
     """In the place of the advice."""
-    kept = Finding(
+    not_repaired = Finding(
         code="sidecar_hash", severity="error", object="c", message="m", advice="a", not_repaired="an older release"
     )
-    result = asked(answer(kept))("verify", "db.t", "--repair")
+    result = answering(answer(not_repaired))("verify", "db.t", "--repair")
     assert result.exit_code == 1
     assert "not repaired: an older release" in result.stdout
 
@@ -91,16 +91,16 @@ def test_json_is_one_answer_of_all_parts() -> None:
 
 def test_options_are_sent() -> None:
     """Each by its name; a seed is drawn and told when none is given."""
-    run = asked(answer())
+    run = answering(answer())
     run("verify", "db.t", "--deep", "--sample", "0.5", "--seed", "7", "--filters", "3", "--pages", "--history", "9")
     (body,) = run.bodies
     assert body == {"deep": True, "sample": 0.5, "seed": 7, "filters": 3, "pages": True, "history": 9}
-    run = asked(answer())
+    run = answering(answer())
     result = run("verify", "db.t", "--deep", "--blocks", "4", "--snapshot", "s0")
     (body,) = run.bodies
     assert (body["blocks"], body["snapshot_id"]) == (4, "s0")
     assert f"seed {body['seed']}" in result.stdout
-    run = asked(answer())
+    run = answering(answer())
     run("verify", "db.t", "--no-files", "--repair")
     assert run.bodies == [{"files": False, "repair": True}]
 
@@ -112,4 +112,4 @@ def test_what_could_not_be_carried_out_is_status_2() -> None:
         result = failing(trouble)("verify", "db.t")
         assert result.exit_code == 2
         assert "error:" in result.stderr
-    assert asked(answer())("verify", "db.t", "--sample", "3").exit_code == 2
+    assert answering(answer())("verify", "db.t", "--sample", "3").exit_code == 2

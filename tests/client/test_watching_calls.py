@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
-from support.both_clients import AskedBy
+from support.both_clients import ClientFor
 
 RATES = wire.PruneRatesAnswer(
     since_ms=300_000,
@@ -25,9 +25,9 @@ ENTRY = wire.AuditEntry(
 )
 
 
-def test_prune_rates_are_asked_of_the_last_day(asked: AskedBy) -> None:
+def test_prune_rates_are_requested_for_the_last_day(client_for: ClientFor) -> None:
     """Or of as many seconds as one says."""
-    client = asked(lambda _: json_response(RATES))
+    client = client_for(lambda _: json_response(RATES))
     assert client.run(lambda lake: lake.table("db.t").prune_rates()) == RATES
     assert client.run(lambda lake: lake.table("db.t").prune_rates(since_s=60)) == RATES
     path = "/v1/namespaces/db/tables/t/prune-rates"
@@ -37,13 +37,13 @@ def test_prune_rates_are_asked_of_the_last_day(asked: AskedBy) -> None:
     ]
 
 
-def test_the_trail_goes_on_page_by_page(asked: AskedBy) -> None:
+def test_the_trail_goes_on_page_by_page(client_for: ClientFor) -> None:
     """The table stands in each request; without one it is all of the trail."""
     pages = iter([wire.AuditList(entries=(ENTRY,), next_page_token="p"), wire.AuditList(entries=(ENTRY, ENTRY))])
-    client = asked(lambda _: json_response(next(pages)))
+    client = client_for(lambda _: json_response(next(pages)))
     assert client.run(lambda lake: lake.audit("db.t", page_size=1)) == [ENTRY] * 3
     query = "table=db.t&page_size=1"
     assert [request.target for request in client.requests] == [f"/v1/audit?{query}", f"/v1/audit?{query}&page_token=p"]
-    all_of_it = asked(lambda _: json_response(wire.AuditList(entries=())))
+    all_of_it = client_for(lambda _: json_response(wire.AuditList(entries=())))
     assert all_of_it.run(lambda lake: lake.audit()) == []
     assert [request.target for request in all_of_it.requests] == ["/v1/audit"]

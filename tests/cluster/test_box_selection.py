@@ -21,8 +21,8 @@ KINDS: tuple[CurveKind, ...] = ("zorder", "hilbert")
 
 def aims(table: ClusteredTable, part: float = 1.0, **more: Any) -> Aims:
     """Runs that may rewrite a part of the table."""
-    most = int(part * table.size_bytes) if part < 1 else 1 << 60
-    return Aims(max_bytes=most, target=table.target, **more)
+    max_bytes = int(part * table.size_bytes) if part < 1 else 1 << 60
+    return Aims(max_bytes=max_bytes, target=table.target, **more)
 
 
 def random_table(kind: CurveKind, columns: int, seed: int = 1) -> ClusteredTable:
@@ -34,10 +34,10 @@ def random_table(kind: CurveKind, columns: int, seed: int = 1) -> ClusteredTable
 def depth_of_rows(table: ClusteredTable) -> float:
     """How many blocks' boxes a row lies in, on average: what a look-up of it reads."""
     rows = np.concatenate([block.rows for block in table.blocks])
-    asked = rows[np.random.default_rng(0).integers(0, len(rows), 400)]
+    sample = rows[np.random.default_rng(0).integers(0, len(rows), 400)]
     low = np.stack([block.rows.min(axis=0) for block in table.blocks])
     high = np.stack([block.rows.max(axis=0) for block in table.blocks])
-    return float(((asked[:, None] >= low) & (asked[:, None] <= high)).all(axis=2).sum(axis=1).mean())
+    return float(((sample[:, None] >= low) & (sample[:, None] <= high)).all(axis=2).sum(axis=1).mean())
 
 
 def chosen(found: Selection) -> list[int]:
@@ -56,7 +56,7 @@ def test_a_table_in_no_order_gets_into_order(kind: CurveKind, columns: int, dept
     """
     table = random_table(kind, columns)
     assert depth_of_rows(table) > 350
-    found = table.until_settled(aims(table, part), 30)
+    found = table.until_done(aims(table, part), 30)
     assert depth_of_rows(table) < (depth if part < 1 else {"zorder": 3.0 if columns == 2 else 4.2}.get(kind, 1.9))
     assert found.amplification <= (2.5 if part < 1 else 1.0)
 
@@ -119,7 +119,7 @@ def test_columns_that_go_together_and_columns_of_few_values(kind: CurveKind) -> 
         best = ClusteredTable(cut(rows.astype(np.int64), ROWS // BLOCK), kind=kind)
         best.run(aims(best))
         table = ClusteredTable(cut(rows.astype(np.int64), ROWS // BLOCK), kind=kind)
-        found = table.until_settled(aims(table, 0.2), 30)
+        found = table.until_done(aims(table, 0.2), 30)
         assert found.amplification <= 2.5, name
         assert depth_of_rows(table) < 2.5 * depth_of_rows(best) + 6, name
 
@@ -145,7 +145,7 @@ def test_bounds_that_say_nothing_are_given_up(kind: CurveKind) -> None:
     rows = np.random.default_rng(1).integers(0, 1 << 20, (ROWS, 2))
     for round_to in (1 << 19, 1 << 21):
         table = ClusteredTable(cut(rows, ROWS // BLOCK), kind=kind, round_to=round_to)
-        found = table.until_settled(aims(table, 0.25), 20)
+        found = table.until_done(aims(table, 0.25), 20)
         assert found.amplification <= 2.5
         assert (table.sizes.level == UNIMPROVABLE_LEVEL).any()
 
@@ -198,7 +198,7 @@ def test_it_always_stops(
     rows[:, 0] += rng.integers(0, 2) * rows[:, 1]
     edges = np.unique(rng.integers(1, len(rows), blocks))
     table = ClusteredTable(list(np.split(rows, edges)), kind=kind, block_rows=50, round_to=round_to)
-    found = table.until_settled(aims(table, part, min_gain=0.0), 100)
+    found = table.until_done(aims(table, part, min_gain=0.0), 100)
     assert found.amplification <= 6 / part
     left = np.concatenate([block.rows for block in table.blocks])
     assert left[np.lexsort(left.T)].tolist() == rows[np.lexsort(rows.T)].tolist()

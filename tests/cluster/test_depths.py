@@ -27,17 +27,17 @@ def interior(pair: Pair) -> set[float]:
 
 def counted(boxes: list[list[Pair]]) -> tuple[list[int], list[int]]:
     """Depths and overlaps, place by place and pair by pair."""
-    places = [set(itertools.product(*map(interior, box))) for box in boxes]
+    cells = [set(itertools.product(*map(interior, box))) for box in boxes]
     constant = [all(low == high for low, high in box) for box in boxes]
     depth_at: dict[Any, int] = {}
-    for place in set().union(*places):
-        here = [at for at in range(len(boxes)) if place in places[at]]
+    for cell in set().union(*cells):
+        here = [at for at in range(len(boxes)) if cell in cells[at]]
         piles = [at for at in here if constant[at]]
-        depth_at[place] = len(here) - max(len(piles) - 1, 0)
-    depths = [max(depth_at[place] for place in mine) for mine in places]
+        depth_at[cell] = len(here) - max(len(piles) - 1, 0)
+    depths = [max(depth_at[cell] for cell in mine) for mine in cells]
     overlaps = []
     for left in range(len(boxes)):
-        others = [at for at in range(len(boxes)) if at != left and places[left] & places[at]]
+        others = [at for at in range(len(boxes)) if at != left and cells[left] & cells[at]]
         overlaps.append(sum(1 for at in others if not (constant[left] and constant[at])))
     return depths, overlaps
 
@@ -92,7 +92,7 @@ def test_overlaps_of_boxes_are_as_counted(boxes: list[list[Pair]]) -> None:
 
 
 @given(st.lists(PAIRS, min_size=1, max_size=10))
-def test_boxes_that_are_alike_in_one_column_are_as_deep_as_lines(pairs: list[Pair]) -> None:
+def test_boxes_that_are_equal_in_one_column_are_as_deep_as_lines(pairs: list[Pair]) -> None:
     """With one and the same wide interval in the other column, corners tell every depth, as long as none is a point."""
     wide = [pair for pair in pairs if pair[0] < pair[1]] or [(0, 1)]
     found = box_depths(boxes_of([[pair, (0, 9)] for pair in wide]), np.random.default_rng(0))

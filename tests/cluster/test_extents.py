@@ -76,8 +76,8 @@ def test_points_are_in_the_order_of_the_column(name: str, data: st.DataObject) -
     """Values ascending, NaN above all numbers, nulls last: two bounds compare as their points do."""
     values = COLUMNS[name][2]
     nan, null = len(values), len(values) + 1
-    places = st.integers(0, null) if name.startswith("float") else st.integers(0, null).filter(lambda at: at != nan)
-    blocks = data.draw(st.lists(st.lists(places, min_size=1, max_size=4), min_size=1, max_size=8))
+    positions = st.integers(0, null) if name.startswith("float") else st.integers(0, null).filter(lambda at: at != nan)
+    blocks = data.draw(st.lists(st.lists(positions, min_size=1, max_size=4), min_size=1, max_size=8))
     rows = [[values[at] if at < nan else math.nan if at == nan else None for at in block] for block in blocks]
     found = one_column(zone_maps(name, rows))
     low, high = np.array([min(block) for block in blocks]), np.array([max(block) for block in blocks])

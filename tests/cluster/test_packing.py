@@ -22,10 +22,10 @@ def packing(table: ClusteredTable, limits: Limits = Limits(), *, by_key: bool = 
     return pack(table.extents() if by_key else None, table.sizes, table.target, limits)
 
 
-def until_done(table: ClusteredTable, limits: Limits = Limits(), *, by_key: bool = True, most: int = 200) -> int:  # noqa: B008
+def until_done(table: ClusteredTable, limits: Limits = Limits(), *, by_key: bool = True, max_runs: int = 200) -> int:  # noqa: B008
     """Runs until one has no bins; returns the rows that were rewritten."""
     written = 0
-    for _ in range(most):
+    for _ in range(max_runs):
         found = packing(table, limits, by_key=by_key)
         if not found.bins:
             return written
@@ -37,7 +37,7 @@ def until_done(table: ClusteredTable, limits: Limits = Limits(), *, by_key: bool
         split = sum(each.pieces - 1 for each in found.bins if len(each.blocks) == 1)
         assert len(table) == before - merged + split
         assert merged or int(table.target.is_large(table.sizes).sum()) < large
-    raise AssertionError(f"not done after {most} runs")
+    raise AssertionError(f"not done after {max_runs} runs")
 
 
 def look_up(table: ClusteredTable) -> LookUp:

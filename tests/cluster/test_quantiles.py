@@ -69,17 +69,17 @@ def test_numbers_are_in_the_order_of_the_values(name: str, data: st.DataObject, 
     """Of values that were in the sample or not: equal ones have one number, greater ones no lesser one."""
     arrow, dtype, values = COLUMNS[name]
     sample = data.draw(st.lists(st.none() | values, max_size=40))
-    asked = data.draw(st.lists(st.none() | values, max_size=20)) + sample[:10]
+    probes = data.draw(st.lists(st.none() | values, max_size=20)) + sample[:10]
     found = quantiles(pa.array(sample, arrow), parse_type(dtype), bits)
     for each in (found, unpacked(found.packed()), pickle.loads(pickle.dumps(found))):  # noqa: S301  # our own
-        places = each.numbers(pa.array([None, *asked], arrow)[1:]).tolist()
-        assert all(0 <= place < 1 << bits for place in places)
-        pairs: list[tuple[Any, int]] = list(zip(asked, places, strict=True))
+        positions = each.numbers(pa.array([None, *probes], arrow)[1:]).tolist()
+        assert all(0 <= position < 1 << bits for position in positions)
+        pairs: list[tuple[Any, int]] = list(zip(probes, positions, strict=True))
         pairs.sort(key=lambda pair: cmp_to_key(compared)(pair[0]))
         for (left, low), (right, high) in itertools.pairwise(pairs):
             assert low == high if compared(left, right) == 0 else low <= high
-    chunked = pa.chunked_array([pa.array(asked[:3], arrow), pa.array(asked[3:], arrow)])
-    assert found.numbers(chunked).tolist() == found.numbers(pa.array(asked, arrow)).tolist()
+    chunked = pa.chunked_array([pa.array(probes[:3], arrow), pa.array(probes[3:], arrow)])
+    assert found.numbers(chunked).tolist() == found.numbers(pa.array(probes, arrow)).tolist()
 
 
 def shares(found: Quantiles, values: Any) -> np.ndarray[Any, Any]:
@@ -111,18 +111,18 @@ def test_nulls_have_their_part_of_the_numbers() -> None:
     """A column half of nulls has its values in the lower half."""
     column = pa.array([None if at % 2 else at for at in range(1_000)], pa.int64())
     found = quantiles(column, parse_type("int64"), 10)
-    places = found.numbers(column)
-    assert places[1::2].tolist() == [768] * 500
-    assert places[0::2].max() < 512
-    assert places[0::2].tolist() == sorted(places[0::2].tolist())
+    positions = found.numbers(column)
+    assert positions[1::2].tolist() == [768] * 500
+    assert positions[0::2].max() < 512
+    assert positions[0::2].tolist() == sorted(positions[0::2].tolist())
 
 
 def test_values_between_those_of_the_sample_stand_between_them() -> None:
     """Below, between and above the values that were seen."""
     found = quantiles(pa.array([10, 20, 30]), parse_type("int64"), 8)
-    places = found.numbers(pa.array([0, 10, 15, 20, 25, 30, 40])).tolist()
-    assert places == sorted(places)
-    assert len(set(places)) == 7
+    positions = found.numbers(pa.array([0, 10, 15, 20, 25, 30, 40])).tolist()
+    assert positions == sorted(positions)
+    assert len(set(positions)) == 7
 
 
 def test_an_empty_sample_says_nothing() -> None:

@@ -49,18 +49,18 @@ class Segments:
         self.segment_of = np.unique(self.segment_of, return_inverse=True)[1].astype(np.int64)
         return found
 
-    def until_done(self, aims: RegroupAims = AIMS, most: int = 60) -> int:
+    def until_done(self, aims: RegroupAims = AIMS, max_runs: int = 60) -> int:
         """Runs until one does nothing; returns how many segments were replaced."""
         replaced = 0
-        for _ in range(most):
+        for _ in range(max_runs):
             found = self.run(aims)
             if not found.groups:
                 return replaced
             assert sum(len(group.segments) for group in found.groups) <= aims.max_segments
             replaced += sum(len(group.segments) for group in found.groups)
-        raise AssertionError(f"not done after {most} runs")
+        raise AssertionError(f"not done after {max_runs} runs")
 
-    def kept(self, share: float = 0.001) -> float:
+    def opened(self, share: float = 0.001) -> float:
         """How many segments ranges of the first column (whole numbers, spread evenly) are really sent to."""
         low, high = np.full(self.count, 1 << 60), np.full(self.count, -1)
         np.minimum.at(low, self.segment_of, self.low)
@@ -75,41 +75,41 @@ def narrow(count: int = BLOCKS) -> ClusteredTable:
     return ClusteredTable(cut(np.arange(10 * count), count), block_rows=10)
 
 
-def test_blocks_that_came_in_no_order_get_into_order() -> None:
+def test_blocks_that_were_added_in_no_order_get_into_order() -> None:
     """Every segment lies over all of the key: after one run as few are looked into as in a sorted table, and as few as
     was expected.
     """
     ordered = np.arange(BLOCKS) // SEGMENT
     segments = Segments(narrow(), np.random.default_rng(1).permutation(ordered))
-    before = segments.kept()
+    before = segments.opened()
     assert before > 90
     found = segments.run()
     assert found.opened_before == pytest.approx(before, rel=0.02)
     assert segments.count == BLOCKS // SEGMENT
-    assert segments.kept() == pytest.approx(found.opened_after, rel=0.02)
-    assert segments.kept() == pytest.approx(Segments(narrow(), ordered).kept(), rel=0.02)
+    assert segments.opened() == pytest.approx(found.opened_after, rel=0.02)
+    assert segments.opened() == pytest.approx(Segments(narrow(), ordered).opened(), rel=0.02)
     assert segments.run().groups == ()
 
 
-@pytest.mark.parametrize(("most", "replaced"), [(50, 220), (20, 240), (10, 320)])
-def test_bounded_runs_get_there_too(most: int, replaced: int) -> None:
+@pytest.mark.parametrize(("max_segments", "replaced"), [(50, 220), (20, 240), (10, 320)])
+def test_bounded_runs_get_there_too(max_segments: int, replaced: int) -> None:
     """With few segments a run, each is replaced a few times, and look-ups see at most two or so."""
     segments = Segments(narrow(), np.random.default_rng(1).permutation(np.arange(BLOCKS) // SEGMENT))
-    assert segments.until_done(RegroupAims(segment_blocks=SEGMENT, max_segments=most)) <= replaced
-    assert segments.kept() < 2.3
+    assert segments.until_done(RegroupAims(segment_blocks=SEGMENT, max_segments=max_segments)) <= replaced
+    assert segments.opened() < 2.3
 
 
-def test_wide_segments_of_later_appends_are_put_into_order_alone() -> None:
+def test_wide_segments_of_newer_appends_are_put_into_order_alone() -> None:
     """A table in order and ten segments over all of it: only those ten are replaced."""
     rng = np.random.default_rng(2)
     table = narrow()
-    late = [np.sort(rng.integers(at, at + 30, 5)) for at in rng.integers(0, 10 * BLOCKS - 30, 10 * SEGMENT)]
-    table.append(*late)
+    appended = [np.sort(rng.integers(at, at + 30, 5)) for at in rng.integers(0, 10 * BLOCKS - 30, 10 * SEGMENT)]
+    table.append(*appended)
     segments = Segments(table, np.arange(len(table)) // SEGMENT)
-    assert segments.kept() > 10.5
+    assert segments.opened() > 10.5
     found = segments.run()
     assert [sorted(group.segments.tolist()) for group in found.groups] == [list(range(100, 110))]
-    assert segments.kept() < 2.5
+    assert segments.opened() < 2.5
     assert segments.run().groups == ()
 
 
@@ -118,9 +118,9 @@ def test_a_wide_block_in_every_segment_is_taken_out() -> None:
     table = narrow()
     table.append(*[np.array([0, 10 * BLOCKS - 1]) for _ in range(100)])
     segments = Segments(table, np.concatenate([np.arange(BLOCKS) // SEGMENT, np.arange(100)]))
-    assert segments.kept() == 100
+    assert segments.opened() == 100
     segments.run()
-    assert segments.kept() < 4
+    assert segments.opened() < 4
     assert segments.run().groups == ()
 
 
@@ -169,9 +169,9 @@ def test_segments_of_a_table_along_a_curve() -> None:
     table.run(Aims(max_bytes=1 << 60, target=table.target))
     count = len(table)
     segments = Segments(table, np.random.default_rng(2).permutation(np.arange(count) // SEGMENT))
-    assert segments.kept() > 45
+    assert segments.opened() > 45
     found = segments.run()
-    assert segments.kept() < 14
+    assert segments.opened() < 14
     assert found.opened_after < 0.2 * found.opened_before
     assert segments.run().groups == ()
 
@@ -193,17 +193,19 @@ def test_tables_without_rows_need_nothing() -> None:
     st.sampled_from([1, 2]),
     st.sampled_from(["linear", "zorder"]),
 )
-def test_it_always_stops(seed: int, blocks: int, width: int, noise: float, most: int, columns: int, kind: Any) -> None:
+def test_it_always_stops(
+    seed: int, blocks: int, width: int, noise: float, max_segments: int, columns: int, kind: Any
+) -> None:
     """Whatever lies where: runs stop, no block is lost, and no run makes look-ups see more segments than expected."""
     rng = np.random.default_rng(seed)
     start = rng.integers(0, 1_000, (blocks, columns))
     wide = rng.integers(0, width * np.where(rng.random((blocks, 1)) < 0.1, 20, 1) + 1)
     table = ClusteredTable(list(np.stack([start, start + wide], axis=1)), kind=kind)
-    place = np.argsort(start[:, 0] + rng.normal(0, 1, blocks) * noise * 1_000)
+    order = np.argsort(start[:, 0] + rng.normal(0, 1, blocks) * noise * 1_000)
     segment_of = np.empty(blocks, dtype=np.int64)
-    segment_of[place] = np.arange(blocks) // rng.integers(1, 20)
+    segment_of[order] = np.arange(blocks) // rng.integers(1, 20)
     segments = Segments(table, segment_of)
-    aims = RegroupAims(segment_blocks=10, max_segments=most, min_gain=0.0, target_depth=int(rng.integers(1, 4)))
+    aims = RegroupAims(segment_blocks=10, max_segments=max_segments, min_gain=0.0, target_depth=int(rng.integers(1, 4)))
     for _ in range(200):
         found = segments.run(aims)
         assert found.opened_after <= found.opened_before + 1e-9

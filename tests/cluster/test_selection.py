@@ -22,8 +22,8 @@ ROWS = 40_000
 
 def aims(table: ClusteredTable, part: float = 1.0, **more: Any) -> Aims:
     """Runs that may rewrite a part of the table."""
-    most = int(part * table.size_bytes) if part < 1 else 1 << 60
-    return Aims(max_bytes=most, target=table.target, **more)
+    max_bytes = int(part * table.size_bytes) if part < 1 else 1 << 60
+    return Aims(max_bytes=max_bytes, target=table.target, **more)
 
 
 def ordered(rows: int = ROWS) -> ClusteredTable:
@@ -45,7 +45,7 @@ def test_a_table_in_no_order_gets_into_order(part: float, max_runs: int, max_wri
     """Every block over every other: runs of any size bring the average depth to 2, and write the table a few times."""
     table = ClusteredTable(cut(np.random.default_rng(1).permutation(ROWS), ROWS // BLOCK))
     assert table.depths().average_depth == len(table)
-    found = table.until_settled(aims(table, part), max_runs)
+    found = table.until_done(aims(table, part), max_runs)
     assert table.depths().average_depth <= 2
     assert found.amplification <= max_written
     rows = np.concatenate([block.rows[:, 0] for block in table.blocks])
@@ -97,7 +97,7 @@ def test_appends_at_the_end_of_the_key_are_left_alone() -> None:
     assert table.depths().average_depth < 1.5
 
 
-def test_late_rows_cost_about_what_they_are() -> None:
+def test_out_of_order_rows_cost_about_what_they_are() -> None:
     """Appends in no order at the end of a time series: only the rows near the end are rewritten, twice on average."""
     rng = np.random.default_rng(6)
     table = ordered()
@@ -133,7 +133,7 @@ def test_skewed_keys_get_into_order(shape: str, part: float) -> None:
         "two hot values": np.where(rng.random(ROWS) < 0.9, rng.integers(7, 9, ROWS), rng.integers(0, 1_000, ROWS)),
     }[shape]
     table = ClusteredTable(cut(rows, ROWS // BLOCK))
-    found = table.until_settled(aims(table, part), 40)
+    found = table.until_done(aims(table, part), 40)
     assert table.depths().average_depth <= 2
     assert found.amplification <= 2.2
 
@@ -145,7 +145,7 @@ def test_blocks_of_very_different_sizes() -> None:
     rows = rng.permutation(ROWS)
     table = ClusteredTable([block for block in np.split(rows, edges[edges < ROWS]) if len(block)])
     assert table.sizes.rows.max() > 20 * BLOCK
-    found = table.until_settled(aims(table, 0.4), 40)
+    found = table.until_done(aims(table, 0.4), 40)
     assert table.depths().average_depth <= 2.1
     assert table.sizes.rows.max() <= 1.5 * BLOCK
     assert found.amplification < 2.5
@@ -189,7 +189,7 @@ def test_bounds_that_say_nothing_are_given_up(round_to: int, part: float) -> Non
     settled.
     """
     table = ClusteredTable(cut(np.random.default_rng(1).permutation(ROWS), ROWS // BLOCK), round_to=round_to)
-    found = table.until_settled(aims(table, part), 12)
+    found = table.until_done(aims(table, part), 12)
     assert found.amplification == pytest.approx(1.0)
     assert (table.sizes.level == UNIMPROVABLE_LEVEL).sum() > 0.9 * len(table)
     # New blocks over them are put into order among themselves.
@@ -286,8 +286,8 @@ def test_of_equal_blocks_those_rewritten_less_often_go_first() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "most"), [(2, 45.0), (4, 14.0), (8, 6.0)])
-def test_what_endless_appends_cost(target: int, most: float) -> None:
+@pytest.mark.parametrize(("target", "max_written"), [(2, 45.0), (4, 14.0), (8, 6.0)])
+def test_what_endless_appends_cost(target: int, max_written: float) -> None:
     """A hundred appends over all of the table, each followed by a run: the fewer layers are wanted, the more is written
     for each row that arrives, and it is never the whole table each time.
     """
@@ -298,7 +298,7 @@ def test_what_endless_appends_cost(target: int, most: float) -> None:
         table.append(*cut(np.sort(rng.integers(0, 5_000, 200)), 2))
         written += sum(task.rows for task in table.run(aims(table, target_depth=target)).tasks)
         assert table.depths().average_depth <= target
-    assert written / 20_000 < most
+    assert written / 20_000 < max_written
 
 
 def test_the_same_table_gives_the_same_tasks() -> None:
@@ -347,7 +347,7 @@ def test_it_always_stops(case: tuple[ClusteredTable, float, int]) -> None:
     """
     table, part, target = case
     rows = np.sort(np.concatenate([block.rows for block in table.blocks]), axis=0).tolist()
-    found = table.until_settled(aims(table, part, target_depth=target, min_gain=0.0), 300)
+    found = table.until_done(aims(table, part, target_depth=target, min_gain=0.0), 300)
     assert np.sort(np.concatenate([block.rows for block in table.blocks]), axis=0).tolist() == rows
     assert found.amplification <= 4 / part
     if part == 1.0 and table.round_to == 1:

@@ -18,34 +18,34 @@ ROWS = 20_000
 BLOCK = 100
 
 
-def kept_up(table: ClusteredTable, most: int = 40) -> int:
+def maintain(table: ClusteredTable, max_turns: int = 40) -> int:
     """Compact and recluster by turns until neither has anything to do; returns the rows that were rewritten."""
     aims = Aims(max_bytes=1 << 60, target=table.target)
     written = 0
-    for _ in range(most):
+    for _ in range(max_turns):
         bins = pack(table.extents(), table.sizes, table.target).bins
         table.pack(bins)
         found = table.run(aims)
         written += sum(each.rows for each in bins) + sum(task.rows for task in found.tasks)
         if not bins and not found.tasks:
             return written
-    raise AssertionError(f"not done after {most} turns")
+    raise AssertionError(f"not done after {max_turns} turns")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "hilbert", "zorder"])
-def test_a_table_of_many_small_appends_is_kept_up(kind: Any) -> None:
+def test_a_table_of_many_small_appends_is_maintained(kind: Any) -> None:
     """A hundred small appends in all sorts of places: look-ups end near the ideal, and blocks near their size."""
     rng = np.random.default_rng(5)
     columns = 1 if kind == "linear" else 2
     table = ClusteredTable(cut(rng.integers(0, ROWS, (ROWS, columns)), ROWS // BLOCK), kind=kind)
-    written = kept_up(table)
+    written = maintain(table)
     for batch in range(100):
         width = int(rng.choice([50, 1_000, ROWS]))
         start = rng.integers(0, ROWS - width + 1, columns)
         table.append(*cut(start + rng.integers(0, width, (60, columns)), int(rng.integers(1, 4))))
         if batch % 10 == 9:
-            written += kept_up(table)
+            written += maintain(table)
     found = health(table.extents(), table.sizes, table.target, shares=(0.01,))
     one = found.look_ups[-1]
     assert found.small_blocks < 25
@@ -69,6 +69,6 @@ def test_upkeep_always_ends(seed: int, kind: Any, values: int, appends: list[tup
         low = rng.integers(0, values, columns)
         table.append(*cut(low + rng.integers(0, max(1, int(width * values)), (rows, columns)), min(blocks, rows)))
     before = np.concatenate([block.rows for block in table.blocks])
-    kept_up(table)
+    maintain(table)
     after = np.concatenate([block.rows for block in table.blocks])
     assert after[np.lexsort(after.T)].tolist() == before[np.lexsort(before.T)].tolist()

@@ -173,8 +173,10 @@ def test_what_a_writer_says_of_its_blocks_stays_with_them() -> None:
     for ref in refs:
         sidecar = warehouse.sidecar(ref.sidecar)
         key_ids, levels = sidecar.clustered()
-        for place, key_id, level in zip(sidecar.texts("location"), key_ids.tolist(), levels.tolist(), strict=True):
-            assert (None if key_id < 0 else ClusterStats(key_id=key_id, level=level)) == said[place]
+        for block_location, key_id, level in zip(
+            sidecar.texts("location"), key_ids.tolist(), levels.tolist(), strict=True
+        ):
+            assert (None if key_id < 0 else ClusterStats(key_id=key_id, level=level)) == said[block_location]
             assert key_id >= 0 or level == 0
 
 

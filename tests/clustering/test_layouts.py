@@ -121,16 +121,16 @@ def test_depths_and_overlaps_are_those_of_looking_at_every_pair(seed: int) -> No
     for _ in range(rng.randint(1, 6)):
         lows = [rng.randint(0, 300) for _ in range(rng.randint(1, 10))]
         table.append(*((low, low + rng.choice([1, 5, 40])) for low in lows))
-    most = rng.randint(0, 340)
+    upper = rng.randint(0, 340)
     for where, ranges in (
         (None, table.blocks),
-        (f"a <= {most}", [each for each in table.blocks if each[0] <= most]),
+        (f"a <= {upper}", [each for each in table.blocks if each[0] <= upper]),
     ):
-        asked = None if where is None else Where(read_filter(where))
-        found = table.warehouse.layouts.clustering(table.pointer, where=asked)
+        condition = None if where is None else Where(read_filter(where))
+        found = table.warehouse.layouts.clustering(table.pointer, where=condition)
         assert (found.blocks, found.blocks_total) == (len(ranges), len(table.blocks))
         overlaps = [sum(_overlap(one, other) for other in ranges) - 1 for one in ranges]
-        depths = [max((_at(place + 0.5, ranges) for place in range(one[0], one[1])), default=1) for one in ranges]
+        depths = [max((_at(position + 0.5, ranges) for position in range(one[0], one[1])), default=1) for one in ranges]
         if ranges:
             assert found.depth.average_overlaps == pytest.approx(np.mean(overlaps))
             assert found.depth.average_depth == pytest.approx(np.mean(depths))
@@ -143,21 +143,21 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def _at(place: float, ranges: list[tuple[int, int]]) -> int:
-    return sum(low < place < high for low, high in ranges)
+def _at(position: float, ranges: list[tuple[int, int]]) -> int:
+    return sum(low < position < high for low, high in ranges)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_segments_kept_are_those_that_ranges_meet(seed: int) -> None:
+def test_segments_selected_are_those_that_ranges_meet(seed: int) -> None:
     """Of blocks that tile a line, in random segments: as many as ranges begun at every place meet, within a tenth."""
     rng = Random(seed)
     count = 60
     table = Table(f"kept{seed}", segment_blocks=10)
-    places = list(range(count))
+    positions = list(range(count))
     if rng.random() < 0.8:
-        rng.shuffle(places)
+        rng.shuffle(positions)
     for start in range(0, count, 10):
-        table.append(*((1_000 * at, 1_000 * at + 999) for at in places[start : start + 10]))
+        table.append(*((1_000 * at, 1_000 * at + 999) for at in positions[start : start + 10]))
     found = table.warehouse.layouts.clustering(table.pointer)
     hulls = []
     for ref in table.warehouse.segments(table.pointer):
@@ -167,12 +167,12 @@ def test_segments_kept_are_those_that_ranges_meet(seed: int) -> None:
     begins = np.linspace(0, 1_000 * count - width, 2_000)
     expected = np.mean([sum(low <= at + width and at <= high for low, high in hulls) for at in begins.tolist()])
     assert found.segments_opened == pytest.approx(expected, rel=0.1)
-    asked = [int(at) for at in begins[::100].tolist()]
-    kept = []
-    for at in asked:
+    sampled = [int(at) for at in begins[::100].tolist()]
+    counts = []
+    for at in sampled:
         request = PruneRequest(filter=f"a BETWEEN {at} AND {at + width:.0f}", level="segment")
-        kept.append(len(table.warehouse.prune(table.pointer, request).segments or ()))
-    assert found.segments_opened == pytest.approx(np.mean(kept), rel=0.25)
+        counts.append(len(table.warehouse.prune(table.pointer, request).segments or ()))
+    assert found.segments_opened == pytest.approx(np.mean(counts), rel=0.25)
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_time_that_is_up_ends_a_part_behind_its_first_group() -> None:
     assert (len(nothing.plan.groups), nothing.written) == (3, ())
 
 
-def test_the_key_that_is_asked_about() -> None:
+def test_the_key_that_is_requested() -> None:
     """The table's own when it has one, also when it is named; else the one that is named."""
     table = Table("key")
     head = table.warehouse.head(table.pointer)
@@ -279,16 +279,16 @@ def test_recorded_filters_cost_what_prunes_read() -> None:
         return msgspec.structs.replace(plain, **changes)
 
     masked_tree = msgspec.json.encode(tree_of(masked(read_filter("a BETWEEN 5 AND 6"), None))).decode()
-    asked = [
+    filters = [
         recorded("a BETWEEN 95 AND 214"),
         recorded("gone = 1"),
         recorded("a > 0", tree=masked_tree, text="a BETWEEN ? AND ?", is_full=False, considered=100, selected=5),
     ]
-    found = table.warehouse.layouts.clustering(table.pointer, recorded=asked)
-    whole, drawn = found.recorded
+    found = table.warehouse.layouts.clustering(table.pointer, recorded=filters)
+    whole, sampled = found.recorded
     assert (whole.filter, whole.times, whole.cost.blocks) == ("a BETWEEN 95 AND 214", 4, 13)
     assert whole.cost.bytes == sum(1 + number for number in range(9, 22))
     assert whole.cost.skip == pytest.approx(0.87)
-    assert 1 <= drawn.cost.blocks <= 25
+    assert 1 <= sampled.cost.blocks <= 25
     assert list(found.left_out) == ["gone = 1"]
-    assert table.warehouse.layouts.clustering(table.pointer, recorded=asked).recorded == found.recorded
+    assert table.warehouse.layouts.clustering(table.pointer, recorded=filters).recorded == found.recorded

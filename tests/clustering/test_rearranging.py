@@ -75,10 +75,10 @@ class Lake:
     def swap(self, rows: Sequence[int], rng: Random, pieces: int) -> Written:
         """The blocks of some segments in so many others, at random."""
         refs = list(self.warehouse.segments(self.pointer))
-        places = [(at, block) for at, row in enumerate(rows) for block in range(refs[row].summary.block_count)]
-        rng.shuffle(places)
-        cuts = sorted(rng.sample(range(1, len(places)), min(pieces, len(places)) - 1))
-        made = tuple(tuple(places[start:stop]) for start, stop in pairwise([0, *cuts, len(places)]))
+        positions = [(at, block) for at, row in enumerate(rows) for block in range(refs[row].summary.block_count)]
+        rng.shuffle(positions)
+        cuts = sorted(rng.sample(range(1, len(positions)), min(pieces, len(positions)) - 1))
+        made = tuple(tuple(positions[start:stop]) for start, stop in pairwise([0, *cuts, len(positions)]))
         return self.warehouse.rearranging.write(self.pointer, Swap(rows=tuple(rows), made=made))
 
     def commit(self, *written: Written) -> tuple[Written, ...]:
@@ -110,7 +110,7 @@ def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: in
         lake.append(*(rng.randint(0, 500) for _ in range(rng.randint(1, 9))))
     before, summary = lake.blocks(), lake.warehouse.snapshot(lake.pointer).summary
     filters = [f"a BETWEEN {low} AND {low + 40}" for low in range(0, 500, 60)]
-    kept = [lake.found(text) for text in filters]
+    found = [lake.found(text) for text in filters]
     refs = list(lake.warehouse.segments(lake.pointer))
     rows = rng.sample(range(len(refs)), rng.randint(1, len(refs)))
     half = max(1, len(rows) // 2)
@@ -124,13 +124,13 @@ def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: in
         assert counts[0] is not None
         assert counts[1] is not None
         assert abs(counts[0] - counts[1]) <= 0.1 * counts[1]
-    assert [lake.found(text) for text in filters] == kept
+    assert [lake.found(text) for text in filters] == found
     lake.verify()
     # Sketches went with the blocks: after a removal counts are made again from what is left.
     gone = sorted(before)[: len(before) // 2]
     lake.remove(*gone)
     left = lake.warehouse.snapshot(lake.pointer).summary.col_stats[1].distinct_of_values
-    low_rows = {row for place, block in before.items() if place not in gone for row in _values(block)}
+    low_rows = {row for location, block in before.items() if location not in gone for row in _values(block)}
     assert left is not None
     assert abs(left - len(low_rows)) <= 0.1 * len(low_rows) + 1
     lake.verify()
@@ -205,7 +205,7 @@ def test_a_commit_that_lost_is_made_again_with_the_segments_that_are_written(tmp
     lake.puts.clear()
     assert lake.commit(swap) == (swap,)
     new = {ref.segment_id for ref in swap.new}
-    assert not any(segment_id in place for place in lake.puts for segment_id in new)
+    assert not any(segment_id in location for location in lake.puts for segment_id in new)
     assert new <= {ref.segment_id for ref in lake.warehouse.segments(lake.pointer)}
     assert set(lake.blocks(lost)) < set(lake.blocks())
     lake.verify()

@@ -36,7 +36,7 @@ def register(subject: Subject, name: str, new: int, doubled: Sequence[str] = ())
     def happen(answer: Any) -> None:
         refused = {entry["path"] for entry in answer["refused"]}
         assert set(doubled) <= refused
-        taken: Blocks = {place: bounds for place, bounds in files.items() if place not in refused}
+        taken: Blocks = {location: bounds for location, bounds in files.items() if location not in refused}
         assert answer["registered"] == len(taken)
         model.add(answer["snapshot_id"], {**model.now, **taken})
 
@@ -54,13 +54,13 @@ def replace(subject: Subject, name: str, removed: Sequence[str], new: int, base:
     known = model.now.keys() & (model.snapshots[base].keys() if base is not None else model.now.keys())
 
     def happen(answer: Any) -> None:
-        kept = {place: bounds for place, bounds in model.now.items() if place not in removed}
+        remaining = {location: bounds for location, bounds in model.now.items() if location not in removed}
         assert (answer["added"], answer["removed"]) == (len(added), len(removed))
         assert answer["prev_snapshot_id"] == next(reversed(model.snapshots))
-        model.add(answer["snapshot_id"], {**kept, **added})
+        model.add(answer["snapshot_id"], {**remaining, **added})
 
     body: dict[str, Any] = {
-        "added": [{"location": place, "row_count": 10, "file_size": 0} for place in added],
+        "added": [{"location": location, "row_count": 10, "file_size": 0} for location in added],
         "removed": list(removed),
         "operation": "compact" if removed and added else "delete" if removed else "append",
     }

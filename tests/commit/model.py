@@ -42,7 +42,7 @@ class Machine:
             attempts=((),) * len(self.requests),
             plans=(None,) * len(self.requests),
             answers=(None,) * len(self.requests),
-            told=(None,) * len(self.requests),
+            reported=(None,) * len(self.requests),
             happened=(0,) * len(self.requests),
             rounds=(None,) * len(_SERVICES),
             ghosts=frozenset(),
@@ -65,8 +65,8 @@ class Machine:
             state.spec[state.pointer]
         ):
             return "a commit was lost, or undone"
-        for told, count in zip(state.told, state.happened, strict=True):
-            if told is not None and told != ("done" if count else "refused"):
+        for reported, count in zip(state.reported, state.happened, strict=True):
+            if reported is not None and reported != ("done" if count else "refused"):
                 return "an answer is not true"
         return None
 
@@ -88,10 +88,13 @@ class Machine:
 
     def _sends(self, state: State) -> Iterator[tuple[str, State]]:
         for key, request in enumerate(self.requests):
-            if state.told[key] is not None or len(state.attempts[key]) == request.tries:
+            if state.reported[key] is not None or len(state.attempts[key]) == request.tries:
                 continue
             if state.answers[key] is not None:
-                yield f"{key} is answered again", state._replace(told=replaced(state.told, key, state.answers[key]))
+                yield (
+                    f"{key} is answered again",
+                    state._replace(reported=replaced(state.reported, key, state.answers[key])),
+                )
                 continue
             plan = state.plans[key]
             if plan is None:
@@ -165,9 +168,9 @@ class Machine:
             return f"service {service} stores answers late", free._replace(answers=answers)
         after = self._swapped(free, active, heard=True)
         if after is not None:
-            late = "write" if not self.guards.snapshot_first else "" if self.guards.key_with_swap else "remember"
-            if late:
-                after = after._replace(rounds=replaced(after.rounds, service, active._replace(stage=late)))
+            next_stage = "write" if not self.guards.snapshot_first else "" if self.guards.key_with_swap else "remember"
+            if next_stage:
+                after = after._replace(rounds=replaced(after.rounds, service, active._replace(stage=next_stage)))
             return f"service {service} swaps to s{active.snapshot}", after
         if not self.guards.rebase:
             again = active._replace(base=state.pointer)
@@ -213,7 +216,7 @@ class Machine:
         """Tell the client that its request certainly did not happen, unless its key says otherwise."""
         key = at[0]
         answer = state.answers[key] or "refused"
-        if self.guards.refusals_kept:
+        if self.guards.refusals_stored:
             state = state._replace(answers=replaced(state.answers, key, answer))
         return state.staged(at, "over").hears(key, answer)
 
@@ -223,7 +226,7 @@ class Machine:
             return None
         if self.guards.key_unique and any(state.answers[key] is not None for key, _ in active.batch):
             return None
-        if self.guards.barred and self._condemned(state, active):
+        if self.guards.barred and self._marked(state, active):
             return None
         first = active.batch[0][0]
         rolls_back = self.requests[first].kind == "rollback"
@@ -246,10 +249,10 @@ class Machine:
 
     def _target_gone(self, state: State, key: int) -> bool:
         """Whether the snapshot that a rollback goes back to has left the history."""
-        rolls_back = self.requests[key].kind == "rollback" and self.guards.target_kept
+        rolls_back = self.requests[key].kind == "rollback" and self.guards.target_checked
         return rolls_back and state.target(key) not in state.history
 
-    def _condemned(self, state: State, active: Round) -> bool:
+    def _marked(self, state: State, active: Round) -> bool:
         """Whether the clean-up has an object of the round on its list, or has removed it."""
         names = {leaf for at in active.batch if (leaf := state.attempt(at).leaf)}
         if self.guards.snapshot_first:
@@ -259,7 +262,7 @@ class Machine:
 
     def _sent_back(self, state: State, active: Round) -> State:
         """Back into the queue; whose key has an answer gets that one, and what is condemned is given up."""
-        deletion_marks = self.guards.barred and self._condemned(state, active)
+        deletion_marks = self.guards.barred and self._marked(state, active)
         for at in active.batch:
             answer = state.answers[at[0]]
             if self._target_gone(state, at[0]):
@@ -273,19 +276,19 @@ class Machine:
     def _expected(self, state: State, active: Round) -> frozenset[str]:
         """What the table should hold after these requests, whatever snapshot was made for them."""
         contents = dict(state.contents)
-        held = state.spec[state.pointer]
+        expected = state.spec[state.pointer]
         for key, _ in active.batch:
             if self.requests[key].kind == "append":
-                held |= {str(key)}
+                expected |= {str(key)}
             elif self.requests[key].kind == "delete":
-                held -= frozenset().union(*(contents[leaf] for leaf in state.plans[key] or ()))
-        return held
+                expected -= frozenset().union(*(contents[leaf] for leaf in state.plans[key] or ()))
+        return expected
 
     def _cleans(self, state: State) -> Iterator[tuple[str, State]]:
         """Expire, note what is live, condemn the rest, look again, remove what is on the list one by one."""
         expires = self.guards.expire_first
-        kept = state.history if expires else frozenset({state.pointer})
-        live = frozenset({f"s{s}" for s in kept} | {leaf for s in kept for leaf in state.snapshots[s]})
+        retained = state.history if expires else frozenset({state.pointer})
+        live = frozenset({f"s{s}" for s in retained} | {leaf for s in retained for leaf in state.snapshots[s]})
         if state.vacuum == "idle":
             history = frozenset({state.pointer}) if expires else state.history
             yield "the history expires", state._replace(history=history, vacuum="mark")

@@ -19,11 +19,11 @@ class Guards(NamedTuple):
     key_with_swap: bool = True  # the answer is stored in the transaction that moves the pointer
     key_unique: bool = True  # the transaction fails when the key has an answer
     one_per_key: bool = True  # a group holds one request of each key
-    refusals_kept: bool = True  # a refusal is an answer of its key, too
+    refusals_stored: bool = True  # a refusal is an answer of its key, too
     barred: bool = True  # the transaction fails when an object of its own is condemned or gone
     look_again: bool = True  # the clean-up reads the history again after it has condemned
     expire_first: bool = True  # snapshots leave the history before their objects are removed
-    target_kept: bool = True  # a rollback's transaction checks that its target is in the history
+    target_checked: bool = True  # a rollback's transaction checks that its target is in the history
 
 
 class Request(NamedTuple):
@@ -67,7 +67,7 @@ class State(NamedTuple):
     attempts: tuple[tuple[Attempt, ...], ...]
     plans: tuple[frozenset[str] | None, ...]
     answers: tuple[str | None, ...]
-    told: tuple[str | None, ...]
+    reported: tuple[str | None, ...]
     happened: tuple[int, ...]
     rounds: tuple[Round | None, ...]
     ghosts: frozenset[Round]
@@ -87,7 +87,7 @@ class State(NamedTuple):
 
     def hears(self, key: int, answer: str) -> State:
         """With a client that was told this, unless it knows already."""
-        return self if self.told[key] is not None else self._replace(told=replaced(self.told, key, answer))
+        return self if self.reported[key] is not None else self._replace(reported=replaced(self.reported, key, answer))
 
     def target(self, key: int) -> int:
         """The snapshot that a rollback goes back to."""
@@ -110,7 +110,7 @@ def normal(state: State) -> State:
     number = {old: new for new, old in enumerate(used)}
     attempts = tuple(
         tuple(
-            attempt if attempt.stage != "over" or _held(state, (key, i)) else Attempt("over", 0)
+            attempt if attempt.stage != "over" or _is_under_way(state, (key, i)) else Attempt("over", 0)
             for i, attempt in enumerate(sent)
         )
         for key, sent in enumerate(state.attempts)
@@ -139,7 +139,7 @@ def normal(state: State) -> State:
     )
 
 
-def _held(state: State, at: At) -> bool:
+def _is_under_way(state: State, at: At) -> bool:
     """Whether a transaction that is still under way holds the attempt."""
     return any(at in ghost.batch for ghost in state.ghosts)
 

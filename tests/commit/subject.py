@@ -48,9 +48,9 @@ class Model:
         self.snapshots[snapshot_id] = blocks
 
 
-def matching(blocks: Blocks, least: int) -> list[str]:
+def matching(blocks: Blocks, min_value: int) -> list[str]:
     """A full scan's view of ``a >= least``: the blocks that may hold such a row, as far as their bounds say."""
-    return sorted(place for place, bounds in blocks.items() if bounds is None or bounds[1] >= least)
+    return sorted(location for location, bounds in blocks.items() if bounds is None or bounds[1] >= min_value)
 
 
 class Subject:
@@ -111,9 +111,9 @@ class Subject:
     def file(self) -> tuple[str, Bounds]:
         """A new file of ten rows that follow those of the last file."""
         first = next(self._values)
-        place = self.folder / "data" / f"{first:06}.parquet"
-        place.write_bytes(parquet_bytes({"a": list(range(first, first + 10))}))
-        return f"file://{place}", (first, first + 9)
+        path = self.folder / "data" / f"{first:06}.parquet"
+        path.write_bytes(parquet_bytes({"a": list(range(first, first + 10))}))
+        return f"file://{path}", (first, first + 9)
 
     def mutate(
         self, method: str, path: str, body: Any, happen: Callable[[Any], None], expected: int | None = None
@@ -124,14 +124,14 @@ class Subject:
         """
         key = self.key()
         first = self.send(method, path, body, key)
-        went_wrong = self.disarm()
+        faults = self.disarm()
         answer = first
         if first.status_code >= 500:
-            assert went_wrong, first.text
+            assert faults, first.text
             self.check_either(path)
             answer = self.send(method, path, body, key)
             assert answer.status_code < 500, answer.text
-        if expected is not None and (not went_wrong or first.status_code >= 500):
+        if expected is not None and (not faults or first.status_code >= 500):
             assert answer.status_code == expected, answer.text
         if answer.status_code < 300:
             happen(answer.json() if answer.content else None)
@@ -153,25 +153,25 @@ class Subject:
         assert found[: len(known)] == known
         assert len(found) <= len(known) + 1
 
-    def check(self, name: str, least: int) -> None:
+    def check(self, name: str, min_value: int) -> None:
         """The table holds what the model says, and a filter leaves what a full scan would."""
         model = self.tables[name]
         path = f"{TABLES}/{name}"
         assert self._pruned(path, {}) == sorted(model.now)
-        assert self._pruned(path, {"filter": f"a >= {least}"}) == matching(model.now, least)
+        assert self._pruned(path, {"filter": f"a >= {min_value}"}) == matching(model.now, min_value)
         history = self.send("GET", f"{path}/snapshots?page_size=1000").json()["snapshots"]
         assert [entry["snapshot_id"] for entry in reversed(history)] == list(model.snapshots)
         assert [entry["block_count"] for entry in reversed(history)] == [len(b) for b in model.snapshots.values()]
         times = [entry["timestamp_ms"] for entry in reversed(history)]
         assert times == sorted(set(times))
 
-    def check_history(self, name: str, least: int) -> None:
+    def check_history(self, name: str, min_value: int) -> None:
         """The same of every snapshot that there ever was."""
         for snapshot_id, blocks in self.tables[name].snapshots.items():
             body = {"snapshot_id": snapshot_id}
             path = f"{TABLES}/{name}"
             assert self._pruned(path, body) == sorted(blocks)
-            assert self._pruned(path, {**body, "filter": f"a >= {least}"}) == matching(blocks, least)
+            assert self._pruned(path, {**body, "filter": f"a >= {min_value}"}) == matching(blocks, min_value)
 
     def _pruned(self, path: str, body: dict[str, Any]) -> list[str]:
         answer = self.send("POST", f"{path}/prune", body)

@@ -70,8 +70,8 @@ def test_what_is_packed_is_read_again(names: list[str], piece_bytes: int) -> Non
     sent = checked_lists(ROOT, [each.sent for each in lists], max_blocks=30, max_bytes=1 << 20)
     found = list(listed_blocks(store, sent))
     assert [each.block for each in found] == blocks
-    places = [(each.sent.location, number) for each in lists for number in range(each.sent.block_count)]
-    assert [(each.location, each.number) for each in found] == places
+    positions = [(each.sent.location, number) for each in lists for number in range(each.sent.block_count)]
+    assert [(each.location, each.number) for each in found] == positions
 
 
 def test_a_list_is_garbage_by_its_name() -> None:
@@ -157,7 +157,7 @@ LINE = msgspec.json.encode(Block(location="memory://b/0", row_count=1, file_size
         (b"[" * 100_000, {}, LamellaError, "block 0 of"),
     ],
 )
-def test_a_list_that_is_not_what_was_said_is_refused_with_its_place(
+def test_a_list_that_is_not_what_was_said_is_refused_with_its_position(
     data: bytes, said: dict[str, Any], kind: type[LamellaError], why: str
 ) -> None:
     """Size, checksum, number of lines, and each line are held against what is wanted."""

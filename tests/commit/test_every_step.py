@@ -29,8 +29,8 @@ def _catalog(way: CatalogFault) -> Arm:
 
 
 def _replace(subject: Subject, name: str) -> None:
-    places = sorted(subject.tables[name].now)
-    actions.replace(subject, name, places[:1], 1, next(reversed(subject.tables[name].snapshots)))
+    locations = sorted(subject.tables[name].now)
+    actions.replace(subject, name, locations[:1], 1, next(reversed(subject.tables[name].snapshots)))
 
 
 MUTATIONS: dict[str, Callable[[Subject, str], None]] = {

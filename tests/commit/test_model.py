@@ -37,18 +37,18 @@ NEEDED = {
     "key_with_swap": "a commit happened twice",
     "key_unique": "a commit happened twice",
     "one_per_key": "a commit happened twice",
-    "refusals_kept": "an answer is not true",
+    "refusals_stored": "an answer is not true",
     "barred": "a live object is gone",
     "look_again": "a live object is gone",
     "expire_first": "a live object is gone",
-    "target_kept": "a live object is gone",
+    "target_checked": "a live object is gone",
 }
 
 
 def check(found: Found) -> Found:
     """Nothing wrong anywhere, and the requests can all be answered."""
     assert found.wrong is None, "\n".join((found.wrong or "", *found.trace))
-    assert found.settled
+    assert found.resolved
     return found
 
 

@@ -29,15 +29,15 @@ def subject(tmp_path: Path) -> Iterator[Subject]:
 
 def test_a_full_disk_refuses_commits_and_answers_questions(subject: Subject) -> None:
     """Each commit is a 502 and has not happened; with space again, the same requests go through."""
-    asked = [({"paths": [subject.file()[0]]}, subject.key()) for _ in range(3)]
+    requests = [({"paths": [subject.file()[0]]}, subject.key()) for _ in range(3)]
     subject.arm(Fault(how="full", operation="put", times=1_000))
-    for body, key in asked:
+    for body, key in requests:
         problem = read_problem(subject.send("POST", f"{TABLE}/register", body, key))
         assert (problem.status, problem.code) == (502, "store_error")
         assert "No space left on device" in problem.detail
         subject.check("t", 15)
     assert subject.disarm()
-    for body, key in asked:
+    for body, key in requests:
         assert subject.send("POST", f"{TABLE}/register", body, key).status_code == 200
     assert subject.send("GET", TABLE).json()["block_count"] == 5
 
@@ -53,20 +53,20 @@ def test_a_full_catalog_database_refuses_commits(subject: Subject) -> None:
     event.listen(engine, "connect", limit)
     engine.dispose()
     pages[0] = 1  # SQLite takes it for: no more than there are
-    held = subject.send("GET", TABLE).json()["block_count"]
+    block_count = subject.send("GET", TABLE).json()["block_count"]
     for _ in range(300):
         body, key = {"paths": [subject.file()[0]]}, subject.key()
         answer = subject.send("POST", f"{TABLE}/register", body, key)
         if answer.status_code != 200:
             break
-        held += 1
+        block_count += 1
     problem = read_problem(answer)
     assert (problem.status, problem.code) in ((503, "unavailable"), (503, "outcome_unknown"))
-    assert subject.send("GET", TABLE).json()["block_count"] == held
+    assert subject.send("GET", TABLE).json()["block_count"] == block_count
     pages[0] = 0
     engine.dispose()
     assert subject.send("POST", f"{TABLE}/register", body, key).status_code == 200
-    assert subject.send("GET", TABLE).json()["block_count"] == held + 1
+    assert subject.send("GET", TABLE).json()["block_count"] == block_count + 1
 
 
 def test_a_catalog_that_is_away_is_a_503_until_it_is_back(subject: Subject) -> None:

@@ -43,14 +43,14 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="lamella-lives-"))
         self.subject = Subject(self.folder)
-        self.least = 0
+        self.min_value = 0
         actions.create(self.subject, "t")
 
     def teardown(self) -> None:
         """The whole history still reads, from storage."""
         self.subject.restart()
         for name in self.subject.tables:
-            self.subject.check_history(name, self.least)
+            self.subject.check_history(name, self.min_value)
         self.subject.close()
         shutil.rmtree(self.folder)
 
@@ -62,7 +62,7 @@ class Lives(RuleBasedStateMachine):
 
     def _some(self, name: str, picks: Sequence[int]) -> list[str]:
         """Different blocks that the table holds now, or held once."""
-        ever = sorted({place for blocks in self.subject.tables[name].snapshots.values() for place in blocks})
+        ever = sorted({location for blocks in self.subject.tables[name].snapshots.values() for location in blocks})
         now = sorted(self.subject.tables[name].now)
         source = now if now and picks and picks[0] % 4 else ever
         return sorted({source[pick % len(source)] for pick in picks}) if source else []
@@ -123,13 +123,13 @@ class Lives(RuleBasedStateMachine):
         """A question during faults is answered rightly, or with an error of the service; never with a wrong answer."""
         name = data.draw(st.sampled_from(sorted(self.subject.tables)))
         self._arm(trouble)
-        answer = self.subject.send("POST", f"{TABLES}/{name}/prune", {"filter": f"a >= {self.least}"})
-        went_wrong = self.subject.disarm()
+        answer = self.subject.send("POST", f"{TABLES}/{name}/prune", {"filter": f"a >= {self.min_value}"})
+        faults = self.subject.disarm()
         if answer.status_code == 200:
             found = sorted(block["location"] for block in answer.json()["blocks"])
-            assert found == matching(self.subject.tables[name].now, self.least)
+            assert found == matching(self.subject.tables[name].now, self.min_value)
         else:
-            assert went_wrong
+            assert faults
             assert answer.status_code >= 500
 
     @rule()
@@ -142,16 +142,16 @@ class Lives(RuleBasedStateMachine):
         """Forward or back, up to an hour: less than keys live."""
         self.subject.now_ms += by_s * 1000
 
-    @rule(least=st.integers(-5, 300))
-    def ask_for_other_rows(self, least: int) -> None:
+    @rule(min_value=st.integers(-5, 300))
+    def ask_for_other_rows(self, min_value: int) -> None:
         """Another filter."""
-        self.least = least
+        self.min_value = min_value
 
     @invariant()
     def tables_hold_what_they_should(self) -> None:
         """All that was acknowledged, nothing else, and every filter as a full scan would have it."""
         for name in self.subject.tables:
-            self.subject.check(name, self.least)
+            self.subject.check(name, self.min_value)
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -95,7 +95,7 @@ def new_page(browser: Browser, server_url: str) -> Iterator[Callable[..., Page]]
         if message.type in ("error", "warning") and not is_problem:
             wrong.append(f"console: {message.text}")
 
-    def asked(request: Request) -> None:
+    def check_request(request: Request) -> None:
         if not request.url.startswith((f"{server_url}/", "blob:", "data:")):
             wrong.append(f"a request to {request.url}")
 
@@ -106,7 +106,7 @@ def new_page(browser: Browser, server_url: str) -> Iterator[Callable[..., Page]]
         page.set_default_timeout(30_000)
         page.on("console", watched)
         page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
-        page.on("request", asked)
+        page.on("request", check_request)
         return page
 
     yield opened

@@ -51,7 +51,7 @@ def admin(tenants: Tenants) -> AppClient:
     return found
 
 
-def asked(browser: AppClient, path: str) -> tuple[str, dict[str, str]]:
+def confirmation_of(browser: AppClient, path: str) -> tuple[str, dict[str, str]]:
     """The page that asks, and what its form sends."""
     page = browser.get(path)
     assert page.status_code == 200, page.text
@@ -69,16 +69,16 @@ def confirmed(browser: AppClient, path: str, fields: dict[str, str]) -> httpx2.R
 
 def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: AppClient) -> None:
     """The buttons of listings and of details do nothing that cannot be done again; the others are behind a question."""
-    place = tenants.place("north", "job_id", "index", "tag")
+    resources = tenants.resources("north", "job_id", "index", "tag")
     name, _ = tenants.key({"role": "read", "namespace": "north"})
-    table = f"/ui/tables/north/{place.table}"
+    table = f"/ui/tables/north/{resources.table}"
     seen = set()
     for path in (
         "/ui",
         "/ui/access",
         "/ui/jobs",
         "/ui/service",
-        f"/ui/jobs/{place.job_id}",
+        f"/ui/jobs/{resources.job_id}",
         table,
         f"{table}/history",
         f"{table}/indexes",
@@ -102,7 +102,7 @@ def test_a_key_is_rotated_and_revoked_after_a_question_that_names_it(tenants: Te
     name, text = tenants.key({"role": "read", "namespace": "north"})
     for act, done in (("rotate", 200), ("revoke", 303)):
         path = f"/ui/access/keys/{name}/{act}"
-        page, fields = asked(admin, path)
+        page, fields = confirmation_of(admin, path)
         assert f"the key {name}" in page
         assert "read north" in page
         assert admin.get("/v1/namespaces", headers={"Authorization": f"Bearer {text}"}).status_code == 200
@@ -117,7 +117,7 @@ def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: AppClient)
     given = {"principal": "user:eve", "role": "write", "place": "north.*"}
     assert admin.post("/ui/access/give", data={**hidden, **given}).status_code == 303
     path = "/ui/access/take?principal=user%3Aeve&role=write&place=north.*"
-    page, fields = asked(admin, path)
+    page, fields = confirmation_of(admin, path)
     assert "Remove the role write on north.* from user:eve?" in page
     assert given.items() <= fields.items()
     assert admin.get(path.replace("write", "admin")).status_code == 404
@@ -128,31 +128,31 @@ def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: AppClient)
 
 def test_a_tag_is_removed_and_a_job_cancelled_after_a_question(tenants: Tenants, admin: AppClient) -> None:
     """As before, with what is affected on the page."""
-    place = tenants.place("north", "job_id", "tag")
-    path = f"/ui/tables/north/{place.table}/history/untag?name={place.tag}"
-    page, fields = asked(admin, path)
-    assert f"Remove the tag {place.tag} of north.{place.table}?" in page
+    resources = tenants.resources("north", "job_id", "tag")
+    path = f"/ui/tables/north/{resources.table}/history/untag?name={resources.tag}"
+    page, fields = confirmation_of(admin, path)
+    assert f"Remove the tag {resources.tag} of north.{resources.table}?" in page
     assert admin.get(path).status_code == 200
     assert confirmed(admin, path, fields).status_code == 303
     assert admin.get(path).status_code == 404
-    path = f"/ui/jobs/{place.job_id}/cancel"
-    page, fields = asked(admin, path)
-    assert f"of north.{place.table}?" in page
-    assert str(place.job_id) in page
+    path = f"/ui/jobs/{resources.job_id}/cancel"
+    page, fields = confirmation_of(admin, path)
+    assert f"of north.{resources.table}?" in page
+    assert str(resources.job_id) in page
     assert confirmed(admin, path, fields).status_code == 303
-    assert admin.get(path).headers["location"] == f"/ui/jobs/{place.job_id}"
+    assert admin.get(path).headers["location"] == f"/ui/jobs/{resources.job_id}"
 
 
-def test_who_may_not_do_it_is_not_asked(tenants: Tenants) -> None:
+def test_who_may_not_do_it_gets_no_question(tenants: Tenants) -> None:
     """A reader gets no question whose answer would be refused."""
-    place = tenants.place("north", "job_id", "tag")
+    resources = tenants.resources("north", "job_id", "tag")
     key, text = tenants.key({"role": "read", "namespace": "north"})
     reader = AppClient(tenants.app.app, follow_redirects=False)
     hidden = dict(_HIDDEN.findall(reader.get("/ui/login").text))
     reader.post("/ui/login", data={**hidden, "key": text, "next": "/ui"})
     for path in (
-        f"/ui/tables/north/{place.table}/history/untag?name={place.tag}",
-        f"/ui/jobs/{place.job_id}/cancel",
+        f"/ui/tables/north/{resources.table}/history/untag?name={resources.tag}",
+        f"/ui/jobs/{resources.job_id}/cancel",
         f"/ui/access/take?principal=key%3A{key}&role=read&place=north.*",
     ):
         assert reader.get(path).status_code == 403, path

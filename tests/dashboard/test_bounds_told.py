@@ -16,8 +16,8 @@ from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
 from lamella.snapshot.cluster import depth
 from support.app_client import AppClient
+from support.ready_pages import when_ready
 from support.service_api import parquet_bytes
-from support.settled import settled
 
 PAGE = "/ui/tables/db/t"
 TABLE = "/v1/namespaces/db/tables/t"
@@ -36,14 +36,14 @@ def app(tmp_path: Path) -> Iterator[AppClient]:
 
 def file(folder: Path, name: str) -> str:
     """A file whose texts are longer than statistics keep them, with nulls."""
-    place = folder / f"{name}.parquet"
-    place.write_bytes(parquet_bytes({"a": pa.array([1, 2, None]), "s": [LONG + "a", LONG + "b", None]}))
-    return f"file://{place}"
+    path = folder / f"{name}.parquet"
+    path.write_bytes(parquet_bytes({"a": pa.array([1, 2, None]), "s": [LONG + "a", LONG + "b", None]}))
+    return f"file://{path}"
 
 
 def text_of(app: AppClient, path: str, **query: str | int) -> str:
     """What a page says, in one line, once all of it is there."""
-    answer = settled(app, path, query)
+    answer = when_ready(app, path, query)
     assert answer.status_code == 200, answer.text
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text))
 
@@ -59,7 +59,7 @@ def commit(app: AppClient, *blocks: dict[str, Any]) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: AppClient, tmp_path: Path) -> None:
+def test_bytes_of_columns_that_not_all_blocks_report_are_a_lower_bound(app: AppClient, tmp_path: Path) -> None:
     """A block without sizes of columns counts as no byte: the sum is a bound as soon as one is among those kept."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     page = text_of(app, f"{PAGE}/lab", filter="a > 0", columns="a")
@@ -69,7 +69,7 @@ def test_bytes_of_columns_that_not_all_blocks_tell_are_a_least_number(app: AppCl
     assert re.fullmatch(r"at least \d+ B", fact(page, "Of it, requested columns", "Rows in these blocks"))
 
 
-def test_what_no_statistics_tell_is_no_number(app: AppClient, tmp_path: Path) -> None:
+def test_what_no_statistics_say_is_no_number(app: AppClient, tmp_path: Path) -> None:
     """Nulls, distinct values, least and greatest: of a block without statistics, and of its table."""
     assert app.post(f"{TABLE}/register", json={"paths": [file(tmp_path, "x")]}).status_code == 200
     commit(app, {"location": file(tmp_path, "y"), "row_count": 3, "file_size": 0})

@@ -48,7 +48,7 @@ def map_of(blocks: list[int], depth: int = 3) -> LayerMap:
         (None, words.NOTHING),
     ],
 )
-def test_shares_never_claim_all_or_nothing_for_less(share: float | None, text: str) -> None:
+def test_shares_never_say_all_or_nothing_for_less(share: float | None, text: str) -> None:
     """What is almost everything is not said to be everything."""
     assert words.percent(share) == text
 
@@ -72,7 +72,7 @@ def test_spans_are_said_in_one_unit(seconds: float, text: str) -> None:
 
 
 @given(st.integers(-(1 << 62), 1 << 62))
-def test_any_time_can_be_drawn(at_ms: int) -> None:
+def test_any_time_can_be_rendered(at_ms: int) -> None:
     """Also times that no calendar has, which manifests of others may hold."""
     assert words.moment(at_ms)
     assert isinstance(words.iso(at_ms), str)
@@ -83,22 +83,22 @@ def test_any_time_can_be_drawn(at_ms: int) -> None:
 )
 def test_charts_are_well_formed_whatever_they_show(pairs: list[tuple[str, float]]) -> None:
     """Bars are an XML document with a title for each value, and no coordinate that is none."""
-    drawn = str(charts.bars([*pairs, (MARKUP, 1)], title=MARKUP))
-    root = ElementTree.fromstring(drawn)  # noqa: S314  # our own text
+    svg = str(charts.bars([*pairs, (MARKUP, 1)], title=MARKUP))
+    root = ElementTree.fromstring(svg)  # noqa: S314  # our own text
     assert root.attrib["aria-label"] == MARKUP
     assert len(root.findall(".//title")) == len(pairs) + 1
     for element in root.iter():
-        assert all(math.isfinite(float(element.get(name, "0"))) for name in ("x", "y", "width", "height")), drawn
+        assert all(math.isfinite(float(element.get(name, "0"))) for name in ("x", "y", "width", "height")), svg
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(-1e9, 1e9)), min_size=1, max_size=2_000))
 def test_lines_are_thinned_and_end_where_they_end(points: list[tuple[int, float]]) -> None:
     """A line of very many points stays small, and its last point is the last one."""
     points.sort()
-    drawn = str(charts.line(points, title="t"))
-    ElementTree.fromstring(drawn)  # noqa: S314  # our own text
-    assert len(drawn) < 20_000
-    assert "nan" not in drawn
+    svg = str(charts.line(points, title="t"))
+    ElementTree.fromstring(svg)  # noqa: S314  # our own text
+    assert len(svg) < 20_000
+    assert "nan" not in svg
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
@@ -115,7 +115,7 @@ def test_deep_blocks_fall_into_one_bar(depths: list[int]) -> None:
     assert sum(count for _, count in depth_bars(np.array(depths))) == len(depths)
 
 
-def test_no_map_has_more_tiles_than_there_is_room_for() -> None:
+def test_no_map_has_more_tiles_than_fit() -> None:
     """Of many segments several are one tile, and all blocks are in some tile."""
     tiles = MapRenderer(map_of([2] * 5_000), "depth").segments(0, 5_000)
     assert len(tiles) <= MAX_TILES
@@ -134,7 +134,7 @@ def test_a_tile_tells_what_it_stands_for() -> None:
     assert colours == ["none", "some", "unknown", "all", "none"]
 
 
-def test_a_map_with_nothing_in_it_can_be_drawn() -> None:
+def test_a_map_with_nothing_in_it_can_be_rendered() -> None:
     """An empty table has a map without tiles."""
     painter = MapRenderer(map_of([]), "size")
     assert painter.groups() == ()

@@ -15,7 +15,7 @@ from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.wire import FinishJob, Heartbeat, JobError, JobInfo, JobLine, Progress
 from support.dashboard_tables import EVENTS, LINEITEM, fill, fill_tickets
 from support.posted_forms import Form, Screens
-from support.settled import settled
+from support.ready_pages import when_ready
 
 NEW = "/ui/jobs/new"
 INDEXES = "/ui/tables/shop/lineitem/indexes"
@@ -131,15 +131,15 @@ def test_a_preview_of_reclustering_says_what_a_look_up_gains(screens: Screens, l
 def test_a_preview_of_a_delete_tells_whole_blocks_from_others(screens: Screens, lake: Lamella) -> None:
     """Blocks in which every row matches go unread; their number and rows are those of the prune."""
     where = "at < 1000"
-    kept = lake.table(EVENTS).prune(where, shape="records").blocks
-    assert kept is not None
-    whole = [block for block in kept if block.verdict == "ALL"]
-    part = [block for block in kept if block.verdict != "ALL"]
+    selected = lake.table(EVENTS).prune(where, shape="records").blocks
+    assert selected is not None
+    whole = [block for block in selected if block.verdict == "ALL"]
+    part = [block for block in selected if block.verdict != "ALL"]
     assert whole
     assert part
     text = preview(screens, "delete", table=EVENTS, where=where).text
-    rows = sum(block.row_count for block in kept)
-    assert f"At most {rows:,} rows are deleted, from {len(kept)} blocks" in text
+    rows = sum(block.row_count for block in selected)
+    assert f"At most {rows:,} rows are deleted, from {len(selected)} blocks" in text
     assert f"{len(whole)} with {sum(block.row_count for block in whole):,} rows" in text
     assert f"{len(part)} with {sum(block.row_count for block in part):,} rows" in text
     assert "nothing would be deleted" in preview(screens, "delete", table=EVENTS, where="at < 0").text
@@ -192,13 +192,13 @@ def test_each_preview_says_what_would_be_touched(
         ("refresh", {}, "no source"),
     ],
 )
-def test_a_wrong_argument_is_told_beside_its_field(
+def test_a_wrong_argument_is_shown_beside_its_field(
     screens: Screens, lake: Lamella, kind: str, texts: dict[str, str], said: str
 ) -> None:
     """What was typed stays; nothing can be started from such a page, and nothing is, whatever is posted."""
     jobs = jobs_of(lake)
     given = {"table": EVENTS, **texts}
-    answer = settled(screens.http, NEW, {"kind": kind, "preview": "1", **given})
+    answer = when_ready(screens.http, NEW, {"kind": kind, "preview": "1", **given})
     assert answer.status_code == 400
     form = Form(answer.text)
     assert any(said in alert for alert in form.alerts), form.alerts
@@ -208,9 +208,9 @@ def test_a_wrong_argument_is_told_beside_its_field(
     assert jobs_of(lake) == jobs
 
 
-def test_a_wrong_filter_shows_its_place(screens: Screens) -> None:
+def test_a_wrong_filter_shows_its_position(screens: Screens) -> None:
     """The field knows at which character the filter cannot be read, for the caret."""
-    answer = settled(screens.http, NEW, {"kind": "compact", "table": EVENTS, "preview": "1", "where": "at ="})
+    answer = when_ready(screens.http, NEW, {"kind": "compact", "table": EVENTS, "preview": "1", "where": "at ="})
     assert 'data-error-at="3"' in answer.text
 
 
@@ -286,7 +286,7 @@ def test_the_listing_is_narrowed_by_its_address(screens: Screens, lake: Lamella)
         assert screens.get(f"/ui/jobs?{wrong}", expect=400).alerts
 
 
-def test_older_jobs_are_on_further_pages(screens: Screens, lake: Lamella) -> None:
+def test_older_jobs_are_on_next_pages(screens: Screens, lake: Lamella) -> None:
     """Each job is on one page, the newest first; links lead on."""
     made = [lake.jobs.submit("compact", EVENTS, {"max_blocks": 1 + n}, delay_s=FAR_S).job_id for n in range(60)]
     seen: list[str] = []
@@ -321,7 +321,7 @@ def test_a_running_job_says_who_is_at_it(screens: Screens, lake: Lamella) -> Non
         (Progress(message=MARKUP), MARKUP),
     ],
 )
-def test_progress_is_told_in_words(screens: Screens, lake: Lamella, progress: Progress, words: str) -> None:
+def test_progress_is_shown_in_words(screens: Screens, lake: Lamella, progress: Progress, words: str) -> None:
     """Beside the bar, which has a name."""
     job_id, token = taken(lake)
     lake.jobs.heartbeat(job_id, Heartbeat(lease_token=token, lease_s=60, progress=progress))
@@ -332,7 +332,7 @@ def test_progress_is_told_in_words(screens: Screens, lake: Lamella, progress: Pr
     lake.jobs.finish(job_id, FinishJob(lease_token=token, outcome="cancelled"))
 
 
-def test_a_result_is_told_in_words(screens: Screens, lake: Lamella) -> None:
+def test_a_result_is_shown_in_words(screens: Screens, lake: Lamella) -> None:
     """Blocks and bytes before and after; other names as they are; all of it as JSON too."""
     result = {
         "blocks_before": 40,
@@ -353,7 +353,7 @@ def test_a_result_is_told_in_words(screens: Screens, lake: Lamella) -> None:
     assert 'data-live="1"' not in answer.text
 
 
-def test_an_error_is_told_and_a_click_tries_again(screens: Screens, lake: Lamella) -> None:
+def test_an_error_is_shown_and_a_click_tries_again(screens: Screens, lake: Lamella) -> None:
     """The code, the detail, its details; the listing has it too; retry queues the job again."""
     error = JobError(code="commit_conflict", detail=MARKUP, details={"snapshot_is": "current"})
     job = ended(lake, outcome="failed", error=error, retry=False)
@@ -428,9 +428,9 @@ def tickets(shared_server: ServerProcess, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.usefixtures("tickets")
 @pytest.mark.parametrize("kind", ["bloom", "keys", "value_set"])
-def test_an_index_whose_gain_the_manifests_cannot_tell_is_tried_on_some_blocks(screens: Screens, kind: str) -> None:
+def test_an_index_whose_gain_the_manifests_cannot_predict_is_tried_on_some_blocks(screens: Screens, kind: str) -> None:
     """An index that leaves hardly a block is not said to help nothing because nobody counted different values."""
-    answer = settled(
+    answer = when_ready(
         screens.http,
         "/ui/tables/shop/tickets/indexes/new",
         {"kind": kind, "name": "by_id", "expression": "id", "preview": "1"},
@@ -443,9 +443,9 @@ def test_an_index_whose_gain_the_manifests_cannot_tell_is_tried_on_some_blocks(s
 
 
 @pytest.mark.usefixtures("tickets")
-def test_an_index_that_is_not_asked_is_still_said_to_help_nothing(screens: Screens) -> None:
+def test_an_index_that_is_not_queried_is_still_said_to_help_nothing(screens: Screens) -> None:
     """What is known to be no gain is no guess, and no block is read for it."""
-    answer = settled(
+    answer = when_ready(
         screens.http,
         "/ui/tables/shop/tickets/indexes/new",
         {"kind": "bloom", "name": "by_id", "expression": "length(id)", "preview": "1"},
@@ -456,15 +456,15 @@ def test_an_index_that_is_not_asked_is_still_said_to_help_nothing(screens: Scree
 
 
 @pytest.mark.usefixtures("tickets")
-def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens) -> None:
+def test_the_lab_says_what_cannot_be_predicted_and_how_to_measure_it(screens: Screens) -> None:
     """Never that a filter would read as much as now; the link reads some blocks and tells."""
-    asked = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'"}
+    params = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'"}
     path = "/ui/tables/shop/tickets/lab/compare"
-    page = settled(screens.http, path, asked)
+    page = when_ready(screens.http, path, params)
     assert "cannot be predicted" in page.text
     assert "as many bytes as now" not in page.text
     assert "Read 32 blocks and measure" in page.text
-    measured = settled(screens.http, path, {**asked, "sample": "32"})
+    measured = when_ready(screens.http, path, {**params, "sample": "32"})
     assert "Measured on 32 blocks" in measured.text
     assert "fewer (" in measured.text
     assert "cannot be predicted" not in measured.text
@@ -485,12 +485,12 @@ def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens
         ({"name": "x", "expression": "l_partkey", "time_zone": "Moon"}, "time zone"),
     ],
 )
-def test_a_wrong_index_is_told_beside_its_field(
+def test_a_wrong_index_is_shown_beside_its_field(
     screens: Screens, lake: Lamella, texts: dict[str, str], said: str
 ) -> None:
     """What was typed stays, and nothing is made."""
     before = lake.table(LINEITEM).indexes(dropped=True)
-    answer = settled(screens.http, INDEXES + "/new", {"kind": "bloom", "preview": "1", **texts})
+    answer = when_ready(screens.http, INDEXES + "/new", {"kind": "bloom", "preview": "1", **texts})
     assert answer.status_code == 400
     form = Form(answer.text)
     assert any(said in alert for alert in form.alerts), form.alerts
@@ -515,7 +515,7 @@ def test_an_index_is_made_once_with_the_job_that_fills_it(screens: Screens, lake
     job = lake.jobs.get(first.removeprefix("/ui/jobs/").partition("?")[0])
     assert (job.kind, job.table, job.arguments) == ("index_refresh", LINEITEM, {"index": "by_supplier"})
     assert lake.table(LINEITEM).index("by_supplier").options["false_positives"] == 0.02
-    fresh = Form(settled(screens.http, path, {**texts, "name": "by_other", "preview": "1"}).text)
+    fresh = Form(when_ready(screens.http, path, {**texts, "name": "by_other", "preview": "1"}).text)
     answer = screens.post(path, fresh, expect=409, name="by_supplier")
     assert any("already" in alert for alert in Form(answer.text).alerts)
 

@@ -14,18 +14,18 @@ from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from support.dashboard_tables import EVENTS, LINEITEM, fill
 from support.job_kinds import install_pretend
-from support.settled import WAITING
+from support.ready_pages import WAITING
 from support.worker_process import Ledger, WorkerProcess, until
 
 pytestmark = pytest.mark.browser
 
-GATE = Path(__file__).parent.parent / "support" / "command_gate.py"
+WAIT_FOR_FILE = Path(__file__).parent.parent / "support" / "command_gate.py"
 StartWorker = Callable[..., WorkerProcess]
 Check = Callable[[Page], None]
 Take = Callable[[Page, str], None]
 
 #: How long a worker, its program and the page may take together on a busy machine.
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 
 #: Notes every text that an element shows, also when the element itself is replaced.
 NOTE_TEXTS = """
@@ -87,7 +87,7 @@ def nothing_left(shared_server: ServerProcess) -> Iterator[None]:
             lake.jobs.cancel(job.job_id)
 
 
-def test_a_compact_job_is_asked_for_seen_moving_and_changes_the_numbers(
+def test_a_compact_job_is_requested_seen_moving_and_changes_the_numbers(
     page: Page, lake: Lamella, start_worker: StartWorker, tmp_path: Path, axe: Check, screenshot: Take
 ) -> None:
     """The form says what would be done; the job is seen waiting, running and done; the table has fewer blocks then."""
@@ -109,13 +109,13 @@ def test_a_compact_job_is_asked_for_seen_moving_and_changes_the_numbers(
     expect(state).to_have_text("State: queued")
     page.evaluate(NOTE_TEXTS, "#state h2")
     go = tmp_path / "go"
-    start_worker("compactor", "--command-prefix", shlex.join([sys.executable, str(GATE), str(go)]))
-    expect(state).to_have_text("State: running", timeout=PATIENCE_MS)
+    start_worker("compactor", "--command-prefix", shlex.join([sys.executable, str(WAIT_FOR_FILE), str(go)]))
+    expect(state).to_have_text("State: running", timeout=TIMEOUT_MS)
     expect(page.locator("#state")).to_contain_text("compactor")
     axe(page)
     screenshot(page, "job_running")
     go.touch()
-    expect(state).to_have_text("State: succeeded", timeout=PATIENCE_MS)
+    expect(state).to_have_text("State: succeeded", timeout=TIMEOUT_MS)
     assert page.evaluate("window.noted") == [f"State: {name}" for name in ("queued", "running", "succeeded")]
     result = page.locator("#state dl").last
     expect(result).to_contain_text(f"{count} → 1")
@@ -141,7 +141,7 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
     page.goto(f"/ui/jobs?table={LINEITEM}&state=queued,running")
     row = page.get_by_role("row").filter(has_text=job_id)
     bar = row.get_by_role("progressbar")
-    expect(bar).to_be_visible(timeout=PATIENCE_MS)
+    expect(bar).to_be_visible(timeout=TIMEOUT_MS)
     page.evaluate(NOTE_TEXTS, "progress")
     until(lambda: page.evaluate("window.noted.length") >= 3, "the bar moves")
     texts = page.evaluate("window.noted")
@@ -157,12 +157,12 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
     row.get_by_role("link", name="Cancel").click()
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.get_by_role("status").first).to_contain_text("cancelled")
-    expect(page.locator("#state h2")).to_have_text("State: cancelled", timeout=PATIENCE_MS)
+    expect(page.locator("#state h2")).to_have_text("State: cancelled", timeout=TIMEOUT_MS)
     begun = len(ledger.lines("begin"))
     page.get_by_role("button", name="Retry").click()
-    expect(page.locator("#state h2")).to_have_text("State: running", timeout=PATIENCE_MS)
+    expect(page.locator("#state h2")).to_have_text("State: running", timeout=TIMEOUT_MS)
     ledger.await_lines("begin", begun + 1)
-    expect(page.locator("#log")).to_contain_text("step", timeout=PATIENCE_MS)
+    expect(page.locator("#log")).to_contain_text("step", timeout=TIMEOUT_MS)
     page.get_by_role("link", name="Cancel").click()
     page.get_by_role("button", name="Cancel the job").click()
     until(lambda: lake.jobs.get(job_id).state == "cancelled", "the job is cancelled")
@@ -173,7 +173,7 @@ def test_the_queue_shows_what_comes_by_itself(page: Page, lake: Lamella) -> None
     page.goto(f"/ui/jobs?kind=vacuum&table={EVENTS}")  # no other test asks for one of these
     expect(page.get_by_text("No job matches.")).to_be_visible()
     job_id = lake.jobs.submit("vacuum", EVENTS, delay_s=600).job_id
-    expect(page.get_by_role("row").filter(has_text=job_id)).to_contain_text("queued", timeout=PATIENCE_MS)
+    expect(page.get_by_role("row").filter(has_text=job_id)).to_contain_text("queued", timeout=TIMEOUT_MS)
 
 
 def test_the_keyboard_alone_asks_for_a_job(page: Page, lake: Lamella) -> None:
@@ -195,7 +195,7 @@ def test_the_keyboard_alone_asks_for_a_job(page: Page, lake: Lamella) -> None:
     assert job.arguments == {"deep": True, "blocks": 3}
 
 
-def test_without_a_script_a_job_is_read_and_asked_for(new_page: Callable[..., Page]) -> None:
+def test_without_a_script_a_job_is_read_and_requested(new_page: Callable[..., Page]) -> None:
     """Forms, listings and jobs need no script."""
     page = new_page(java_script_enabled=False)
     page.goto(f"/ui/jobs/new?kind=vacuum&table={LINEITEM}&preview=1")
@@ -260,7 +260,7 @@ def test_an_index_is_made_filled_dropped_and_restored_by_clicks(
     page.get_by_role("button", name="Create the index").click()
     expect(page.locator("#state h2")).to_have_text("State: queued")
     start_worker("indexer")
-    expect(page.locator("#state h2")).to_have_text("State: succeeded", timeout=PATIENCE_MS)
+    expect(page.locator("#state h2")).to_have_text("State: succeeded", timeout=TIMEOUT_MS)
     coverage = lake.table(LINEITEM).index("by_order").coverage
     assert coverage is not None
     assert coverage.not_indexed == 0

@@ -19,7 +19,7 @@ Check = Callable[[Page], None]
 Take = Callable[[Page, str], None]
 
 
-def asked(page: Page, text: str) -> None:
+def submit(page: Page, text: str) -> None:
     """Type a filter, and ask."""
     page.get_by_role("textbox", name="Filter").fill(text)
     page.get_by_role("button", name="Prune", exact=True).click()
@@ -30,9 +30,9 @@ def test_from_a_filter_to_the_reason_of_a_block(page: Page, lake: Lamella, axe: 
     page.goto("/ui/tables/shop/lineitem")
     page.get_by_role("link", name="Prune lab", exact=True).click()
     axe(page)
-    asked(page, FILTER)
-    kept = lake.table(LINEITEM).prune(FILTER).locations
-    expect(page.get_by_role("heading", name=f"{len(kept)} of 60 blocks must be read")).to_be_visible()
+    submit(page, FILTER)
+    selected = lake.table(LINEITEM).prune(FILTER).locations
+    expect(page.get_by_role("heading", name=f"{len(selected)} of 60 blocks must be read")).to_be_visible()
     expect(page.get_by_role("table", name="Each step looks only at what the one before it kept")).to_contain_text("60")
     parts = page.get_by_role("table", name="What each conjunct of the filter decides alone")
     expect(parts).to_contain_text("l_shipdate >= DATE '1994-03-01'")
@@ -41,9 +41,9 @@ def test_from_a_filter_to_the_reason_of_a_block(page: Page, lake: Lamella, axe: 
     expect(page.get_by_role("group", name="Segment 1")).to_be_visible()
     axe(page)
     screenshot(page, "lab")
-    page.get_by_role("row").filter(has_text=kept[0]).get_by_role("button", name="Why").click()
+    page.get_by_role("row").filter(has_text=selected[0]).get_by_role("button", name="Why").click()
     expect(page.get_by_role("heading", name="Why is this block read?")).to_be_visible()
-    expect(page.get_by_text(kept[0])).to_be_visible()
+    expect(page.get_by_text(selected[0])).to_be_visible()
     axe(page)
     screenshot(page, "lab-block")
     page.get_by_role("button", name="All blocks of this filter").click()
@@ -53,7 +53,7 @@ def test_from_a_filter_to_the_reason_of_a_block(page: Page, lake: Lamella, axe: 
 def test_why_a_block_is_skipped(page: Page) -> None:
     """The list can show the other blocks too, each with the line that ruled it out; from one to the next is a click."""
     page.goto(LAB)
-    asked(page, FILTER)
+    submit(page, FILTER)
     page.get_by_role("button", name="Show the skipped ones").click()
     page.get_by_role("button", name="Why").first.click()
     expect(page.get_by_text(re.compile("^Skipped: l_shipdate lies in"))).to_be_visible()
@@ -64,7 +64,7 @@ def test_why_a_block_is_skipped(page: Page) -> None:
 def test_a_tile_leads_to_its_block_with_the_filter(page: Page) -> None:
     """By keys alone: one stop of the tab key for a map, arrows within it; the block's page knows the filter."""
     page.goto(LAB)
-    asked(page, FILTER)
+    submit(page, FILTER)
     tiles = page.get_by_role("group", name="Segment 1").get_by_role("button")
     tiles.first.focus()
     page.keyboard.press("ArrowRight")
@@ -79,7 +79,7 @@ def test_the_cursor_goes_to_the_mistake(page: Page, axe: Check, screenshot: Take
     """A filter that cannot be read stays as typed, with the cursor where it is wrong, in a later line too."""
     page.goto(LAB)
     text = "l_comment <> '😀' AND\n  l_shipdat < DATE '1995-01-01'"
-    asked(page, text)
+    submit(page, text)
     field = page.get_by_role("textbox", name="Filter")
     expect(page.get_by_role("alert")).to_contain_text("Did you mean l_shipdate")
     expect(field).to_have_value(text)
@@ -110,7 +110,7 @@ def test_what_is_copied_is_what_stands_there(new_page: Callable[..., Page]) -> N
     """Each of the three texts has a button, and the clipboard gets it as it is."""
     page = new_page(permissions=["clipboard-read", "clipboard-write"])
     page.goto(LAB)
-    asked(page, "l_shipmode = 'it''s \"x\"' OR l_orderkey < 90")
+    submit(page, "l_shipmode = 'it''s \"x\"' OR l_orderkey < 90")
     for name in ("curl", "python", "sql"):
         shown = page.locator(f"#copy-{name}")
         page.locator(f"[data-copy=copy-{name}]").click()
@@ -121,7 +121,7 @@ def test_what_is_copied_is_what_stands_there(new_page: Callable[..., Page]) -> N
 def test_two_snapshots_are_compared(page: Page, axe: Check, screenshot: Take) -> None:
     """From an answer to the same filter on an older snapshot beside it, with the difference in words."""
     page.goto(LAB)
-    asked(page, "l_shipdate < DATE '1996-01-01'")
+    submit(page, "l_shipdate < DATE '1996-01-01'")
     page.get_by_role("button", name="Compare").click()
     axe(page)
     page.get_by_role("group", name="Right", exact=True).get_by_label("Snapshot, tag or time").fill("first-load")
@@ -152,7 +152,7 @@ def test_without_a_script_all_is_there(new_page: Callable[..., Page]) -> None:
     page = new_page(java_script_enabled=False)
     page.goto(LAB)
     expect(page.get_by_text("startswith(s, 'ab')")).to_be_visible()
-    asked(page, FILTER)
+    submit(page, FILTER)
     expect(page.get_by_role("heading", name="blocks must be read")).to_be_visible()
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_role("table", name="26 to")).to_be_visible()

@@ -32,7 +32,7 @@ from lamella.snapshot.wire import PruneAnswer
 from support.app_client import AppClient
 from support.dashboard_tables import EVENTS, LINEITEM
 from support.kept_connections import LIMITS
-from support.settled import settled
+from support.ready_pages import when_ready
 
 LAB = "/ui/tables/shop/lineitem/lab"
 MAX_BYTES = 500_000
@@ -69,7 +69,7 @@ def get(server_url: str) -> Iterator[Get]:
     with httpx2.Client(base_url=server_url, timeout=60, limits=LIMITS) as http:
 
         def fetched(path: str, **query: str | int) -> str:
-            answer = settled(http, path, query)
+            answer = when_ready(http, path, query)
             assert answer.status_code == 200, answer.text
             assert len(answer.content) < MAX_BYTES
             return answer.text
@@ -117,7 +117,7 @@ def test_columns_and_a_limit_count(get: Get, lake: Lamella) -> None:
     assert f"{answer.block_count} of 60 blocks" in shown
 
 
-def test_any_snapshot_can_be_asked(get: Get, lake: Lamella) -> None:
+def test_any_snapshot_can_be_queried(get: Get, lake: Lamella) -> None:
     """By a tag, an id, or a time, which is in the form's time zone unless it has one; the answer is that snapshot's."""
     first = next(each for each in lake.table(LINEITEM).snapshots() if "first-load" in each.tags)
     moment = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, dt.timezone(dt.timedelta(hours=2)))
@@ -193,15 +193,15 @@ def test_the_prunes_of_the_lab_are_nobodys(tmp_path: Path) -> None:
 def test_every_block_has_its_reason(get: Get, lake: Lamella) -> None:
     """Of kept and of skipped blocks alike the page says the verdict, the deciding line, and what each part decides."""
     text = "l_shipdate >= DATE '1994-03-01' AND l_partkey = 1552"
-    kept = set(lake.table(LINEITEM).prune(text).locations)
+    selected = set(lake.table(LINEITEM).prune(text).locations)
     pages = [get(f"{LAB}/block", filter=text, block=f"{segment}.{number}") for segment in (0, 5) for number in (0, 9)]
     shown = [text_in(page) for page in pages]
     assert {"Why is this block read?" in page for page in shown} == {True, False}
     for page in shown:
         location = re.search(r"file://\S+", page)
         assert location is not None
-        assert ("Why is this block read?" in page) == (location[0] in kept)
-        assert ("Kept: " in page) == (location[0] in kept)
+        assert ("Why is this block read?" in page) == (location[0] in selected)
+        assert ("Kept: " in page) == (location[0] in selected)
         assert "l_partkey = 1552" in page
         assert "DATE '1994-03-01'" in page
     assert "Skipped: l_shipdate lies in" in shown[0]
@@ -217,7 +217,7 @@ def test_a_block_is_named_by_its_segment_too(get: Get, lake: Lamella) -> None:
     assert "Block 4 of 10 in segment 2" in page
 
 
-def test_the_list_has_pages_of_kept_and_of_skipped_blocks(get: Get, lake: Lamella) -> None:
+def test_the_list_has_pages_of_selected_and_of_skipped_blocks(get: Get, lake: Lamella) -> None:
     """All blocks are there, each once: the kept ones in one list, the others in the other, in the snapshot's order."""
     text = "l_shipdate < DATE '1995-06-01'"
     found: dict[str, list[str]] = {"kept": [], "skipped": []}
@@ -239,8 +239,8 @@ def test_behind_the_end_of_the_list_is_its_last_page(get: Get) -> None:
 
 def test_a_block_that_is_not_there_is_not_found(server_url: str) -> None:
     """The page says what there is, and its status is that of something missing."""
-    for place, said in (("9.0", "6 segments"), ("0.99", "no block 99")):
-        answer = httpx2.get(f"{server_url}{LAB}/block", params={"filter": "true", "block": place})
+    for block, said in (("9.0", "6 segments"), ("0.99", "no block 99")):
+        answer = httpx2.get(f"{server_url}{LAB}/block", params={"filter": "true", "block": block})
         assert answer.status_code == 404
         assert said in text_in(answer.text)
 
@@ -298,7 +298,7 @@ def test_what_is_wrong_is_said_beside_its_field(get: Get, query: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "mistake"),
     [
         ("a >", ">"),
         ("a > 1 AND bb < 2", "bb"),
@@ -311,9 +311,9 @@ def test_what_is_wrong_is_said_beside_its_field(get: Get, query: dict[str, str],
         ("s = 'x", ""),
     ],
 )
-def test_the_caret_stands_under_the_mistake(text: str, place: str) -> None:
+def test_the_caret_stands_under_the_mistake(text: str, mistake: str) -> None:
     """In the line that has it; the place for a browser counts characters as its scripts do."""
-    start = text.rindex(place) if place else len(text)
+    start = text.rindex(mistake) if mistake else len(text)
     with pytest.raises(InvalidRequest) as raised:
         bind(read_filter(text), SCHEMA)
     trouble = filter_error(raised.value, text, SCHEMA)

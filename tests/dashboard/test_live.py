@@ -14,7 +14,7 @@ from support.tenants import ROOT_KEY, ROOT_SHA256
 
 pytestmark = pytest.mark.browser
 #: What a page, a service and a browser may take together on a busy machine.
-PATIENCE_MS = 90_000
+TIMEOUT_MS = 90_000
 Check = Callable[[Page], None]
 
 
@@ -37,7 +37,7 @@ def visit(browser: Browser, guarded: ServerProcess) -> Iterator[Callable[[str, s
         context = browser.new_context(base_url=guarded.url, viewport={"width": 1280, "height": 900})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
+        page.set_default_timeout(TIMEOUT_MS)
         page.goto(f"/ui/login?next={path}")
         log_in(page, key)
         page.wait_for_url(f"**{path}")
@@ -64,7 +64,7 @@ def test_a_page_of_a_revoked_key_says_so_and_leads_to_the_login(
         live = page.locator("#live")
         expect(live).to_be_hidden()
         lake.keys.revoke("watcher")
-    expect(live).to_contain_text("Not live: you are signed out. Last update", timeout=PATIENCE_MS)
+    expect(live).to_contain_text("Not live: you are signed out. Last update", timeout=TIMEOUT_MS)
     axe(page)
     live.get_by_role("link", name="Log in again").click()
     log_in(page, ROOT_KEY)
@@ -79,33 +79,33 @@ def test_a_page_of_a_service_that_is_gone_says_so_and_is_live_again_by_itself(
     page = visit(ROOT_KEY, "/ui/service")
     live = page.locator("#live")
     page.context.set_offline(True)
-    expect(live).to_contain_text("Not live: the service cannot be reached. Last update", timeout=PATIENCE_MS)
-    expect(live).to_contain_text("Retrying every 12 s", timeout=PATIENCE_MS)
+    expect(live).to_contain_text("Not live: the service cannot be reached. Last update", timeout=TIMEOUT_MS)
+    expect(live).to_contain_text("Retrying every 12 s", timeout=TIMEOUT_MS)
     page.context.set_offline(False)
     live.get_by_role("button", name="Try now").click()
-    expect(live).to_be_hidden(timeout=PATIENCE_MS)
+    expect(live).to_be_hidden(timeout=TIMEOUT_MS)
     assert guarded.url in page.url
 
 
 @pytest.mark.parametrize(
     "status", [429, pytest.param(500, marks=pytest.mark.soak), pytest.param(503, marks=pytest.mark.soak)]
 )
-def test_a_request_that_fails_is_told_and_tried_again(visit: Callable[[str, str], Page], status: int) -> None:
+def test_a_request_that_fails_is_shown_and_tried_again(visit: Callable[[str, str], Page], status: int) -> None:
     """Also one that is refused because there are too many: the page is not loaded anew, which would ask for more."""
     page = visit(ROOT_KEY, "/ui/service")
     live = page.locator("#live")
     page.evaluate("window.isSame = true")
-    asked: list[str] = []
+    failed: list[str] = []
 
     def failing(route: Route) -> None:
-        if "x-lamella-live" in route.request.headers and len(asked) < 2:
-            asked.append(route.request.url)
+        if "x-lamella-live" in route.request.headers and len(failed) < 2:
+            failed.append(route.request.url)
             route.fulfill(status=status, body="no")
         else:
             route.continue_()
 
     page.route("**/ui/service", failing)
-    expect(live).to_contain_text(f"Not live: the service answers with an error ({status})", timeout=PATIENCE_MS)
-    expect(live).to_be_hidden(timeout=PATIENCE_MS)
-    assert len(asked) == 2
+    expect(live).to_contain_text(f"Not live: the service answers with an error ({status})", timeout=TIMEOUT_MS)
+    expect(live).to_be_hidden(timeout=TIMEOUT_MS)
+    assert len(failed) == 2
     assert page.evaluate("window.isSame")

@@ -21,90 +21,90 @@ def ended() -> Iterator[None]:
         ENDS.pop()()
 
 
-def test_a_value_is_made_once_and_kept() -> None:
+def test_a_value_is_made_once_and_cached() -> None:
     """However often it is asked for, and by whom, the work is done once."""
     made: list[int] = []
-    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
+    figures: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
 
     def make() -> int:
         made.append(1)
         return 7
 
-    assert [kept.peek("key", make, wait_s=60) for _ in range(3)] == [7, 7, 7]
+    assert [figures.peek("key", make, wait_s=60) for _ in range(3)] == [7, 7, 7]
     assert made == [1]
 
 
-def test_nobody_waits_longer_than_told() -> None:
+def test_nobody_waits_longer_than_requested() -> None:
     """While it is being made there is None; afterwards there is the value."""
     go = threading.Event()
-    kept: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 4, name="test")
-    assert kept.peek("key", lambda: go.wait(60)) is None
-    assert kept.peek("key", lambda: go.wait(60), wait_s=0.01) is None
+    figures: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 4, name="test")
+    assert figures.peek("key", lambda: go.wait(60)) is None
+    assert figures.peek("key", lambda: go.wait(60), wait_s=0.01) is None
     go.set()
-    assert kept.peek("key", lambda: go.wait(60), wait_s=60) is True
+    assert figures.peek("key", lambda: go.wait(60), wait_s=60) is True
 
 
-def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
+def test_a_failure_is_shown_for_a_while_and_then_tried_again() -> None:
     """A page that is loaded anew has the failure and does not begin again; what passes does not stay for ever."""
     now_s, made = [0.0], []
-    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", timer=lambda: now_s[0])
+    figures: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", timer=lambda: now_s[0])
 
     def fail() -> int:
         made.append(1)
         raise InvalidRequest("no")
 
     for _ in range(3):
-        with pytest.raises(InvalidRequest, match="no") as told:
-            kept.peek("key", fail, wait_s=60)
-        assert len(list(told.traceback)) < 5
+        with pytest.raises(InvalidRequest, match="no") as caught:
+            figures.peek("key", fail, wait_s=60)
+        assert len(list(caught.traceback)) < 5
     assert len(made) == 1
     now_s[0] = 11
-    assert kept.peek("key", lambda: 3, wait_s=60) == 3
+    assert figures.peek("key", lambda: 3, wait_s=60) == 3
 
 
 def test_what_gets_old_is_made_anew_but_not_while_it_is_made() -> None:
     """A value is shown for its time; work that takes longer than that is waited for, and shown once."""
     now_s, made, go = [0.0], [], threading.Event()
-    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", fresh_s=60, timer=lambda: now_s[0])
+    figures: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", fresh_s=60, timer=lambda: now_s[0])
 
     def make() -> int:
         go.wait(60)
         made.append(1)
         return len(made)
 
-    assert kept.peek("key", make) is None
+    assert figures.peek("key", make) is None
     now_s[0] = 300
-    assert kept.peek("key", make) is None
+    assert figures.peek("key", make) is None
     go.set()
-    assert kept.peek("key", make, wait_s=60) == 1
+    assert figures.peek("key", make, wait_s=60) == 1
     now_s[0] = 350
-    assert kept.peek("key", make, wait_s=60) == 1
+    assert figures.peek("key", make, wait_s=60) == 1
     now_s[0] = 361
-    assert kept.peek("key", make, wait_s=60) == 2
+    assert figures.peek("key", make, wait_s=60) == 2
 
 
 def test_a_time_out_of_the_work_itself_is_a_failure() -> None:
     """It is not taken for work that goes on."""
-    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
+    figures: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
 
-    def late() -> int:
+    def time_out() -> int:
         raise TimeoutError("the store")
 
     with pytest.raises(TimeoutError, match="the store"):
-        kept.peek("key", late, wait_s=60)
+        figures.peek("key", time_out, wait_s=60)
 
 
-def test_only_so_many_are_kept_and_the_latest_stay() -> None:
+def test_only_so_many_are_cached_and_the_latest_stay() -> None:
     """Of more keys than there is room for, those that were asked for the longest ago are forgotten."""
     made: list[str] = []
-    kept: BackgroundFigures[str] = BackgroundFigures(ENDS.append, 2, name="test")
+    figures: BackgroundFigures[str] = BackgroundFigures(ENDS.append, 2, name="test")
 
     def ask(key: str) -> None:
         def make() -> str:
             made.append(key)
             return key
 
-        kept.peek(key, make, wait_s=60)
+        figures.peek(key, make, wait_s=60)
 
     for key in ("a", "b", "a", "c", "a", "b"):
         ask(key)
@@ -114,9 +114,9 @@ def test_only_so_many_are_kept_and_the_latest_stay() -> None:
 def test_too_many_at_once_are_refused() -> None:
     """When every place is taken by work that goes on, one more is told to come back."""
     go = threading.Event()
-    kept: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 2, name="test")
+    figures: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 2, name="test")
     for key in ("a", "b"):
-        kept.peek(key, lambda: go.wait(60))
+        figures.peek(key, lambda: go.wait(60))
     with pytest.raises(Overloaded):
-        kept.peek("c", lambda: go.wait(60))
+        figures.peek("c", lambda: go.wait(60))
     go.set()

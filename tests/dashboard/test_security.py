@@ -229,14 +229,14 @@ def test_a_kind_of_key_that_there_is_not_is_the_sender_s_mistake(server_url: str
     assert lake.table(EVENTS).cluster_key().columns == ("user_id",)
 
 
-def test_a_listing_that_is_asked_for_wrongly_does_not_renew_itself(server_url: str) -> None:
+def test_a_listing_that_is_requested_wrongly_does_not_renew_itself(server_url: str) -> None:
     """Its page says what is wrong, and stays."""
     status, _, text = Browser(server_url).get("/ui/jobs?table=nodot")
     assert status == 400
     assert "data-live" not in text
 
 
-def test_the_cookie_is_kept_from_scripts_and_other_sites(server_url: str) -> None:
+def test_the_cookie_is_hidden_from_scripts_and_other_sites(server_url: str) -> None:
     """It is HttpOnly and SameSite=Strict, and only sent to the dashboard."""
     cookie = Browser(server_url).get("/ui")[1]["set-cookie"]
     assert cookie.startswith(f"{COOKIE}=")

@@ -133,14 +133,14 @@ def test_the_map_shows_what_a_filter_leaves(page: Page, lake: Lamella) -> None:
     page.get_by_label("Filter, to show").fill(text)
     page.get_by_label("Colour").select_option("match")
     page.get_by_role("button", name="Show").click()
-    kept = lake.table(LINEITEM).prune(text).block_count
-    assert 0 < kept < 60
-    expect(page.locator("main")).to_contain_text(f"{kept} of 60 blocks are kept")
+    selected = lake.table(LINEITEM).prune(text).block_count
+    assert 0 < selected < 60
+    expect(page.locator("main")).to_contain_text(f"{selected} of 60 blocks are kept")
     coloured = page.locator(".map button.all, .map button.some, .map button.unknown")
-    expect(coloured).to_have_count(kept)
+    expect(coloured).to_have_count(selected)
 
 
-def test_a_wrong_filter_is_told_beside_the_map(page: Page) -> None:
+def test_a_wrong_filter_is_shown_beside_the_map(page: Page) -> None:
     """The map stays, and says what is wrong."""
     page.goto(f"{TABLE}/map?filter=l_shipdat%20%3D%201")
     expect(page.get_by_role("alert")).to_contain_text("l_shipdat")
@@ -236,7 +236,7 @@ def test_pages_fit_a_narrow_screen_in_the_dark(new_page: Callable[..., Page], ax
     axe(page)
 
 
-def test_the_scheme_is_changed_and_kept(page: Page, axe: Check) -> None:
+def test_the_scheme_is_changed_and_remembered(page: Page, axe: Check) -> None:
     """The button turns to the dark, and the next page is dark too."""
     page.goto("/ui")
     page.get_by_role("button", name="Dark").click()

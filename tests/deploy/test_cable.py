@@ -91,7 +91,7 @@ def test_bytes_pass_both_ways() -> None:
         assert got == sent
 
 
-def test_a_silent_cable_delivers_later_what_it_swallowed_before() -> None:
+def test_a_silent_cable_delivers_afterwards_what_it_swallowed_before() -> None:
     """Nothing comes, and nobody is told; as packets are sent again when a network is back."""
     with laid() as (cable, _, outside, _), connect(outside) as connection:
         connection.sendall(b"a")

@@ -65,8 +65,8 @@ def serving(service: Scripted) -> Iterator[str]:
 
         def _answer(self) -> None:
             given = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, told = service.answer(self.command, self.path, given)
-            body = json.dumps(told).encode()
+            status, answer = service.answer(self.command, self.path, given)
+            body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/problem+json" if status >= 400 else "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -102,7 +102,7 @@ def under_load(service: Scripted, is_enough: Callable[[Load], bool]) -> Load:
     return load
 
 
-def test_a_job_is_asked_for_again_until_it_is_taken_and_has_attempts_enough_for_every_fault() -> None:
+def test_a_job_is_submitted_again_until_it_is_taken_and_has_attempts_enough_for_every_fault() -> None:
     """Too slow, too busy and not there now are no refusals: nothing was done, and the same job is asked for again."""
     troubles: list[Answer] = [(status, {"code": "c"}) for status in (408, 429, 503)]
     service = Scripted([*troubles, TAKEN], [(408, {"code": "too_slow"}), (200, {"state": "succeeded"})])
@@ -114,7 +114,7 @@ def test_a_job_is_asked_for_again_until_it_is_taken_and_has_attempts_enough_for_
 
 
 @pytest.mark.parametrize(
-    ("submission", "look", "told"),
+    ("submission", "look", "message"),
     [
         ((404, {"code": "table_not_found"}), (200, {}), "not taken: 404"),
         (TAKEN, (404, {"code": "job_not_found"}), "j: 404"),
@@ -122,11 +122,13 @@ def test_a_job_is_asked_for_again_until_it_is_taken_and_has_attempts_enough_for_
         (TAKEN, (200, {"state": "failed", "result": {"findings": [{"code": "unreachable"}, {"code": "x"}]}}), '"x"'),
     ],
 )
-def test_a_job_that_is_refused_or_fails_is_told_and_ends_no_client(submission: Answer, look: Answer, told: str) -> None:
+def test_a_job_that_is_refused_or_fails_is_reported_and_ends_no_client(
+    submission: Answer, look: Answer, message: str
+) -> None:
     """It counts as wrong, with the answer; the next job is asked for all the same."""
     load = under_load(Scripted([submission], [look]), lambda load: len(load.ledger.jobs_failed) > 1)
     assert load.failures == []
-    assert told in load.ledger.jobs_failed[0]
+    assert message in load.ledger.jobs_failed[0]
 
 
 def test_a_verification_that_could_not_look_is_no_wrong() -> None:
@@ -137,7 +139,7 @@ def test_a_verification_that_could_not_look_is_no_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"lost": ("a",)}, "lost: a"),
         ({"twice": ("a",)}, "there twice: a"),
@@ -149,10 +151,10 @@ def test_a_verification_that_could_not_look_is_no_wrong() -> None:
         ({"replicas_agree": False}, "the replicas list other blocks"),
     ],
 )
-def test_every_reason_for_a_failure_is_printed(changes: dict[str, Any], told: str) -> None:
+def test_every_reason_for_a_failure_is_printed(changes: dict[str, Any], message: str) -> None:
     """The exit status 1 has a reason that people see; what is clean has none."""
-    reckoning = msgspec.structs.replace(CLEAN, **changes)
-    assert not reckoning.is_clean
-    assert f"WRONG: {told}" in run_chaos.table_of([], reckoning)
+    outcome = msgspec.structs.replace(CLEAN, **changes)
+    assert not outcome.is_clean
+    assert f"WRONG: {message}" in run_chaos.table_of([], outcome)
     assert CLEAN.is_clean
     assert "WRONG" not in run_chaos.table_of([], CLEAN)

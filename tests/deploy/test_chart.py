@@ -206,13 +206,13 @@ def test_numbers_of_a_values_file_are_numbers_that_the_service_reads(helm: str, 
     assert variables(kind(with_set, "Deployment"))["LAMELLA_MAX_BODY_BYTES"] == "134217728"
 
 
-@pytest.mark.parametrize(("size", "most"), [("20Gi", 20 << 30), ("1500M", 1_500_000_000), ("0.5Ti", 1 << 39)])
-def test_the_cache_stays_within_its_volume(helm: str, size: str, most: int) -> None:
+@pytest.mark.parametrize(("size", "volume_bytes"), [("20Gi", 20 << 30), ("1500M", 1_500_000_000), ("0.5Ti", 1 << 39)])
+def test_the_cache_stays_within_its_volume(helm: str, size: str, volume_bytes: int) -> None:
     """The service takes less than the volume has, or Kubernetes would evict the pod; a setting may say how much."""
     deployment = kind(render(helm, "small", "--set", f"cacheSize={size}"), "Deployment")
     (volume,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "cache"]
     assert volume["emptyDir"]["sizeLimit"] == size
-    assert 0.85 * most < int(variables(deployment)["LAMELLA_CACHE_DIR_BYTES"]) < 0.95 * most
+    assert 0.85 * volume_bytes < int(variables(deployment)["LAMELLA_CACHE_DIR_BYTES"]) < 0.95 * volume_bytes
     said = render(helm, "small", "--set", f"cacheSize={size}", "--set", "settings.cache_dir_bytes=1000000")
     assert variables(kind(said, "Deployment"))["LAMELLA_CACHE_DIR_BYTES"] == "1000000"
 
@@ -298,8 +298,10 @@ def test_what_is_scraped_has_the_name_that_the_rules_ask_for(helm: str) -> None:
     (endpoint,) = kind(documents, "ServiceMonitor")["spec"]["endpoints"]
     (job,) = [each["replacement"] for each in endpoint["relabelings"] if each["targetLabel"] == "job"]
     rules = kind(documents, "PrometheusRule")["spec"]["groups"]
-    asked = {name for group in rules for rule in group["rules"] for name in re.findall(r'job="([^"]+)"', rule["expr"])}
-    assert asked == {job}
+    requested = {
+        name for group in rules for rule in group["rules"] for name in re.findall(r'job="([^"]+)"', rule["expr"])
+    }
+    assert requested == {job}
     assert job != kind(documents, "Service")["metadata"]["name"]
 
 
@@ -320,7 +322,7 @@ def test_pods_may_ask_for_the_rights_of_their_account(helm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ((), "settings.warehouse"),
         (("--set", "settings.warehouse=s3://b"), "secrets.catalog"),
@@ -336,11 +338,11 @@ def test_pods_may_ask_for_the_rights_of_their_account(helm: str) -> None:
         (("-f", str(VALUES / "full.yaml"), "--set", "settings.public_metrics=false"), "serviceMonitor.authorization"),
     ],
 )
-def test_values_that_cannot_work_are_refused(helm: str, words: tuple[str, ...], told: str) -> None:
+def test_values_that_cannot_work_are_refused(helm: str, words: tuple[str, ...], message: str) -> None:
     """Before anything is installed, and by the name of the value."""
     done = run(helm, "template", "my", str(CHART), "--kube-version", "1.30.0", *words)
     assert done.returncode != 0
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[str]:

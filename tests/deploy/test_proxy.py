@@ -250,11 +250,11 @@ def tls_urls(stack: RunningStack, tmp_path: Path) -> Iterator[TlsUrls]:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     ports = {8443: free_port(), 8081: free_port(), 8080: free_port()}
-    places = HostMapping(stack.plan.compose, stack.plan.compose.services["proxy"], stack.plan.addresses, folder, ROOT)
-    places.add("/run/secrets/tls_certificate", certificate)
-    places.add("/run/secrets/tls_key", key)
-    places.make()
-    (conf,) = [place for target, place in places.mounts.items() if target == "/etc/lamella"]
+    mapping = HostMapping(stack.plan.compose, stack.plan.compose.services["proxy"], stack.plan.addresses, folder, ROOT)
+    mapping.add("/run/secrets/tls_certificate", certificate)
+    mapping.add("/run/secrets/tls_key", key)
+    mapping.make()
+    (conf,) = [source for target, source in mapping.mounts.items() if target == "/etc/lamella"]
     own = stack.plan.addresses.own["proxy"]
     server = (conf / "server-tls.conf").read_text("utf-8")
     for theirs, ours in ports.items():
@@ -305,8 +305,8 @@ def test_the_sample_for_https_serves_it_and_sends_others_there(
         assert (moved.status_code, moved.headers["location"]) == (308, "https://127.0.0.1/v1/config?x=1")
         for name, path in (("proxy", "/health/live"), ("worker", "/v1/config")):
             service = stack.plan.compose.services[name]
-            asked = [*service.environment.values(), *(service.health.command if service.health else ())]
-            assert any(":8080" in word for word in asked)
+            words = [*service.environment.values(), *(service.health.command if service.health else ())]
+            assert any(":8080" in word for word in words)
             assert http.get(f"{inner}{path}").status_code == 200
         login = http.post(f"{secure}/ui/login", data={"key": stack.key})
         assert login.status_code < 500

@@ -71,9 +71,9 @@ def proxied(folder: Path, *ports: int) -> Iterator[str]:
     """The address of an nginx with our files before replicas at these ports."""
     plan = Stack(folder)
     service = plan.compose.services["proxy"]
-    places = HostMapping(plan.compose, service, plan.addresses, folder, ROOT)
-    places.make()
-    conf = places.mounts["/etc/lamella"]
+    mapping = HostMapping(plan.compose, service, plan.addresses, folder, ROOT)
+    mapping.make()
+    conf = mapping.mounts["/etc/lamella"]
     port = free_port()
     own = plan.addresses.own["proxy"]
     server = (conf / "server.conf").read_text("utf-8")

@@ -29,7 +29,7 @@ from support.ports import free_port
 USER = "10001"
 TMP = "/tmp"  # noqa: S108  # the container's
 #: What the image has, as far as it is on this machine: Python and its packages, Lamella, the system's libraries.
-PLACES = (
+MOUNTS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev", "/proc"),
     *(sys.base_prefix, sys.prefix, *(str(ROOT / part) for part in ("snapshot", "service", "client"))),
 )
@@ -60,9 +60,9 @@ exec chroot /mnt setpriv --reuid USER --regid USER --clear-groups --no-new-privs
 """
 
 
-def sealed(words: list[str], *, data: Path | None = None) -> list[str]:
+def sandboxed(words: list[str], *, data: Path | None = None) -> list[str]:
     """A command that runs another one as a container would; ``data`` is there as /tmp/data."""
-    given = ["" if data is None else str(data), *dict.fromkeys(PLACES), "--", *words]
+    given = ["" if data is None else str(data), *dict.fromkeys(MOUNTS), "--", *words]
     return ["unshare", "--mount", "sh", "-c", SEAL.replace("USER", USER), "seal", *given]
 
 
@@ -74,13 +74,13 @@ def environment() -> dict[str, str]:
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     """What a sealed command says."""
-    return subprocess.run(sealed(words), check=False, capture_output=True, text=True, env=environment())
+    return subprocess.run(sandboxed(words), check=False, capture_output=True, text=True, env=environment())
 
 
 @contextmanager
 def running(words: list[str], log: Path, data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A sealed program, ended at the end."""
-    command = sealed(words, data=data)
+    command = sandboxed(words, data=data)
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment(), stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
@@ -103,7 +103,7 @@ pathlib.Path("/tmp/x").chmod(0o755)
 print(os.access("/tmp/x", os.X_OK))
 names = ("CapEff", "CapBnd", "NoNewPrivs", "Uid")
 print(*(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(names)))
-print([place for place in ["/", "/var", {str(ROOT / "service")!r}, *{PLACES!r}] if os.access(place, os.W_OK)])
+print([place for place in ["/", "/var", {str(ROOT / "service")!r}, *{MOUNTS!r}] if os.access(place, os.W_OK)])
 """
     done = run([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
@@ -117,7 +117,7 @@ print([place for place in ["/", "/var", {str(ROOT / "service")!r}, *{PLACES!r}] 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_service_runs_sealed(tmp_path: Path, workers: int) -> None:
+def test_the_service_runs_in_a_sandbox(tmp_path: Path, workers: int) -> None:
     """With one process and with several it needs no place to write to but /tmp and its data, and no right."""
     data = tmp_path / "data"
     data.mkdir(mode=0o777)
@@ -131,9 +131,9 @@ def test_the_service_runs_sealed(tmp_path: Path, workers: int) -> None:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=10).close()
                 break
             except (urllib.error.URLError, OSError):
-                told = (tmp_path / "log").read_text("utf-8")
-                assert process.poll() is None, told
-                assert time.monotonic() < give_up, told
+                output = (tmp_path / "log").read_text("utf-8")
+                assert process.poll() is None, output
+                assert time.monotonic() < give_up, output
                 time.sleep(0.05)
         request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/namespaces", b'{"name": "n"}')
         request.add_header("Content-Type", "application/json")
@@ -142,7 +142,7 @@ def test_the_service_runs_sealed(tmp_path: Path, workers: int) -> None:
     assert {path.stat().st_uid for path in (data / "warehouse").iterdir()} == {int(USER)}
 
 
-def test_the_command_line_runs_sealed() -> None:
+def test_the_command_line_runs_in_a_sandbox() -> None:
     """`lamella` needs no home and no place for byte code."""
     done = run(["lamella", "job", "kinds", "--help"])
     assert done.returncode == 0, done.stderr

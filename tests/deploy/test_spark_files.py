@@ -24,11 +24,11 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text("utf-8")
 
 def fake(folder: Path, name: str) -> Path:
     """A program that prints its words, one a line."""
-    place = folder / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', "utf-8")
-    place.chmod(place.stat().st_mode | stat.S_IXUSR)
-    return place
+    program = folder / name
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', "utf-8")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
 
 
 def entrypoint(folder: Path, *words: str, **variables: str) -> list[str]:
@@ -162,9 +162,9 @@ def test_both_templates_of_a_job_say_the_same() -> None:
 def test_a_job_says_what_it_lacks() -> None:
     """Without an image or an API server nothing is sent."""
     for variables in ({"API": "https://api:6443"}, {"IMAGE": "i"}):
-        settings, (told,) = submitted(**variables)
+        settings, (message,) = submitted(**variables)
         assert settings == {}
-        assert ("IMAGE" if "API" in variables else "API") in told
+        assert ("IMAGE" if "API" in variables else "API") in message
 
 
 def test_a_driver_may_do_what_it_needs_and_nothing_outside_of_its_namespace() -> None:

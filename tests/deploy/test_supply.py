@@ -72,10 +72,10 @@ def test_the_bill_of_materials_is_valid_complete_and_the_same_every_time(tmp_pat
 
 def advisory(folder: Path, name: str, affected: dict[str, Any], **more: Any) -> None:
     """An advisory in a copy of the database."""
-    place = folder / "vulns" / name
-    place.mkdir(parents=True, exist_ok=True)
-    number = f"PYSEC-2026-{len(list(place.iterdir()))}"
-    (place / f"{number}.yaml").write_text(yaml.safe_dump({"id": number, "affected": [affected], **more}), "utf-8")
+    advisories = folder / "vulns" / name
+    advisories.mkdir(parents=True, exist_ok=True)
+    number = f"PYSEC-2026-{len(list(advisories.iterdir()))}"
+    (advisories / f"{number}.yaml").write_text(yaml.safe_dump({"id": number, "affected": [affected], **more}), "utf-8")
 
 
 def ranges(*events: tuple[str, str]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_the_audit_fails_on_what_is_known_of_a_locked_package(tmp_path: Path) ->
     assert "requests: PYSEC-2026-1" in done.stderr
 
 
-def test_what_could_not_be_asked_is_told() -> None:
+def test_what_could_not_be_checked_is_reported() -> None:
     """pip-audit takes a package for sound that its source of advisories does not answer for; we do not."""
     report: list[dict[str, Any]] = [
         {"name": "a", "version": "1", "vulns": []},

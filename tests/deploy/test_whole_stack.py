@@ -107,10 +107,10 @@ def test_no_fault_of_any_part_loses_a_commit(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "run_chaos.py"), "--json"]
     with (tmp_path / "log").open("wb") as log:
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=log, env=dict(os.environ))
-    told = (tmp_path / "log").read_text("utf-8")
-    assert done.stdout, told
+    output = (tmp_path / "log").read_text("utf-8")
+    assert done.stdout, output
     report = json.loads(done.stdout)
-    assert done.returncode == 0, f"{report['reckoning']}\n{told}"
+    assert done.returncode == 0, f"{report['reckoning']}\n{output}"
     assert len(report["trials"]) > 20
     assert report["reckoning"]["acknowledged"] > 500
     assert [trial for trial in report["trials"] if trial["recovered_s"] is None] == []

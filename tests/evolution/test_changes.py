@@ -76,12 +76,12 @@ def test_ids_are_never_given_again() -> None:
 
 def test_a_schema_id_differs_from_all_earlier_ones() -> None:
     """Also when the schema at hand is not the newest that the table ever had."""
-    later = evolve(evolve(SCHEMA, [DropColumn(column="id")]), [AddColumn(name="x", type="date")])
-    again = evolve(SCHEMA, [AddColumn(name="y", type="date")], history=[later])
-    assert (again.schema_id, again.leaf("y").id) == (3, later.last_column_id + 1)
+    newest = evolve(evolve(SCHEMA, [DropColumn(column="id")]), [AddColumn(name="x", type="date")])
+    again = evolve(SCHEMA, [AddColumn(name="y", type="date")], history=[newest])
+    assert (again.schema_id, again.leaf("y").id) == (3, newest.last_column_id + 1)
 
 
-def test_a_column_is_added_where_it_is_asked_for() -> None:
+def test_a_column_is_added_where_it_is_requested() -> None:
     """Last, first, behind another, inside a struct; nested types come with their fields."""
     point = (Column(name="x", type="double"), Column(name="y", type="double", nullable=False))
     after = evolve(
@@ -172,7 +172,7 @@ def test_the_last_column_stays() -> None:
         evolve(lone, [])
 
 
-def test_a_name_with_dots_is_told_from_a_path() -> None:
+def test_a_name_with_dots_is_distinguished_from_a_path() -> None:
     """A whole name comes first; parts one by one always mean a path; letters' case does not matter."""
     both = evolve(SCHEMA, [AddColumn(name="a", type="struct", fields=(Column(name="b", type="date"),))])
     assert str(evolve(both, [RenameColumn(column="A.B", name="c")]).leaf("c").dtype) == "string"
@@ -198,13 +198,13 @@ def test_a_name_with_dots_is_told_from_a_path() -> None:
         ("uuid", "binary", True),
     ],
 )
-def test_types_widen_only_where_every_value_is_kept(source: str, target: str, allowed: bool) -> None:
+def test_types_widen_only_where_every_value_is_preserved(source: str, target: str, allowed: bool) -> None:
     """As the rules of widening say, and for times only to a finer unit."""
     assert can_widen(parse_type(source), parse_type(target)) is allowed
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "kept", "value"),
+    ("dtype", "given", "stored", "value"),
     [
         ("int64", "5", "5", 5),
         ("uint64", str(2**64 - 1), str(2**64 - 1), 2**64 - 1),
@@ -222,11 +222,11 @@ def test_types_widen_only_where_every_value_is_kept(source: str, target: str, al
         ("binary", "00FF", "00ff", b"\x00\xff"),
     ],
 )
-def test_a_default_has_one_spelling_and_a_value(dtype: str, given: str, kept: str, value: object) -> None:
+def test_a_default_has_one_spelling_and_a_value(dtype: str, given: str, stored: str, value: object) -> None:
     """Whatever way it is written, the schema holds one form, which reads back as the value."""
     column = evolve(SCHEMA, [AddColumn(name="x", type=dtype, default=given)]).leaf("x")
-    assert column.default == kept
-    assert default_value(column.dtype, kept) == value
+    assert column.default == stored
+    assert default_value(column.dtype, stored) == value
 
 
 @pytest.mark.parametrize(

@@ -27,16 +27,16 @@ def _check(history: History, pointer: SnapshotPointer, present: tuple[str, ...],
         predicate = generate.predicate(rng, schema, seen)
         answer = history.warehouse.prune_predicate(pointer, predicate, PruneRequest())
         assert answer.blocks is not None
-        kept = {block.location: block for block in answer.blocks}
-        assert set(kept) <= set(present)
+        selected = {block.location: block for block in answer.blocks}
+        assert set(selected) <= set(present)
         for location in present:
             rows = history.rows(location, schema)
             results = [oracle.decide(predicate, row) for row in rows]
             written = history.blocks[location].schema
             case = f"seed {history.seed}: {text_of(predicate)} over {rows} of {written} under {schema}"
-            assert location in kept or True not in results, f"left out a match, {case}"
-            if location in kept:
-                block = kept[location]
+            assert location in selected or True not in results, f"left out a match, {case}"
+            if location in selected:
+                block = selected[location]
                 assert block.verdict != "ALL" or all(result is True for result in results), f"wrong ALL, {case}"
                 assert (block.schema_id if block.schema_id is not None else schema.schema_id) == written.schema_id
     return filters * len(present)
@@ -53,7 +53,7 @@ def check_history(seed: int, *, steps: int = 12, filters: int = 12) -> int:
 @pytest.mark.dear
 @settings(max_examples=60, deadline=None)
 @given(_SEEDS)
-def test_no_match_is_left_out_whatever_the_schema_went_through(seed: int) -> None:
+def test_no_match_is_left_out_however_the_schema_changed(seed: int) -> None:
     """Appends, late appends, removals and schema changes in any order: verdicts agree with a decision row by row."""
     check_history(seed)
 

@@ -66,7 +66,7 @@ class Table:
         """Remove blocks."""
         self.pointer = self.warehouse.commit(self.pointer, removed=names, operation="delete", now_ms=4).pointer
 
-    def kept(self, filter: str, pointer: SnapshotPointer | None = None) -> dict[str, str]:
+    def selected(self, filter: str, pointer: SnapshotPointer | None = None) -> dict[str, str]:
         """Verdicts of the blocks that a filter leaves."""
         answer = self.warehouse.prune(pointer or self.pointer, PruneRequest(filter=filter))
         assert answer.blocks is not None
@@ -84,7 +84,7 @@ def test_a_renamed_column_keeps_its_statistics() -> None:
     table.add("low", {"a": (0, 9)})
     table.add("high", {"a": (10, 19)})
     table.change(RenameColumn(column="a", name="b"))
-    assert table.kept("b > 9") == {"high": "ALL"}
+    assert table.selected("b > 9") == {"high": "ALL"}
 
 
 def test_a_column_added_again_never_sees_the_old_ones_statistics() -> None:
@@ -94,8 +94,8 @@ def test_a_column_added_again_never_sees_the_old_ones_statistics() -> None:
     table.change(DropColumn(column="a"))
     table.change(AddColumn(name="a", type="int64"))
     table.add("new", {"k": (1, 1), "a": (5, 5)})
-    assert table.kept("a = 5") == {"new": "ALL"}
-    assert table.kept("a IS NULL") == {"old": "ALL"}
+    assert table.selected("a = 5") == {"new": "ALL"}
+    assert table.selected("a IS NULL") == {"old": "ALL"}
 
 
 def test_names_that_are_swapped_are_not_confused() -> None:
@@ -105,8 +105,8 @@ def test_names_that_are_swapped_are_not_confused() -> None:
     table.change(
         RenameColumn(column="a", name="x"), RenameColumn(column="b", name="a"), RenameColumn(column="x", name="b")
     )
-    assert table.kept("a = 2 AND b = 1") == {"old": "ALL"}
-    assert table.kept("a = 1 OR b = 2") == {}
+    assert table.selected("a = 2 AND b = 1") == {"old": "ALL"}
+    assert table.selected("a = 1 OR b = 2") == {}
     assert physical_names(table.head, 0) == {1: ("a",), 2: ("b",)}
 
 
@@ -117,15 +117,15 @@ def test_a_column_that_is_younger_than_a_block_is_null_or_its_default(default: s
     table.add("old", {"a": (0, 9)})
     table.change(AddColumn(name="b", type="int32", default=default))
     if default is None:
-        assert table.kept("b IS NULL") == {"old": "ALL"}
+        assert table.selected("b IS NULL") == {"old": "ALL"}
         assert table.stages("b IS NOT NULL") == ["snapshot"]
     else:
-        assert table.kept("b = 7") == {"old": "ALL"}
+        assert table.selected("b = 7") == {"old": "ALL"}
         assert table.stages("b <> 7 OR b IS NULL") == ["snapshot"]
     table.add("new", {"a": (0, 9), "b": (8, 8)})
-    assert table.kept("b = 8") == {"new": "ALL"}
+    assert table.selected("b = 8") == {"new": "ALL"}
     table.change(WidenColumn(column="b", type="int64"))
-    assert table.kept("b = 8") == {"new": "ALL"}
+    assert table.selected("b = 8") == {"new": "ALL"}
 
 
 def test_a_column_without_statistics_is_not_taken_for_an_absent_one() -> None:
@@ -133,9 +133,9 @@ def test_a_column_without_statistics_is_not_taken_for_an_absent_one() -> None:
     table = Table(schema_of(("a", "int64"), ("b", "int64")))
     table.add("silent", {"a": (0, 9)})
     table.change(AddColumn(name="c", type="int64"), RenameColumn(column="b", name="d"))
-    assert table.kept("d = 1") == {"silent": "UNKNOWN"}
-    assert table.kept("d IS NULL") == {"silent": "UNKNOWN"}
-    assert table.kept("c IS NULL") == {"silent": "ALL"}
+    assert table.selected("d = 1") == {"silent": "UNKNOWN"}
+    assert table.selected("d IS NULL") == {"silent": "UNKNOWN"}
+    assert table.selected("c IS NULL") == {"silent": "ALL"}
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_bounds_of_a_narrower_type_are_converted_exactly(
     table = Table(schema_of(("a", source)), segment_blocks=4)
     table.add("old", {"a": bounds})
     table.change(WidenColumn(column="a", type=target))
-    assert table.kept(every) == {"old": "ALL"}
+    assert table.selected(every) == {"old": "ALL"}
     assert table.stages(none) == ["snapshot"]
     table.change(AddColumn(name="z", type="int8"))
-    assert table.kept(every) == {"old": "ALL"}
-    assert table.kept(none) == {}
+    assert table.selected(every) == {"old": "ALL"}
+    assert table.selected(none) == {}
 
 
 def test_a_bound_that_the_wider_type_cannot_hold_is_unknown() -> None:
@@ -171,8 +171,8 @@ def test_a_bound_that_the_wider_type_cannot_hold_is_unknown() -> None:
     table = Table(schema_of(("a", "timestamp(ms)")))
     table.add("far", {"a": (0, 2**62)})
     table.change(WidenColumn(column="a", type="timestamp(ns)"))
-    assert table.kept("a > TIMESTAMP '2200-01-01 00:00:00'") == {"far": "UNKNOWN"}
-    assert table.kept("a < TIMESTAMP '1969-01-01 00:00:00'") == {}
+    assert table.selected("a > TIMESTAMP '2200-01-01 00:00:00'") == {"far": "UNKNOWN"}
+    assert table.selected("a < TIMESTAMP '1969-01-01 00:00:00'") == {}
 
 
 def test_a_segment_written_again_holds_blocks_of_several_schemas() -> None:
@@ -195,11 +195,11 @@ def test_a_segment_written_again_holds_blocks_of_several_schemas() -> None:
     (ref,) = snapshot.segments
     assert (ref.schema_id, ref.block_schema_ids, snapshot.schema_ids_in_use) == (2, (0,), (0,))
     assert [block.written_with for block in table.warehouse.segment(ref).blocks] == [0, 0]
-    assert table.kept("b = 2 AND a = 9") == {"z": "ALL"}
-    assert table.kept("a <> 9") == {}
+    assert table.selected("b = 2 AND a = 9") == {"z": "ALL"}
+    assert table.selected("a <> 9") == {}
     table.change(WidenColumn(column="a", type="int64"))
-    assert table.kept("b = 0 AND a = 9") == {"x": "ALL"}
-    assert table.kept("a > 1", before) == {"z": "ALL"}  # time travel sees the old schema
+    assert table.selected("b = 0 AND a = 9") == {"x": "ALL"}
+    assert table.selected("a > 1", before) == {"z": "ALL"}  # time travel sees the old schema
 
 
 def test_a_schema_change_writes_no_segment() -> None:
@@ -221,8 +221,8 @@ def test_a_commit_prepared_under_an_older_schema_stays_right() -> None:
     old = table.head
     table.change(DropColumn(column="b"), RenameColumn(column="a", name="b"), AddColumn(name="a", type="int64"))
     table.add("late", {"a": (5, 5), "b": (6, 6)}, under=old)
-    assert table.kept("b = 5 AND a IS NULL") == {"late": "ALL"}
-    assert table.kept("b = 6 OR a = 5") == {}
+    assert table.selected("b = 5 AND a IS NULL") == {"late": "ALL"}
+    assert table.selected("b = 6 OR a = 5") == {}
 
 
 def test_a_segment_of_an_unknown_schema_is_refused() -> None:
@@ -240,7 +240,7 @@ def test_a_segment_of_an_unknown_schema_is_refused() -> None:
         )
 
 
-def test_a_change_for_a_certain_schema_conflicts_when_another_came_first() -> None:
+def test_a_change_for_a_certain_schema_conflicts_when_another_was_first() -> None:
     """With a base schema id the change is made to that schema or not at all."""
     table = Table(schema_of(("a", "int64")))
     table.change(AddColumn(name="b", type="int64"))

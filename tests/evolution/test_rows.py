@@ -116,7 +116,7 @@ def _struct(*fields: tuple[str, Any]) -> dict[str, Any]:
     return {"type": "struct", "fields": made}
 
 
-def test_spark_is_told_the_names_of_the_files() -> None:
+def test_spark_is_given_the_names_of_the_files() -> None:
     """Same places, names of then; what the files lack gets a name that none of them has."""
     wanted = _struct(
         ("a", "long"),
@@ -136,10 +136,10 @@ def test_spark_is_told_the_names_of_the_files() -> None:
 
 def test_changes_that_leave_names_alone_need_no_other_names() -> None:
     """After adding, dropping, widening and moving, old and new files are read in one way."""
-    later = evolve(
+    evolved = evolve(
         OLD, [DropColumn(column="s"), AddColumn(name="t", type="date"), WidenColumn(column="a", type="int64")]
     )
     wanted = _struct(("a", "long"), ("t", "date"))
-    assert list(layouts(wanted, (OLD, later), [0, 1]).values()) == [[0, 1]]
-    again = evolve(later, [AddColumn(name="s", type="date")], history=[OLD])
-    assert len(layouts(_struct(("s", "date")), (OLD, later, again), [0, 2])) == 2
+    assert list(layouts(wanted, (OLD, evolved), [0, 1]).values()) == [[0, 1]]
+    again = evolve(evolved, [AddColumn(name="s", type="date")], history=[OLD])
+    assert len(layouts(_struct(("s", "date")), (OLD, evolved, again), [0, 2])) == 2

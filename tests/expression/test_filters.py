@@ -21,7 +21,7 @@ def one(kind: str) -> Schema:
 
 
 @pytest.mark.parametrize("given", [None, *CORPUS, *TREES], ids=str)
-def test_a_kept_filter_is_the_filter(given: Any) -> None:
+def test_a_cached_filter_is_the_filter(given: Any) -> None:
     """What was read or bound before equals what is read and bound now."""
     filters = Filters()
     fresh = read_filter(given)
@@ -84,7 +84,7 @@ def test_errors_are_raised_each_time() -> None:
     ],
     ids=["beyond 64 bits", "long JSON", "long SQL"],
 )
-def test_what_is_not_kept_is_read_all_the_same(given: Any) -> None:
+def test_what_is_not_cached_is_read_all_the_same(given: Any) -> None:
     """Long filters, and numbers that MessagePack cannot write, are read and bound each time."""
     filters = Filters()
     predicate = filters.read(given)
@@ -93,13 +93,13 @@ def test_what_is_not_kept_is_read_all_the_same(given: Any) -> None:
     assert len(filters) == 0
 
 
-def test_the_oldest_make_room() -> None:
+def test_the_oldest_are_evicted() -> None:
     """However many are asked, the kept ones stay within their bound, and the latest of them stay."""
     filters = Filters(characters=10_000)
-    kept = filters.read("a = -1")
+    cached = filters.read("a = -1")
     for value in range(1_000):
         filters.read(f"a = {value}")
-        assert filters.read("a = -1") is kept
+        assert filters.read("a = -1") is cached
     assert 10 < len(filters) < 40
     assert filters.read("a = 999") is filters.read("a = 999")
 

@@ -173,7 +173,7 @@ def _within(predicate: str) -> Iterator[str]:
     yield f"z IN (1) AND NOT {predicate} AND {predicate}"
 
 
-def _in_every_place(name: str) -> list[str]:
+def _in_every_position(name: str) -> list[str]:
     return [text for predicate in _about(name) for text in _within(predicate)]
 
 
@@ -181,7 +181,7 @@ def _in_every_place(name: str) -> list[str]:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_words_of_sql_that_columns_are_named_by(name: str) -> None:
     """Each of them is a column in every place, for both readers."""
-    assert all(agrees(text) for text in _in_every_place(name))
+    assert all(agrees(text) for text in _in_every_position(name))
 
 
 @pytest.mark.slow
@@ -193,16 +193,16 @@ def test_all_other_words_of_sql() -> None:
     for word in sorted(words | set(SparkParser.FUNCTIONS) | set(SparkParser.NO_PAREN_FUNCTION_PARSERS)):
         if word.isidentifier() and read_plain(f"{word} = 1", "UTC") is not None:
             plain.add(word.lower())
-            assert all(agrees(text) for text in rng.sample(_in_every_place(word.lower()), 10))
+            assert all(agrees(text) for text in rng.sample(_in_every_position(word.lower()), 10))
     assert {"year", "count", *NAMES} <= plain
     assert not plain & {"and", "or", "not", "in", "is", "like", "between", "null", "true", "case", "select", "interval"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a", "`a b`", "s.b", "s.`x`.c", "_1", "E5", "inx", "notes", "nullish", "betweens"])
-def test_names_in_every_place(name: str) -> None:
+def test_names_in_every_position(name: str) -> None:
     """A plain, quoted or dotted name is a column in every place, also one that begins like a keyword."""
-    assert all(agrees(text) for text in _in_every_place(name))
+    assert all(agrees(text) for text in _in_every_position(name))
 
 
 def hostile(seed: int) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def verdict(condition: Any, time_zone: str = "UTC", **row: Any) -> int:
         ("get_json_object(s, '$.a') = 'x'", {"s": b"{'a':'x'}"}),
     ],
 )
-def test_what_matches_in_spark_is_kept(condition: str, row: dict[str, Any]) -> None:
+def test_what_matches_in_spark_is_selected(condition: str, row: dict[str, Any]) -> None:
     """Each row matches in Spark 4.3, with ANSI mode or without: its block stays."""
     assert verdict(condition, **row) != NONE
 
@@ -142,7 +142,7 @@ def test_a_part_of_a_time_is_that_of_the_sessions_zone() -> None:
     assert verdict("year(ts) = 1970", ts=0) == ALL
 
 
-def test_a_constants_type_is_kept_where_it_decides_the_results() -> None:
+def test_a_constants_type_is_preserved_where_it_decides_the_results() -> None:
     """A suffix is another thing than a cast: Spark types the one by its digits beside a decimal, the other never."""
     one, five = n.Literal("integer", 1), n.Literal("integer", 5, "int8")
     assert read_sql("t + 5Y > 1") == n.Compare("gt", n.Call("add", (n.Ref("t"), five)), one)

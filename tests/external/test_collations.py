@@ -23,9 +23,9 @@ COLLATED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def collate(place: Path, column: str, named: dict[str, Any]) -> None:
+def collate(folder: Path, column: str, named: dict[str, Any]) -> None:
     """Commit a schema in which a column has a collation, as Spark writes it: a writer's feature, and no reader's."""
-    metadata = actions(place, "metaData")[-1]
+    metadata = actions(folder, "metaData")[-1]
     schema = json.loads(metadata["schemaString"])
     fields = schema["fields"]
     *above, last = column.split(".")
@@ -33,7 +33,7 @@ def collate(place: Path, column: str, named: dict[str, Any]) -> None:
         fields = next(field for field in fields if field["name"] == name)["type"]["fields"]
     next(field for field in fields if field["name"] == last)["metadata"] = {"__COLLATIONS": named}
     features = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["collations-preview"]}
-    commit(place, {"metaData": {**metadata, "schemaString": json.dumps(schema)}}, {"protocol": features})
+    commit(folder, {"metaData": {**metadata, "schemaString": json.dumps(schema)}}, {"protocol": features})
 
 
 @pytest.mark.parametrize(("column", "named"), COLLATED)

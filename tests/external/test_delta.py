@@ -27,47 +27,47 @@ def rows(start: int, count: int = 6) -> pa.Table:
     return pa.table({"a": list(range(start, start + count)), "s": texts})
 
 
-def follow(lake: Lamella, name: str, place: Path) -> Table:
+def follow(lake: Lamella, name: str, folder: Path) -> Table:
     """A table that follows a Delta table, not refreshed yet."""
-    lake.create_external(name, {"kind": "delta", "location": str(place)})
+    lake.create_external(name, {"kind": "delta", "location": str(folder)})
     return lake.table(name)
 
 
-def own(place: Path) -> pa.Table:
+def own(folder: Path) -> pa.Table:
     """The rows as delta-rs reads them."""
-    return DeltaTable(place).to_pyarrow_table()
+    return DeltaTable(folder).to_pyarrow_table()
 
 
 def test_a_delta_table_is_followed_through_its_history(lake: Lamella, name: str, tmp_path: Path) -> None:
     """Appends, deletes, compaction and overwriting: after each refresh the rows are the table's own."""
-    place = tmp_path / "d elta"
-    write_deltalake(place, rows(0))
-    write_deltalake(place, rows(6), mode="append")
-    table = follow(lake, name, place)
+    folder = tmp_path / "d elta"
+    write_deltalake(folder, rows(0))
+    write_deltalake(folder, rows(6), mode="append")
+    table = follow(lake, name, folder)
     first = table.refresh()
     assert (first.added, first.source_version) == (2, "1")
-    same_as(table, own(place))
+    same_as(table, own(folder))
 
-    DeltaTable(place).delete("a = 3 OR a > 8")
+    DeltaTable(folder).delete("a = 3 OR a > 8")
     answer = table.refresh()
     assert (answer.removed, answer.unchanged) == (2, 0)
-    same_as(table, own(place))
+    same_as(table, own(folder))
 
     for at in range(3):
-        write_deltalake(place, rows(100 + 10 * at), mode="append")
+        write_deltalake(folder, rows(100 + 10 * at), mode="append")
     table.refresh()
-    DeltaTable(place).optimize.compact()
+    DeltaTable(folder).optimize.compact()
     answer = table.refresh()
     assert (answer.added, answer.unchanged) == (1, 0)
-    same_as(table, own(place))
+    same_as(table, own(folder))
 
-    DeltaTable(place).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    DeltaTable(folder).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert not table.refresh().changed  # the log says which files count, and that did not change
 
-    write_deltalake(place, rows(500), mode="overwrite")
+    write_deltalake(folder, rows(500), mode="overwrite")
     answer = table.refresh()
     assert (answer.added, answer.removed, answer.unchanged) == (1, 1, 0)
-    same_as(table, own(place))
+    same_as(table, own(folder))
     assert not table.refresh().changed
     assert table.refresh("full").unchanged == 1
     assert table.verify().is_clean
@@ -194,7 +194,7 @@ def test_mapped_columns_and_unknown_features_are_refused(lake: Lamella, name: st
         table.refresh()
 
 
-def test_another_table_in_the_same_place_is_not_taken_for_the_same(lake: Lamella, name: str, tmp_path: Path) -> None:
+def test_another_table_in_the_same_location_is_not_taken_for_the_same(lake: Lamella, name: str, tmp_path: Path) -> None:
     """A table has an id of its own."""
     write_deltalake(tmp_path / "d", rows(0))
     table = follow(lake, name, tmp_path / "d")

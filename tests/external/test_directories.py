@@ -68,15 +68,15 @@ def test_a_directory_is_followed_through_every_change(lake: Lamella, name: str, 
 
 def test_a_file_of_the_same_size_is_noticed_by_its_time(lake: Lamella, name: str, tmp_path: Path) -> None:
     """What is replaced in place is another file, in every layer down to pages."""
-    place = tmp_path / "d" / "x.parquet"
-    put(place, 10)
-    size = place.stat().st_size
+    path = tmp_path / "d" / "x.parquet"
+    put(path, 10)
+    size = path.stat().st_size
     lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
     table = lake.table(name)
     table.refresh()
     assert table.scan("a >= 13", columns=["a"]).to_arrow().to_pydict() == {"a": [13, 14]}
-    put(place, 20)
-    assert place.stat().st_size == size
+    put(path, 20)
+    assert path.stat().st_size == size
     assert table.refresh().replaced == 1
     assert table.scan("a >= 13", columns=["a"]).to_arrow().num_rows == 5
     assert table.prune("a = 11", level="page").block_count == 0
@@ -90,11 +90,11 @@ def test_full_mode_opens_every_file_and_keeps_those_that_are_the_same(lake: Lame
     lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
     table = lake.table(name)
     table.refresh()
-    place = tmp_path / "d" / "1.parquet"
-    was = place.stat()
-    put(place, 50)
-    os.utime(place, ns=(was.st_atime_ns, was.st_mtime_ns))
-    assert place.stat().st_size == was.st_size
+    path = tmp_path / "d" / "1.parquet"
+    was = path.stat()
+    put(path, 50)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert path.stat().st_size == was.st_size
     assert not table.refresh().changed  # nothing to be seen from outside
     answer = table.refresh("full")
     assert (answer.changed, answer.replaced, answer.unchanged) == (True, 1, 2)

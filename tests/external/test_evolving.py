@@ -37,10 +37,10 @@ def column(random: Random, name: str, depth: int) -> Column:
 
 def edited(random: Random, old: tuple[Column, ...], depth: int = 0) -> tuple[Column, ...]:
     """What may become of columns that have ids: some go, come, change their names, types and places."""
-    kept = [each for each in old if random.random() < 0.7]
-    names = random.sample(_NAMES, len(kept)) if random.random() < 0.6 else [each.name for each in kept]
+    remaining = [each for each in old if random.random() < 0.7]
+    names = random.sample(_NAMES, len(remaining)) if random.random() < 0.6 else [each.name for each in remaining]
     found = []
-    for each, name in zip(kept, names, strict=True):
+    for each, name in zip(remaining, names, strict=True):
         now = msgspec.structs.replace(each, name=name)
         if each.type == "struct":
             now = msgspec.structs.replace(now, fields=edited(random, each.fields, depth + 1))

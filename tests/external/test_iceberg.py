@@ -117,10 +117,10 @@ def test_a_table_without_its_catalog_is_followed_by_metadata_files(lake: Lamella
 @pytest.mark.parametrize("text", ["", "no", "{}", '{"format-version": 2}', '{"format-version": 9}'])
 def test_damaged_metadata_is_an_error_that_names_it(lake: Lamella, name: str, tmp_path: Path, text: str) -> None:
     """Whatever stands in the file, the answer says that it cannot be read."""
-    place = tmp_path / "v1.metadata.json"
-    place.write_text(text)
+    path = tmp_path / "v1.metadata.json"
+    path.write_text(text)
     with pytest.raises(StoreError, match=r"v1\.metadata\.json cannot be read"):
-        lake.create_external(name, {"kind": "iceberg", "location": f"file://{place}"})
+        lake.create_external(name, {"kind": "iceberg", "location": f"file://{path}"})
 
 
 def test_a_source_that_is_none_is_refused_before_it_is_sent(lake: Lamella, name: str) -> None:
@@ -183,9 +183,9 @@ def test_columns_are_followed_by_their_ids(lake: Lamella, name: str, make: Make)
     same_rows(early, source)
     assert early.scan("s = 'text now'").count() == 1
     assert early.scan("s IS NULL AND st.y >= 1").count() == 3
-    late = follow(lake, f"{name}late", source)
-    late.refresh()
-    same_rows(late, source)
+    second = follow(lake, f"{name}late", source)
+    second.refresh()
+    same_rows(second, source)
     assert early.verify().is_clean
     assert not early.refresh().changed
     early.refresh("full")
@@ -200,7 +200,7 @@ def same_rows(table: Table, source: IcebergTable) -> None:
     assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)
 
 
-def test_names_that_change_places_are_followed(lake: Lamella, name: str, make: Make) -> None:
+def test_names_that_are_swapped_are_followed(lake: Lamella, name: str, make: Make) -> None:
     """Two columns swap their names between two refreshes."""
     source = make(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     source.append(pa.table({"a": [1], "b": [2]}))
@@ -224,8 +224,8 @@ def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, n
     assert table.refresh().added == 6
     same_as(table, own(source))
     victim = next(task.file.file_path for task in source.scan().plan_files()).removeprefix("file://")
-    held = pq.read_table(victim)
-    pq.write_table(held.drop_columns(["a"]), victim)
+    contents = pq.read_table(victim)
+    pq.write_table(contents.drop_columns(["a"]), victim)
     with pytest.raises(BlocksRefused, match="partition column"):
         table.refresh("full")
 
@@ -237,35 +237,35 @@ def test_deletes_beside_the_data_are_refused(lake: Lamella, name: str, make: Mak
     table = follow(lake, name, source)
     table.refresh()
     deleting = [task.file.file_path for task in source.scan().plan_files()]
-    place = tmp_path / "deletes.parquet"
-    pq.write_table(pa.table({"file_path": deleting, "pos": pa.array([0], pa.int64())}), place)
-    metadata = with_delete_manifest(source, place)
+    path = tmp_path / "deletes.parquet"
+    pq.write_table(pa.table({"file_path": deleting, "pos": pa.array([0], pa.int64())}), path)
+    metadata = with_delete_manifest(source, path)
     lake.create_external(f"{name}d", {"kind": "iceberg", "location": metadata})
     with pytest.raises(BlocksRefused, match="merge on read") as caught:
         lake.table(f"{name}d").refresh()
     (refused,) = caught.value.details["refused"]
-    assert refused["path"] == f"file://{place}"
+    assert refused["path"] == f"file://{path}"
     assert lake.table(f"{name}d").scan().count() == 0
 
 
-def with_delete_manifest(source: IcebergTable, place: Path) -> str:
+def with_delete_manifest(source: IcebergTable, path: Path) -> str:
     """Metadata of the table with one more manifest, that of a file of position deletes."""
     io = PyArrowFileIO()
     snapshot = source.current_snapshot()
     assert snapshot is not None
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
-        file_path=f"file://{place}",
+        file_path=f"file://{path}",
         file_format=FileFormat.PARQUET,
         partition=Record(),
         record_count=1,
-        file_size_in_bytes=place.stat().st_size,
+        file_size_in_bytes=path.stat().st_size,
         sort_order_id=None,
         spec_id=0,
         equality_ids=None,
         key_metadata=None,
     )
-    location = f"file://{place}.avro"
+    location = f"file://{path}.avro"
     writer = write_manifest(2, source.spec(), source.schema(), io.new_output(location), snapshot.snapshot_id, "null")
     vars(writer)["content"] = lambda: ManifestContent.DELETES  # the library writes no others
     with writer:
@@ -274,14 +274,14 @@ def with_delete_manifest(source: IcebergTable, place: Path) -> str:
         )
     manifest = writer.to_manifest_file()
     manifests = [*snapshot.manifests(io), manifest]
-    listed = f"file://{place}.list.avro"
+    listed = f"file://{path}.list.avro"
     with write_manifest_list(
         2, io.new_output(listed), snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "null"
     ) as written:
         written.add_manifests(manifests)
     raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
     raw["snapshots"][-1]["manifest-list"] = listed
-    metadata = place.with_name("00009-x.metadata.json")
+    metadata = path.with_name("00009-x.metadata.json")
     metadata.write_text(json.dumps(raw))
     return f"file://{metadata}"
 

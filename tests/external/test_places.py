@@ -38,19 +38,19 @@ class Lake:
         self.inside.mkdir()
         self.outside.mkdir()
         self.store = TouchedStore()
-        self.places = TableLocations(str(folder / "warehouse"), None, [str(self.inside)])
+        self.locations = TableLocations(str(folder / "warehouse"), None, [str(self.inside)])
 
-    def read(self, source: ExternalSource, places: AllowedLocations | None = None) -> SourceState:
+    def read(self, source: ExternalSource, locations: AllowedLocations | None = None) -> SourceState:
         """What the source is, by the rules."""
-        return Reader(self.store).read(source, {}, self.places if places is None else places)
+        return Reader(self.store).read(source, {}, self.locations if locations is None else locations)
 
-    def delta(self, place: Path) -> SourceState:
+    def delta(self, folder: Path) -> SourceState:
         """A Delta table, by the rules; nothing outside of it is asked of the store."""
         self.store.touched.clear()
         try:
-            return self.read(ExternalSource(kind="delta", location=str(place)))
+            return self.read(ExternalSource(kind="delta", location=str(folder)))
         finally:
-            assert all(touched.startswith(f"file://{place}/_delta_log") for touched in self.store.touched)
+            assert all(touched.startswith(f"file://{folder}/_delta_log") for touched in self.store.touched)
 
 
 @pytest.fixture
@@ -66,21 +66,21 @@ def refused(state: SourceState) -> dict[str, str]:
 
 def test_a_delta_table_is_the_same_by_the_copy_of_its_log(lake: Lake) -> None:
     """Partitions, removals, checkpoints with commits behind them, odd names: nothing is lost on the way."""
-    place = lake.inside / "d elta"
+    folder = lake.inside / "d elta"
 
     def check() -> None:
-        source = ExternalSource(kind="delta", location=str(place))
-        assert lake.delta(place) == Reader(lake.store).read(source, {})
+        source = ExternalSource(kind="delta", location=str(folder))
+        assert lake.delta(folder) == Reader(lake.store).read(source, {})
 
-    write_deltalake(place, rows(0), partition_by=["p"])
+    write_deltalake(folder, rows(0), partition_by=["p"])
     check()
     for at in range(1, 4):
-        write_deltalake(place, rows(10 * at), mode="append", partition_by=["p"])
-    DeltaTable(place).delete("a > 12 AND a < 22")
+        write_deltalake(folder, rows(10 * at), mode="append", partition_by=["p"])
+    DeltaTable(folder).delete("a > 12 AND a < 22")
     check()
-    DeltaTable(place).create_checkpoint()
+    DeltaTable(folder).create_checkpoint()
     check()
-    write_deltalake(place, rows(90), mode="append", partition_by=["p"])
+    write_deltalake(folder, rows(90), mode="append", partition_by=["p"])
     check()
     assert any("checkpoint" in touched for touched in lake.store.touched)
     assert not any(touched.endswith(f"{0:020}.json") for touched in lake.store.touched)
@@ -88,15 +88,15 @@ def test_a_delta_table_is_the_same_by_the_copy_of_its_log(lake: Lake) -> None:
 
 def test_deleted_rows_are_seen_in_commits_and_checkpoints(lake: Lake) -> None:
     """A file some of whose rows are deleted is refused, as it is where there are no rules."""
-    place = lake.inside / "t"
-    write_deltalake(place, rows(0))
-    write_deltalake(place, rows(10), mode="append")
-    with_deleted_rows(place, actions(place, "add")[0], [1, 3])
-    name = actions(place, "add")[0]["path"]
-    assert refused(lake.delta(place)) == {name: "invalid_request"}
-    assert len(lake.delta(place).files) == 1
-    DeltaTable(place).create_checkpoint()
-    assert refused(lake.delta(place)) == {name: "invalid_request"}
+    folder = lake.inside / "t"
+    write_deltalake(folder, rows(0))
+    write_deltalake(folder, rows(10), mode="append")
+    with_deleted_rows(folder, actions(folder, "add")[0], [1, 3])
+    name = actions(folder, "add")[0]["path"]
+    assert refused(lake.delta(folder)) == {name: "invalid_request"}
+    assert len(lake.delta(folder).files) == 1
+    DeltaTable(folder).create_checkpoint()
+    assert refused(lake.delta(folder)) == {name: "invalid_request"}
     assert [touched for touched in lake.store.touched if touched.endswith(".checkpoint.parquet")]
     assert not [touched for touched in lake.store.touched if touched.endswith(f"{1:020}.json")]
 
@@ -104,10 +104,10 @@ def test_deleted_rows_are_seen_in_commits_and_checkpoints(lake: Lake) -> None:
 @pytest.mark.parametrize("where", ["file://{outside}/rows.bin", "s3://elsewhere/rows.bin"])
 def test_a_list_of_deleted_rows_elsewhere_is_not_opened(lake: Lake, where: str) -> None:
     """It would fail to be read; that the file has one is enough to refuse it."""
-    place = lake.inside / "t"
-    write_deltalake(place, rows(0))
+    folder = lake.inside / "t"
+    write_deltalake(folder, rows(0))
     (lake.outside / "rows.bin").write_bytes(b"no list of rows")
-    add = actions(place, "add")[0]
+    add = actions(folder, "add")[0]
     vector = {
         "storageType": "p",
         "pathOrInlineDv": where.format(outside=lake.outside),
@@ -116,12 +116,12 @@ def test_a_list_of_deleted_rows_elsewhere_is_not_opened(lake: Lake, where: str) 
     }
     remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "size": add["size"]}
     commit(
-        place,
+        folder,
         protocol("deletionVectors"),
         {"remove": remove},
         {"add": {**add, "deletionVector": {**vector, "offset": 1}}},
     )
-    assert refused(lake.delta(place)) == {add["path"]: "invalid_request"}
+    assert refused(lake.delta(folder)) == {add["path"]: "invalid_request"}
 
 
 @pytest.mark.parametrize(
@@ -129,19 +129,19 @@ def test_a_list_of_deleted_rows_elsewhere_is_not_opened(lake: Lake, where: str) 
 )
 def test_a_file_that_a_delta_log_names_elsewhere_is_refused(lake: Lake, where: str) -> None:
     """It is told as refused by the rules; whether it is there is not looked at."""
-    place = lake.inside
-    write_deltalake(place, rows(0))
-    add = actions(place, "add")[0]
-    commit(place, {"add": {**add, "path": where.format(outside=lake.outside)}})
-    state = lake.delta(place)
+    folder = lake.inside
+    write_deltalake(folder, rows(0))
+    add = actions(folder, "add")[0]
+    commit(folder, {"add": {**add, "path": where.format(outside=lake.outside)}})
+    state = lake.delta(folder)
     assert [Path(file.location).name for file in state.files] == [add["path"]]
     assert list(refused(state).values()) == ["location_refused"]
 
 
-def v2_checkpoint(place: Path, sidecar: str, size_bytes: int = 1) -> None:
+def v2_checkpoint(folder: Path, sidecar: str, size_bytes: int = 1) -> None:
     """A checkpoint of the newest version whose files stand in a sidecar."""
-    log = place / "_delta_log"
-    version = DeltaTable(place).version()
+    log = folder / "_delta_log"
+    version = DeltaTable(folder).version()
     known = [line for path in sorted(log.glob("*.json")) for line in map(json.loads, path.read_text().splitlines())]
     (meta,) = [line for line in known if "metaData" in line][-1:]
     named = {"sidecar": {"path": sidecar, "sizeInBytes": size_bytes, "modificationTime": 1}}
@@ -157,23 +157,23 @@ def v2_checkpoint(place: Path, sidecar: str, size_bytes: int = 1) -> None:
 
 def test_a_checkpoint_in_parts_is_read_by_its_sidecars(lake: Lake) -> None:
     """A sidecar in the log's own folder is copied too, and the table is the one that it was."""
-    place = lake.inside / "t"
-    write_deltalake(place, rows(0))
-    write_deltalake(place, rows(10), mode="append")
-    files = {file.location for file in lake.delta(place).files}
-    DeltaTable(place).create_checkpoint()
-    log = place / "_delta_log"
+    folder = lake.inside / "t"
+    write_deltalake(folder, rows(0))
+    write_deltalake(folder, rows(10), mode="append")
+    files = {file.location for file in lake.delta(folder).files}
+    DeltaTable(folder).create_checkpoint()
+    log = folder / "_delta_log"
     (log / "_sidecars").mkdir()
     (classic,) = log.glob("*.checkpoint.parquet")
     adds = pq.read_table(classic).select(["add"])
     pq.write_table(adds.filter(adds["add"].is_valid()), log / "_sidecars" / "part-1.parquet")
     classic.unlink()
     (log / "_last_checkpoint").unlink()
-    v2_checkpoint(place, "part-1.parquet", (log / "_sidecars" / "part-1.parquet").stat().st_size)
+    v2_checkpoint(folder, "part-1.parquet", (log / "_sidecars" / "part-1.parquet").stat().st_size)
     for commit_file in log.glob("*.json"):
         if "checkpoint" not in commit_file.name and commit_file.name != f"{1:020}.json":
             commit_file.unlink()
-    assert {file.location for file in lake.delta(place).files} == files
+    assert {file.location for file in lake.delta(folder).files} == files
     assert any("_sidecars/part-1.parquet" in touched for touched in lake.store.touched)
 
 
@@ -183,13 +183,13 @@ def test_a_checkpoint_in_parts_is_read_by_its_sidecars(lake: Lake) -> None:
 )
 def test_a_part_of_a_log_that_lies_elsewhere_is_refused(lake: Lake, sidecar: str) -> None:
     """The library would open it; here nothing outside of the log's folder is opened, and the table is refused."""
-    place = lake.inside / "t"
-    write_deltalake(place, rows(0))
+    folder = lake.inside / "t"
+    write_deltalake(folder, rows(0))
     pq.write_table(rows(0), lake.outside / "x.parquet")
-    v2_checkpoint(place, sidecar.format(outside=lake.outside))
+    v2_checkpoint(folder, sidecar.format(outside=lake.outside))
     with pytest.raises(LocationRefused) as caught:
-        lake.delta(place)
-    assert caught.value.details == {"location": f"file://{place}"}
+        lake.delta(folder)
+    assert caught.value.details == {"location": f"file://{folder}"}
 
 
 def test_a_delta_table_elsewhere_is_refused_and_one_that_is_not_there_is_missing(lake: Lake) -> None:

@@ -43,12 +43,12 @@ def test_all_three_kinds_are_read_from_s3(s3: S3Server, store: FsspecStore, tmp_
     data = io.BytesIO()
     pq.write_table(ROWS, data)
     store.put(f"{bucket}/plain/x y%20z.parquet", data.getvalue())
-    places = {
+    sources = {
         "delta": ExternalSource(kind="delta", location=f"{bucket}/delta"),
         "iceberg": ExternalSource(kind="iceberg", location=table.metadata_location),
         "directory": ExternalSource(kind="directory", location=f"{bucket}/plain"),
     }
-    for kind, source in places.items():
+    for kind, source in sources.items():
         (file,) = reader.read(source, {}).files
         found: ObjectStat = store.stat(file.location)
         assert file.size_bytes == found.size_bytes

@@ -34,7 +34,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
     opened.close()
 
 
-def told(catalog: SqlCatalog, question: str, numbers: range, at_ms: int, bounds: FeedbackBounds = WIDE) -> int:
+def report(catalog: SqlCatalog, question: str, numbers: range, at_ms: int, bounds: FeedbackBounds = WIDE) -> int:
     """Report blocks, named by numbers."""
     record = FeedbackRecord(
         table_id="t",
@@ -49,7 +49,7 @@ def told(catalog: SqlCatalog, question: str, numbers: range, at_ms: int, bounds:
     return catalog.add_feedback(record, bounds)
 
 
-def held(catalog: SqlCatalog) -> dict[str, list[int]]:
+def stored(catalog: SqlCatalog) -> dict[str, list[int]]:
     """The numbers of the blocks by question."""
     return {
         record.question: [
@@ -61,9 +61,9 @@ def held(catalog: SqlCatalog) -> dict[str, list[int]]:
 
 def test_reports_of_one_question_are_joined(catalog: SqlCatalog) -> None:
     """Each block once, in the order that they came."""
-    assert told(catalog, "q", range(3), 1) == 3
-    assert told(catalog, "q", range(2, 5), 2) == 2
-    assert held(catalog) == {"q": [0, 1, 2, 3, 4]}
+    assert report(catalog, "q", range(3), 1) == 3
+    assert report(catalog, "q", range(2, 5), 2) == 2
+    assert stored(catalog) == {"q": [0, 1, 2, 3, 4]}
     (record,) = catalog.feedback("t")
     assert (record.block_count, record.used_at_ms) == (5, 2)
 
@@ -72,47 +72,47 @@ def test_the_number_of_facts_is_bounded(catalog: SqlCatalog) -> None:
     """Questions go that were not reported for longest; a large one by itself keeps what came last."""
     bounds = FeedbackBounds(max_facts=10, max_bytes=1 << 30)
     for number in range(5):
-        told(catalog, f"q{number}", range(4), number, bounds)
-        assert sum(map(len, held(catalog).values())) <= 10
-    assert sorted(held(catalog)) == ["q3", "q4"]
-    told(catalog, "large", range(25), 9, bounds)
-    assert held(catalog) == {"large": list(range(15, 25))}
-    told(catalog, "large", range(100, 103), 9, bounds)
-    assert held(catalog)["large"][-3:] == [100, 101, 102]
-    assert len(held(catalog)["large"]) == 10
+        report(catalog, f"q{number}", range(4), number, bounds)
+        assert sum(map(len, stored(catalog).values())) <= 10
+    assert sorted(stored(catalog)) == ["q3", "q4"]
+    report(catalog, "large", range(25), 9, bounds)
+    assert stored(catalog) == {"large": list(range(15, 25))}
+    report(catalog, "large", range(100, 103), 9, bounds)
+    assert stored(catalog)["large"][-3:] == [100, 101, 102]
+    assert len(stored(catalog)["large"]) == 10
 
 
 def test_the_bytes_are_bounded(catalog: SqlCatalog) -> None:
     """Of all questions together, what a row takes beside its blocks included."""
     bounds = FeedbackBounds(max_facts=1_000, max_bytes=2_000)
     for number in range(50):
-        told(catalog, f"q{number:02}", range(number % 7 + 1), number, bounds)
+        report(catalog, f"q{number:02}", range(number % 7 + 1), number, bounds)
         assert sum(record.size_bytes for record in catalog.feedback("t")) <= 2_000
-    assert "q49" in held(catalog)
-    assert "q00" not in held(catalog)
-    assert told(catalog, "long", range(3), 99, FeedbackBounds(max_facts=9, max_bytes=100)) == 3
-    assert "long" not in held(catalog)  # it does not fit at all
+    assert "q49" in stored(catalog)
+    assert "q00" not in stored(catalog)
+    assert report(catalog, "long", range(3), 99, FeedbackBounds(max_facts=9, max_bytes=100)) == 3
+    assert "long" not in stored(catalog)  # it does not fit at all
 
 
 def test_what_is_reported_again_stays(catalog: SqlCatalog) -> None:
     """The last report of a question counts, not the first, even when it names no new block."""
     bounds = FeedbackBounds(max_facts=8, max_bytes=1 << 30)
-    told(catalog, "old", range(4), 1, bounds)
-    told(catalog, "new", range(4), 2, bounds)
-    assert told(catalog, "old", range(4), 3, bounds) == 0
-    told(catalog, "newest", range(4), 4, bounds)
-    assert sorted(held(catalog)) == ["newest", "old"]
+    report(catalog, "old", range(4), 1, bounds)
+    report(catalog, "new", range(4), 2, bounds)
+    assert report(catalog, "old", range(4), 3, bounds) == 0
+    report(catalog, "newest", range(4), 4, bounds)
+    assert sorted(stored(catalog)) == ["newest", "old"]
 
 
 def test_facts_can_be_taken_back(catalog: SqlCatalog) -> None:
     """All of them; a table that is gone takes none."""
-    told(catalog, "q", range(4), 1)
-    told(catalog, "r", range(2), 1)
+    report(catalog, "q", range(4), 1)
+    report(catalog, "r", range(2), 1)
     assert catalog.clear_feedback("t") == 6
-    assert held(catalog) == {}
-    told(catalog, "q", range(4), 1)
+    assert stored(catalog) == {}
+    report(catalog, "q", range(4), 1)
     catalog.drop_table("n", "t", now_ms=5, purge=True)
     with pytest.raises(TableNotFound):
-        told(catalog, "q", range(4), 1)
+        report(catalog, "q", range(4), 1)
     assert catalog.forget_table("t")
-    assert held(catalog) == {}
+    assert stored(catalog) == {}

@@ -108,7 +108,7 @@ def test_time_zone_case_rule_and_columns_are_part_of_the_question() -> None:
     assert digest("a = 1", default) not in (digest("a = 1"), digest("a = 1", again))
 
 
-def test_names_and_places_are_not() -> None:
+def test_names_and_positions_are_not() -> None:
     """A column that is called otherwise, or stands elsewhere, is the same column."""
     other = evolve(SCHEMA, [RenameColumn(column="a", name="b"), MoveColumn(column="b", after="x")])
     assert digest("b = 1", other) == digest("a = 1")

@@ -42,15 +42,15 @@ def lake(pytestconfig: pytest.Config, folder: Path) -> Iterator[Lamella]:
 
 def made(lake: Lamella, folder: Path, name: str, properties: dict[str, str] | None = None) -> Table:
     """A table of four files whose bounds tell nothing: multiples of four, and one, two, three more."""
-    places = []
+    paths = []
     for at in range(4):
-        place = folder / f"{name}-{at}.parquet"
+        path = folder / f"{name}-{at}.parquet"
         values = [at, *(4 * i + at for i in range(1, 50)), 200 + at]
-        pq.write_table(pa.table({"a": values, "s": [f"s{v}" for v in values]}), place)
-        places.append(str(place))
-    lake.create_table(f"f.{name}", schema_from=f"file://{places[0]}", properties=properties or {})
+        pq.write_table(pa.table({"a": values, "s": [f"s{v}" for v in values]}), path)
+        paths.append(str(path))
+    lake.create_table(f"f.{name}", schema_from=f"file://{paths[0]}", properties=properties or {})
     table = lake.table(f"f.{name}")
-    table.register(places)
+    table.register(paths)
     return table
 
 
@@ -80,10 +80,10 @@ def test_a_report_changes_no_answer(lake: Lamella, folder: Path) -> None:
         return [(sorted(_locations(table, text)), table.scan(text).count()) for text in texts]
 
     before = answers()
-    assert [len(places) for places, _ in before] == [4] * 5
+    assert [len(locations) for locations, _ in before] == [4] * 5
     assert [rows for _, rows in before] == [1, 1, 1, 1, 2]
-    places = [f"file://{folder}/told-{at}.parquet" for at in range(4)]
-    table.report_empty("a = 41", places, snapshot_id=table.info().snapshot_id)
+    locations = [f"file://{folder}/told-{at}.parquet" for at in range(4)]
+    table.report_empty("a = 41", locations, snapshot_id=table.info().snapshot_id)
     table.scan("a = 42", feedback=True).count()
     assert table.feedback().facts == 4 + 3
     assert answers() == before
@@ -131,9 +131,9 @@ def test_bad_reports_are_refused(
         table.info()
     except Exception:
         table = made(lake, folder, "refused", ON)
-    asked = {"locations": [], "snapshot_id": table.info().snapshot_id, **given}
+    report = {"locations": [], "snapshot_id": table.info().snapshot_id, **given}
     with pytest.raises(error):
-        table.report_empty(filter, **asked)
+        table.report_empty(filter, **report)
     assert table.feedback().facts == 0
 
 

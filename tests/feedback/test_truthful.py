@@ -88,32 +88,32 @@ class Lake:
         fitting = [block.location for block in blocks]
         assert len(fitting) + len(refused) == len(added)
         segments = self.warehouse.prepare("t", snapshot, blocks)
-        removed = [place for place in removed if place in self.now.blocks]
+        removed = [location for location in removed if location in self.now.blocks]
         done = self.warehouse.commit(self.now.pointer, added=segments, removed=removed, now_ms=1)
         names = {column.id: column.name for column in self.now.columns}
-        kept = {place: held for place, held in self.now.blocks.items() if place not in removed}
-        kept |= {place: ConstantTerm(self.files[place], names) for place in fitting}
+        remaining = {location: block for location, block in self.now.blocks.items() if location not in removed}
+        remaining |= {location: ConstantTerm(self.files[location], names) for location in fitting}
         self.past.append(self.now)
-        self.now = State(done.pointer, self.now.columns, kept)
+        self.now = State(done.pointer, self.now.columns, remaining)
 
     def step(self) -> None:
         """Whatever may happen to a table."""
         what = self.random.choice(("append", "append", "append", "replace", "again", "remove", "evolve", "rollback"))
-        places = sorted(self.now.blocks)
-        if what == "append" or not places:
+        locations = sorted(self.now.blocks)
+        if what == "append" or not locations:
             fresh = [f"{self.root}/f{len(self.files) + i}" for i in range(self.random.randint(1, 3))]
-            for place in fresh:
-                self.put(place, self.cells())
+            for location in fresh:
+                self.put(location, self.cells())
             self.commit(fresh, [])
         elif what == "replace":
-            place = self.random.choice(places)
-            self.put(place, self.cells())
-            self.commit([place], [place])
+            location = self.random.choice(locations)
+            self.put(location, self.cells())
+            self.commit([location], [location])
         elif what == "again":  # the same file, under the columns that there are now
-            place = self.random.choice(places)
-            self.commit([place], [place])
+            location = self.random.choice(locations)
+            self.commit([location], [location])
         elif what == "remove":
-            self.commit([], [self.random.choice(places)])
+            self.commit([], [self.random.choice(locations)])
         elif what == "evolve":
             self.evolve()
         elif self.past:
@@ -145,12 +145,12 @@ class Lake:
         self.past.append(self.now)
         self.now = State(done.pointer, done.snapshot.schema.columns, then.blocks)
 
-    def value(self, held: ConstantTerm, column: Column, row: int) -> int | None:
+    def value(self, block: ConstantTerm, column: Column, row: int) -> int | None:
         """What a reader sees in a column of a row."""
-        name = held.names.get(column.id)
-        if name is None or name not in held.cells:
+        name = block.names.get(column.id)
+        if name is None or name not in block.cells:
             return None if column.default is None else int(column.default)
-        return held.cells[name][row]
+        return block.cells[name][row]
 
     def ask(self) -> None:
         """Prune by a filter, look that no row is lost and no earlier report is false, and report what is empty."""
@@ -160,24 +160,24 @@ class Lake:
         found = self.warehouse.find(self.now.pointer, PruneRequest(filter=text))
         refs = list(self.warehouse.segments(self.now.pointer))
         parts = tuple(found.parts())
-        kept = {place for part in parts for place in part.sidecar.texts("location", part.rows)}
+        selected = {location for part in parts for location in part.sidecar.texts("location", part.rows)}
         full = {
-            place
-            for place, held in self.now.blocks.items()
-            for row in range(len(next(iter(held.cells.values()))))
-            if matches([self.value(held, column, row) for column in self.now.columns])
+            location
+            for location, block in self.now.blocks.items()
+            for row in range(len(next(iter(block.cells.values()))))
+            if matches([self.value(block, column, row) for column in self.now.columns])
         }
-        assert full <= kept, (text, full - kept)
+        assert full <= selected, (text, full - selected)
         digest = digest_of(predicate, schema)
         assert digest is not None
         for part in parts:
             keys = self.warehouse.manifests.block_keys(refs[part.segment])[part.rows]
-            places = part.sidecar.texts("location", part.rows)
-            empty = np.array([place not in full for place in places])
-            told = are_among(keys, self.facts.get(digest, no_keys()))
-            assert not (told & ~empty).any(), text
-            self.confirmed += int(told.sum())
-            fresh = empty & ~told
+            locations = part.sidecar.texts("location", part.rows)
+            empty = np.array([location not in full for location in locations])
+            known = are_among(keys, self.facts.get(digest, no_keys()))
+            assert not (known & ~empty).any(), text
+            self.confirmed += int(known.sum())
+            fresh = empty & ~known
             if fresh.any() and self.random.random() < 0.8:
                 self.facts[digest] = np.concatenate([self.facts.get(digest, no_keys()), keys[fresh]])
 
@@ -213,25 +213,25 @@ def test_truthful_reports_stay_true(seed: int) -> None:
 def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one() -> None:
     """The same location, size and row count: another content is another block."""
     lake = Lake(Random(1), "memory://replaced")
-    place = "memory://replaced/x"
-    lake.put(place, {"a": [1, 11], "b": [0, 0]})
-    lake.commit([place], [])
+    location = "memory://replaced/x"
+    lake.put(location, {"a": [1, 11], "b": [0, 0]})
+    lake.commit([location], [])
     schema = lake.warehouse.head(lake.now.pointer).schema
     digest = digest_of(read_filter("a = 5"), schema)
     assert digest is not None
 
     def reported() -> list[bool]:
         (ref,) = lake.warehouse.segments(lake.now.pointer)
-        told: list[bool] = are_among(
+        known: list[bool] = are_among(
             lake.warehouse.manifests.block_keys(ref), lake.facts.get(digest, no_keys())
         ).tolist()
-        return told
+        return known
 
     assert reported() == [False]
     (ref,) = lake.warehouse.segments(lake.now.pointer)
     lake.facts[digest] = lake.warehouse.manifests.block_keys(ref)
     assert reported() == [True]
-    lake.put(place, {"a": [1, 5], "b": [0, 0]})
-    lake.commit([place], [place])
+    lake.put(location, {"a": [1, 5], "b": [0, 0]})
+    lake.commit([location], [location])
     assert lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5")).block_count == 1
     assert reported() == [False]

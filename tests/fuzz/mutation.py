@@ -101,11 +101,11 @@ def mutated_json(rng: Random, value: Any, others: Sequence[Any]) -> Any:
     """A JSON value with parts replaced, dropped, renamed, repeated or wrapped."""
     changed = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        places = list(_places(changed))
-        if not places:
+        positions = list(_positions(changed))
+        if not positions:
             return rng.choice((changed, odd_json(rng)))
-        holder, key = rng.choice(places)
-        fitting = [there[name] for other in others for there, name in _places(other) if name == key]
+        holder, key = rng.choice(positions)
+        fitting = [there[name] for other in others for there, name in _positions(other) if name == key]
         match rng.randrange(12):
             case 0 | 1 | 2 | 3 | 4 if isinstance(key, str) and fitting:
                 holder[key] = copy.deepcopy(rng.choice(fitting))  # in its place, from another value
@@ -149,7 +149,7 @@ def odd_json(rng: Random) -> Any:
     return rng.choice((*plain, edge, text, [edge] * 3, {"type": text}))
 
 
-def _places(value: Any) -> Any:
+def _positions(value: Any) -> Any:
     """Every (container, key) of a JSON value."""
     stack = [value]
     while stack:

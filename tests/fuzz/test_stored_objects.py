@@ -173,8 +173,8 @@ def swallow_token(seed: int) -> bool:
             given = rng.choice(("", "=", "AAAA", "a" * 10_000, "\ud800", "é", token + "=", token[:-1], token * 2))
         case _:
             given, request = token, _request(rng)
-    asked = PruneRequest(filter=request.filter, level=request.level, page_token=given)
-    answer = survive(lambda: tokens.read(asked), given)
+    resumed = PruneRequest(filter=request.filter, level=request.level, page_token=given)
+    answer = survive(lambda: tokens.read(resumed), given)
     if isinstance(answer, LamellaError):
         assert isinstance(answer, InvalidPageToken)
         return False

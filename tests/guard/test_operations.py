@@ -88,8 +88,8 @@ def test_a_commit_of_one_block_does_no_more_than_it_did(table: Table) -> None:
     table.store.reset()
     done = counted(append)
     store = table.store
-    asked = {"reads": store.reads, "puts": store.puts, "put_bytes": store.put_bytes, "others": store.others}
-    hold("commit of one block", **msgspec.to_builtins(done), **asked)
+    calls = {"reads": store.reads, "puts": store.puts, "put_bytes": store.put_bytes, "others": store.others}
+    hold("commit of one block", **msgspec.to_builtins(done), **calls)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -109,7 +109,7 @@ def test_an_answer_of_every_block_is_encoded_with_no_more_than_it_took(table: Ta
 
 
 @pytest.mark.parametrize("shape", ["records", "columns"])
-def test_an_answer_from_kept_texts_is_put_together_with_no_more_than_it_took(table: Table, shape: Shape) -> None:
+def test_an_answer_from_cached_texts_is_put_together_with_no_more_than_it_took(table: Table, shape: Shape) -> None:
     """2,000 blocks of 20 segments, from what was found to the bytes that travel; no sidecar is opened."""
     texts = SegmentTexts(table.warehouse.memory_cache)
 

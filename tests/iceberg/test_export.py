@@ -169,8 +169,8 @@ def test_columns_come_and_go(make_table: MakeTable) -> None:
     done = exported(table)
     assert (done.manifests_written, done.manifests_reused) == (0, 1)
     path = table.folder / "new.parquet"
-    place = pa.array([{"town": "Bonn", "zip": 1 << 40}])
-    pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "who": ["x"], "note": ["n"], "place": place}), path)
+    structs = pa.array([{"town": "Bonn", "zip": 1 << 40}])
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "who": ["x"], "note": ["n"], "place": structs}), path)
     table.handle.register([str(path)])
     done = exported(table)
     found = opened(done)
@@ -285,9 +285,9 @@ def test_another_folder(make_table: MakeTable, tmp_path: Path) -> None:
     assert rows(opened(done)) == table.rows()
     assert (tmp_path / "there/t/metadata/version-hint.text").read_text() == "1"
     root = table.handle.info().location
-    for place in (root, f"{root}/_b", f"{root}/../other", f"{root}-2/x"):
+    for location in (root, f"{root}/_b", f"{root}/../other", f"{root}-2/x"):
         with pytest.raises(InvalidRequest, match="own folders"):
-            exported(table, location=place)
+            exported(table, location=location)
     with pytest.raises(InvalidRequest, match="another table"):
         exported(filled(make_table), location=str(tmp_path / "there" / "t"))
     exported(table)
@@ -355,18 +355,18 @@ def test_what_is_no_export_is_left_alone(make_table: MakeTable) -> None:
 def test_an_export_that_is_overtaken_changes_nothing(make_table: MakeTable) -> None:
     """One that began with an earlier snapshot ends after one of a later: readers do not go back, nor does the tag."""
     table = filled(make_table, 2)
-    later: list[ExportResult] = []
+    newer: list[ExportResult] = []
 
     def overtake(*_: object) -> None:
-        if not later:
+        if not newer:
             table.add(events(random.Random(9), 40))
-            later.append(exported(table))
+            newer.append(exported(table))
 
     done = export_iceberg(table.lake, table.name, FsspecStore(), ExportOptions(), on_progress=overtake)
-    assert later[0].number > done.number
+    assert newer[0].number > done.number
     assert not done.is_changed
     assert done.held_by is None
     assert rows(opened(done)) == table.rows()
-    [held] = [tag for tag in table.handle.tags() if tag.name.startswith("iceberg-export")]
-    assert held.snapshot_id == later[0].snapshot_id
+    [tag] = [tag for tag in table.handle.tags() if tag.name.startswith("iceberg-export")]
+    assert tag.snapshot_id == newer[0].snapshot_id
     assert exported(table, snapshot=done.snapshot_id, no_hold=True).number == done.number

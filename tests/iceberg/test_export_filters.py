@@ -139,9 +139,9 @@ def test_a_filter_finds_the_rows_of_a_full_scan(export_url: str, tmp_path: Path,
     schema = found.schema()
     skipped = 0
     for _ in range(60):
-        asked = a_filter(rng)
-        wanted = everything.filter(expression_to_pyarrow(bind(schema, asked, case_sensitive=True), schema))
-        scan = found.scan(asked)
-        assert bag(scan.to_arrow().cast(SCHEMA)) == bag(wanted), asked
+        tree = a_filter(rng)
+        wanted = everything.filter(expression_to_pyarrow(bind(schema, tree, case_sensitive=True), schema))
+        scan = found.scan(tree)
+        assert bag(scan.to_arrow().cast(SCHEMA)) == bag(wanted), tree
         skipped += len(files) - len(list(scan.plan_files()))
     assert skipped > 60

@@ -47,10 +47,10 @@ def test_the_command_exports(make_table: MakeTable, export_url: str, tmp_path: P
     assert "2 files, 40 rows" in said
     assert "1 manifests written" in said
     assert "is up to date" in run()
-    place = tmp_path / "elsewhere"
-    done = msgspec.json.decode(run("--json", "--location", str(place), "--columns", "id, day"), type=ExportResult)
+    folder = tmp_path / "elsewhere"
+    done = msgspec.json.decode(run("--json", "--location", str(folder), "--columns", "id, day"), type=ExportResult)
     assert rows(opened(done)) == table.rows()
-    assert done.location == f"file://{place}"
+    assert done.location == f"file://{folder}"
     assert "at most one" in run("--hold", "x", "--no-hold", status=2)
     assert "not JSON" in run("--storage-options", "[1]", status=2)
     compact(table.context(block_rows=1_000))

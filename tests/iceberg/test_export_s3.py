@@ -40,11 +40,11 @@ def test_an_export_lies_in_s3(s3: S3Server, tmp_path: Path, pytestconfig: pytest
         with Lamella(server.url) as lake:
             lake.create_namespace("x")
             for number in range(1, 3):
-                place = f"{bucket}/data/{number} a b.parquet"
-                store.put(place, data.getvalue())
+                location = f"{bucket}/data/{number} a b.parquet"
+                store.put(location, data.getvalue())
                 if number == 1:
-                    lake.create_table("x.t", schema_from=place)
-                lake.table("x.t").register([place])
+                    lake.create_table("x.t", schema_from=location)
+                lake.table("x.t").register([location])
                 done = export_iceberg(lake, "x.t", store)
                 assert done.location.startswith(f"{bucket}/warehouse/")
                 assert store.read(f"{done.location}/metadata/version-hint.text") == str(number).encode()

@@ -136,12 +136,12 @@ def test_what_is_exported_does_not_expire(make_table: MakeTable) -> None:
     table = make_table()
     add(table, 1)
     add(table, 2)
-    done, held = exported(table), table.rows()
+    done, expected = exported(table), table.rows()
     compact(table.context(block_rows=500))
     add(table, 3)
     cleaned = table.handle.vacuum(execute=True)
     assert cleaned.unknown.objects == 0
-    assert rows(opened(done)) == held
+    assert rows(opened(done)) == expected
     assert [tag.snapshot_id for tag in table.handle.tags() if tag.name == HOLD] == [done.snapshot_id]
     newer = exported(table)
     table.handle.vacuum(execute=True)

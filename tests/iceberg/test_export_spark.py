@@ -91,13 +91,13 @@ def test_spark_reads_an_export(java_home: Path, export_url: str, tmp_path: Path)
     columns = made.rows.column_names
     queries = [f"SELECT {_AGGREGATES} FROM {{}} WHERE {each}" for each in filters]
     queries += [f"SELECT min({each}), max({each}), count({each}) FROM {{}}" for each in columns]
-    asked = [query.format(of) for query in queries for of in ("export", "files")]
-    asked += [
+    statements = [query.format(of) for query in queries for of in ("export", "files")]
+    statements += [
         f"SELECT count(*) FROM lake._iceberg VERSION AS OF {before.number}",
         "SELECT sum(record_count), count(*) FROM lake._iceberg.files",
         "EXPLAIN SELECT max(day), count(*) FROM export",
     ]
-    given = {"ivy": str(IVY), "folder": folder, "files": list(map(str, made.files)), "queries": asked}
+    given = {"ivy": str(IVY), "folder": folder, "files": list(map(str, made.files)), "queries": statements}
     found = answers(given, tmp_path)
     for query, export, truth in zip(queries, found[::2], found[1::2], strict=False):
         assert isinstance(truth, list), (query, truth)

@@ -58,10 +58,10 @@ def check(seed: int, *, filters: int = 12) -> int:
                 for client in CLIENTS:
                     whole = matches(client, tree, row, types)
                     case = f"seed {seed}, {client}: {tree} left {left}, row {row}"
-                    kept = left is not None and matches(client, left, row, types)
+                    is_left = left is not None and matches(client, left, row, types)
                     # Arrow's client filters the rows of a file by its own filter, unless nothing is left of that.
                     is_wider = client == "arrow" and isinstance(left, dict)
-                    assert whole is kept or (is_wider and kept), case
+                    assert whole is is_left or (is_wider and is_left), case
                     decided += 1
     return decided
 
@@ -124,8 +124,8 @@ def test_an_infinity_is_written_without_one(kind: str, value: str, dtype: str) -
     node = {"type": kind, "term": "a"} | ({"values": [2.5, value]} if kind.endswith("in") else {"value": value})
     written = without_infinity(node, DataType(dtype))
     assert "Infinity" not in json.dumps(written)
-    most = (2 - 2**-23) * 2.0**127 if dtype == "float32" else sys.float_info.max
-    for cell in (None, math.nan, math.inf, -math.inf, most, -most, 0.0, -0.0, 0.5, 2.5):
+    max_value = (2 - 2**-23) * 2.0**127 if dtype == "float32" else sys.float_info.max
+    for cell in (None, math.nan, math.inf, -math.inf, max_value, -max_value, 0.0, -0.0, 0.5, 2.5):
         for client in CLIENTS:
             row, types = {"a": cell}, {"a": DataType(dtype)}
             assert matches(client, written, row, types) is matches(client, node, row, types), (client, cell)
@@ -261,7 +261,7 @@ def test_long_chains_and_lists_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "error", "place"),
+    ("tree", "error", "position"),
     [
         ({"type": "like", "term": "a", "value": "x%"}, InvalidFilter, "$.type"),
         ({"type": "eq", "term": "a"}, InvalidFilter, "$"),
@@ -273,11 +273,11 @@ def test_long_chains_and_lists_are_read() -> None:
         ({"type": "eq", "term": "A", "value": 1}, UnknownColumn, None),
     ],
 )
-def test_what_is_no_filter_is_refused_by_its_place(tree: Any, error: type[Exception], place: str | None) -> None:
+def test_what_is_no_filter_is_refused_by_its_position(tree: Any, error: type[Exception], position: str | None) -> None:
     """Also names in another case, since clients ask with regard to it."""
     with pytest.raises(error) as refused:
         one(tree, "int64", [1])
-    assert place is None or refused.value.details["position"] == place  # type: ignore[attr-defined]  # of our errors
+    assert position is None or refused.value.details["position"] == position  # type: ignore[attr-defined]  # of our errors
 
 
 def test_deep_nesting_is_refused() -> None:
@@ -294,9 +294,9 @@ def test_deep_nesting_is_refused() -> None:
 def test_connectives_count_as_predicates(leaf: Any) -> None:
     """A chain of booleans is as long as it is deep, so it ends at the limit of predicates too."""
     nodes = 2 if isinstance(leaf, dict) and leaf["type"] == "not" else 1
-    most = (10_000 - nodes) // (1 + nodes)
+    count = (10_000 - nodes) // (1 + nodes)
     tree = leaf
-    for _ in range(most):
+    for _ in range(count):
         tree = {"type": "or", "left": tree, "right": leaf}
     read_iceberg_filter(tree, Schema.assign([Column(name="a", type="int64")]))
     with pytest.raises(LimitExceeded) as refused:

@@ -69,8 +69,8 @@ def test_types_have_their_name_in_iceberg(ours: str, theirs: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "reason"), REFUSED.items())
-@pytest.mark.parametrize("place", ["top", "struct", "list", "map"])
-def test_columns_without_an_iceberg_type_are_refused(ours: str, reason: str, place: str) -> None:
+@pytest.mark.parametrize("nesting", ["top", "struct", "list", "map"])
+def test_columns_without_an_iceberg_type_are_refused(ours: str, reason: str, nesting: str) -> None:
     """Wherever they stand: the error names the column and says why."""
     assert type_name(parse_type(ours)) is None
     bad = Column(name="bad", type=ours)
@@ -82,7 +82,7 @@ def test_columns_without_an_iceberg_type_are_refused(ours: str, reason: str, pla
             Column(name="a", type="map", fields=(Column(name="key", type="string"), Column(name="value", type=ours))),
             "a.value",
         ),
-    }[place]
+    }[nesting]
     with pytest.raises(NotExpressible, match=reason) as refused:
         schema_json(Schema.assign([Column(name="good", type="int64"), columns]))
     assert refused.value.details["column"] == path
@@ -154,7 +154,7 @@ def test_a_name_that_stood_for_two_columns_is_refused(changes: list[SchemaChange
         name_mapping(schemas[0], schemas[1:])
 
 
-def test_one_name_in_two_places_is_no_reuse() -> None:
+def test_one_name_in_two_positions_is_no_reuse() -> None:
     """A field of a struct may be called as a column beside it is."""
     schemas = history(NESTED, RenameColumn(column="s.x", name="id"))
     assert mapped(schemas)["id"] == ["id"]

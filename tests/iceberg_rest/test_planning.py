@@ -52,9 +52,9 @@ class Files:
         assert answer.status_code == 200, answer.text
         return found
 
-    def plan(self, **asked: Any) -> dict[str, Any]:
+    def plan(self, **request: Any) -> dict[str, Any]:
         """A plan, with what its parts have."""
-        answer = self.app.post(f"{REST}/plan", json=asked)
+        answer = self.app.post(f"{REST}/plan", json=request)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -73,7 +73,7 @@ def files(new_replica: Callable[[], AppClient], tmp_path: Path) -> Files:
     return Files(new_replica(), tmp_path)
 
 
-def places(tasks: Any) -> list[str]:
+def locations(tasks: Any) -> list[str]:
     """Where the files of tasks are."""
     return [task["data-file"]["file-path"] for task in tasks]
 
@@ -92,7 +92,7 @@ def test_a_plan_is_complete_at_once(files: Files) -> None:
     filter = {"type": "gt-eq", "term": "a", "value": 15}
     plan = files.plan(filter=filter)
     assert (plan["status"], bool(plan["plan-id"])) == ("completed", True)
-    assert places(plan["file-scan-tasks"]) == made[1:]
+    assert locations(plan["file-scan-tasks"]) == made[1:]
     assert [task["residual-filter"] for task in plan["file-scan-tasks"]] == [filter, True, True]
     size = Path(made[1].removeprefix("file://")).stat().st_size
     assert plan["file-scan-tasks"][0]["data-file"] == {
@@ -123,10 +123,10 @@ def test_the_parts_of_a_plan_are_the_plan(
     plan = files.plan()
     assert len(plan["file-scan-tasks"]) == min(max_tasks, 17)
     assert len(plan.get("plan-tasks", ())) <= max_tokens
-    assert sorted(places(files.tasks(other, plan))) == made
+    assert sorted(locations(files.tasks(other, plan))) == made
     few = files.plan(filter={"type": "lt", "term": "a", "value": 100})
     files.add(3)
-    assert sorted(places(files.tasks(other, few))) == made[:10]
+    assert sorted(locations(files.tasks(other, few))) == made[:10]
 
 
 def test_sizes_of_parts_go_by_the_filter() -> None:
@@ -144,8 +144,8 @@ def test_a_filter_that_is_too_long_for_tokens_has_few_files(files: Files, monkey
     monkeypatch.setattr("lamella.service.iceberg.scans.MAX_CHARACTERS", 10)
     assert len(files.plan(filter=filter)["file-scan-tasks"]) == 3
     monkeypatch.setattr("lamella.service.iceberg.scans.MAX_BYTES", 3_000)
-    for asked in ({}, {"start-snapshot-id": 1, "end-snapshot-id": 2}):
-        answer = files.app.post(f"{REST}/plan", json={"filter": filter, **asked})
+    for request in ({}, {"start-snapshot-id": 1, "end-snapshot-id": 2}):
+        answer = files.app.post(f"{REST}/plan", json={"filter": filter, **request})
         assert error(answer) == (400, "BadRequestException")
         assert "plan" in answer.json()["error"]["message"]
 
@@ -155,21 +155,23 @@ def test_ranges_cover_every_block_once(seed: int) -> None:
     """Over random kept blocks, also when fewer are kept by the time that a part is fetched."""
     rng = Random(seed)
     rows = {segment: sorted(rng.sample(range(40), rng.randint(1, 12))) for segment in rng.sample(range(30), 6)}
-    parts = [kept(segment, rows[segment]) for segment in sorted(rows)]
+    parts = [selection(segment, rows[segment]) for segment in sorted(rows)]
     start, end = Position(0, 0), Position(1 << 62, 0)
     cuts = planning.ranges(parts, start, end, rng.randint(1, 9))
     for spread in (cuts, planning.spread(cuts, rng.randint(1, 5))):
         assert (spread[0][0], spread[-1][1]) == (start, end)
         assert all(one[1] == other[0] for one, other in itertools.pairwise(spread))
-        later = [kept(part.segment, [row for row in part.rows.tolist() if rng.random() < 0.8]) for part in parts]
-        for those in (parts, later):
+        narrower = [
+            selection(part.segment, [row for row in part.rows.tolist() if rng.random() < 0.8]) for part in parts
+        ]
+        for those in (parts, narrower):
             found = [
                 (part.segment, row) for cut in spread for part in planning.within(those, *cut) for row in part.rows
             ]
             assert found == [(part.segment, row) for part in those for row in part.rows]
 
 
-def kept(segment: int, rows: list[int]) -> SegmentSelection:
+def selection(segment: int, rows: list[int]) -> SegmentSelection:
     """SegmentSelection blocks of a segment that nobody opens."""
     return SegmentSelection(segment, _unopened, np.array(rows, dtype=np.int64), np.ones(len(rows), dtype=np.uint8))
 
@@ -204,7 +206,7 @@ def test_a_token_is_for_its_table_only(files: Files, monkeypatch: pytest.MonkeyP
     assert files.app.post(f"{REST}/tasks", json={"plan-task": token}).status_code == 200
 
 
-def test_statistics_are_those_that_were_asked_for_and_exact(files: Files) -> None:
+def test_statistics_are_those_that_were_requested_and_exact(files: Files) -> None:
     """None unasked; hexadecimal in Iceberg's binary form; columns that nobody named are not there."""
     files.add(2)
     assert "lower-bounds" not in files.plan()["file-scan-tasks"][0]["data-file"]
@@ -220,11 +222,11 @@ def test_statistics_are_those_that_were_asked_for_and_exact(files: Files) -> Non
 def test_fewer_files_are_enough_where_rows_are_proven(files: Files) -> None:
     """Blocks that match wholly give the rows that are wanted; where too few are proven, all files are there."""
     files.add(8)
-    asked = {"type": "gt-eq", "term": "a", "value": 15}
-    few = files.plan(filter=asked, **{"min-rows-requested": 12})["file-scan-tasks"]
+    request = {"type": "gt-eq", "term": "a", "value": 15}
+    few = files.plan(filter=request, **{"min-rows-requested": 12})["file-scan-tasks"]
     assert [task["residual-filter"] for task in few] == [True, True]
-    assert len(files.plan(filter=asked, **{"min-rows-requested": 1_000})["file-scan-tasks"]) == 7
-    assert len(files.plan(filter=asked, **{"min-rows-requested": 0})["file-scan-tasks"]) == 7
+    assert len(files.plan(filter=request, **{"min-rows-requested": 1_000})["file-scan-tasks"]) == 7
+    assert len(files.plan(filter=request, **{"min-rows-requested": 0})["file-scan-tasks"]) == 7
     unproven = {"type": "eq", "term": "n", "value": 3.0}
     assert files.plan(filter=unproven, **{"min-rows-requested": 1}) | {"plan-id": ""} == files.plan(filter=unproven) | {
         "plan-id": ""
@@ -240,22 +242,22 @@ def test_rows_that_are_enough_do_not_make_a_plan_without_parts(
     assert len(files.plan(**{"min-rows-requested": 25})["file-scan-tasks"]) == 3
     plan = files.plan(**{"min-rows-requested": 85})
     assert len(plan["file-scan-tasks"]) == 3
-    assert sorted(places(files.tasks(new_replica(), plan))) == made
+    assert sorted(locations(files.tasks(new_replica(), plan))) == made
 
 
 def test_what_was_appended_is_planned(files: Files) -> None:
     """Between two snapshots: the files that came, as far as they match."""
     first, second, third = files.add(2), files.add(2), files.add(3)
     ends = {"start-snapshot-id": 2, "end-snapshot-id": 4}
-    assert places(files.plan(**ends)["file-scan-tasks"]) == second + third
+    assert locations(files.plan(**ends)["file-scan-tasks"]) == second + third
     filter = {"type": "lt-eq", "term": "a", "value": 45}
     tasks = files.plan(**ends, filter=filter)["file-scan-tasks"]
-    assert places(tasks) == [*second, third[0]]
+    assert locations(tasks) == [*second, third[0]]
     assert [task["residual-filter"] for task in tasks] == [True, True, filter]
-    assert places(files.plan(**{"start-snapshot-id": 3, "end-snapshot-id": 3})["file-scan-tasks"]) == []
+    assert locations(files.plan(**{"start-snapshot-id": 3, "end-snapshot-id": 3})["file-scan-tasks"]) == []
     removed = files.app.post(f"{TABLE}/commits", json={"removed": [first[0]]})
     assert removed.status_code == 200, removed.text
-    assert places(files.plan(**{"start-snapshot-id": 4, "end-snapshot-id": 5})["file-scan-tasks"]) == []
+    assert locations(files.plan(**{"start-snapshot-id": 4, "end-snapshot-id": 5})["file-scan-tasks"]) == []
     for wrong in (
         {"start-snapshot-id": 2},
         {"end-snapshot-id": 4},

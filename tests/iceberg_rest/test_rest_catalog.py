@@ -60,7 +60,7 @@ def error(answer: Any) -> tuple[int, str]:
     return answer.status_code, body["type"]
 
 
-def test_clients_are_told_to_let_the_service_plan(app: AppClient) -> None:
+def test_clients_are_instructed_to_let_the_service_plan(app: AppClient) -> None:
     """By the names of both versions of pyiceberg; every endpoint that is named is there."""
     config = app.get(f"{ROOT}/config", params={"warehouse": "any"}).json()
     assert config["overrides"] == {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
@@ -239,9 +239,9 @@ def test_a_key_sees_what_it_may_read(guarded: AppClient) -> None:
 def test_client_credentials_are_a_key(guarded: AppClient) -> None:
     """The token is as good as the key and ends with it; a wrong one is refused as OAuth2 has it."""
     made = guarded.post("/v1/keys", json={"name": "k", "grants": [{"role": "read"}], "expires_s": 3_600}).json()
-    asked = {"grant_type": "client_credentials", "client_id": "k", "client_secret": made["key"], "scope": "catalog"}
+    form = {"grant_type": "client_credentials", "client_id": "k", "client_secret": made["key"], "scope": "catalog"}
     path = f"{ROOT}/oauth/tokens"
-    answer = guarded.post(path, data=asked, headers={"Authorization": ""})
+    answer = guarded.post(path, data=form, headers={"Authorization": ""})
     assert answer.status_code == 200, answer.text
     token = answer.json()
     assert (token["token_type"], answer.headers["cache-control"]) == ("bearer", "no-store")
@@ -258,7 +258,7 @@ def test_client_credentials_are_a_key(guarded: AppClient) -> None:
     named = {"Authorization": f"Basic {basic}"}
     assert guarded.post(path, data={"grant_type": "client_credentials"}, headers=named).status_code == 200
     for data, status, name in (
-        ({**asked, "client_secret": "wrong"}, 401, "invalid_client"),
+        ({**form, "client_secret": "wrong"}, 401, "invalid_client"),
         ({"grant_type": "client_credentials"}, 400, "invalid_request"),
         ({"grant_type": "password"}, 400, "unsupported_grant_type"),
     ):
@@ -266,7 +266,7 @@ def test_client_credentials_are_a_key(guarded: AppClient) -> None:
         assert (refused.status_code, refused.json()["error"]) == (status, name)
     twice = guarded.post(path, content="grant_type=a&grant_type=b", headers=FORM)
     assert (twice.status_code, twice.json()["error"]) == (400, "invalid_request")
-    assert guarded.post(path, json=asked).json()["error"] == "invalid_request"
+    assert guarded.post(path, json=form).json()["error"] == "invalid_request"
 
 
 def test_properties_for_clients_are_no_secrets(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def literal(name: str, cell: Any) -> str:
     return f"'{cell}'" if name == "name" else str(cell)
 
 
-class Asked:
+class QueryList:
     """Questions for one Spark, which takes long to start, and where their answers are."""
 
     def __init__(self) -> None:
@@ -111,34 +111,34 @@ def answers(
     name = f"ice.ice.{made.name}"
     made.table.tag("half", [each.snapshot_id for each in made.table.snapshots()][1])
     evolved = _evolved(lake, folder)
-    asked, rng = Asked(), Random(5)
+    queries, rng = QueryList(), Random(5)
     filters = [*_TRAPS, *(random_filter(rng, made.rows) for _ in range(_RANDOM))]
     at = {
-        "filters": asked.add(*(f"SELECT {_AGGREGATES} FROM {name} WHERE {each}" for each in filters)),
-        "truth": asked.add(*(f"SELECT {_AGGREGATES} FROM files WHERE {each}" for each in filters)),
-        "counts": asked.add(*(f"SELECT count(*) FROM {name} WHERE {each}" for each in filters)),
-        "extremes": asked.add(
+        "filters": queries.add(*(f"SELECT {_AGGREGATES} FROM {name} WHERE {each}" for each in filters)),
+        "truth": queries.add(*(f"SELECT {_AGGREGATES} FROM files WHERE {each}" for each in filters)),
+        "counts": queries.add(*(f"SELECT count(*) FROM {name} WHERE {each}" for each in filters)),
+        "extremes": queries.add(
             *(
                 f"SELECT min({c}), max({c}), count({c}) FROM {t}"
                 for c in made.rows.column_names
                 for t in (name, "files")
             )
         ),
-        "past": asked.add(
+        "past": queries.add(
             f"SELECT {_AGGREGATES} FROM {name} VERSION AS OF 2",
             f"SELECT {_AGGREGATES} FROM {name} VERSION AS OF 'half'",
             f"SELECT {_AGGREGATES} FROM half",
             f"SELECT snapshot_id FROM {name}.snapshots ORDER BY 1",
         ),
-        "evolved": asked.add(
+        "evolved": queries.add(
             "SELECT id, name, extra FROM ice.ice.changed ORDER BY id",
             "SELECT id FROM ice.ice.changed WHERE name = 'y'",
             "SELECT count(*) FROM ice.ice.changed WHERE extra IS NULL",
             f"SELECT id, b, c FROM ice.ice.changed VERSION AS OF {evolved} ORDER BY id",
             f"SELECT id FROM ice.ice.changed VERSION AS OF {evolved} WHERE b = 'x'",
         ),
-        "names": asked.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
-        "writes": asked.add(f"INSERT INTO {name} SELECT * FROM files", f"DROP TABLE {name}"),
+        "names": queries.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
+        "writes": queries.add(f"INSERT INTO {name} SELECT * FROM files", f"DROP TABLE {name}"),
     }
     half = [str(file) for file in made.files[:3]]
     found = _run(
@@ -148,11 +148,11 @@ def answers(
             "uri": f"{rest_url}/iceberg",
             "ivy": str(IVY),
             "files": {"files": [str(file) for file in made.files], "half": half},
-            "queries": asked.queries,
+            "queries": queries.queries,
         },
     )
-    answers = {kind: [found[place] for place in places] for kind, places in at.items()}
-    return answers | {"asked": filters}
+    answers = {kind: [found[position] for position in positions] for kind, positions in at.items()}
+    return answers | {"conditions": filters}
 
 
 def _evolved(lake: Lamella, folder: Path) -> int:
@@ -189,18 +189,18 @@ def _run(python: Path, folder: Path, given: dict[str, Any]) -> list[Any]:
 
 def test_filters_select_the_rows_of_the_files(answers: dict[str, list[Any]]) -> None:
     """Traps and random conditions: as Spark itself, which reads all of every file."""
-    for filter, found, truth in zip(answers["asked"], answers["filters"], answers["truth"], strict=True):
+    for filter, found, truth in zip(answers["conditions"], answers["filters"], answers["truth"], strict=True):
         assert isinstance(truth, list), (filter, truth)
         assert found == truth, filter
 
 
 def test_counts_are_those_of_the_rows(answers: dict[str, list[Any]]) -> None:
     """Also where Spark has nothing to read for them."""
-    for filter, found, truth in zip(answers["asked"], answers["counts"], answers["truth"], strict=True):
+    for filter, found, truth in zip(answers["conditions"], answers["counts"], answers["truth"], strict=True):
         assert found == [[truth[0][0]]], filter
 
 
-def test_least_and_greatest_values_are_exact(answers: dict[str, list[Any]]) -> None:
+def test_minima_and_maxima_are_exact(answers: dict[str, list[Any]]) -> None:
     """Spark takes them from statistics where it may; NaN and zeros of either sign are where they are in the rows."""
     pairs = answers["extremes"]
     for found, truth in zip(pairs[::2], pairs[1::2], strict=True):

@@ -79,8 +79,8 @@ def test_no_row_is_lost_among_texts_of_any_bytes(seed: int, tmp_path_factory: py
     for wanted in {cell for block in blocks for cell in block if cell is not None and is_text(cell)}:
         text = wanted.decode()
         answer = table.warehouse.prune(table.pointer, PruneRequest(filter=f"s = '{text}' OR s LIKE '%{text}_'"))
-        kept = {int(block.location[-13:-8]) for block in answer.blocks or ()}
-        assert kept >= {at for at, block in enumerate(blocks) if wanted in block}, text
+        selected = {int(block.location[-13:-8]) for block in answer.blocks or ()}
+        assert selected >= {at for at, block in enumerate(blocks) if wanted in block}, text
 
 
 def is_text(data: bytes) -> bool:

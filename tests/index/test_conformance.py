@@ -26,7 +26,7 @@ NAMES = sorted(kinds())
 PLAIN: dict[str, dict[str, Any]] = {"bloom": {"above_bytes": 0}, "ngram": {"above_bytes": 0}}
 
 
-def drawn(name: str, seed: int) -> tuple[Random, Kind, DataType, list[Cells]]:
+def sampled(name: str, seed: int) -> tuple[Random, Kind, DataType, list[Cells]]:
     """A kind with a type that it takes, and blocks of it."""
     rng = Random(f"{name} {seed}")
     kind = kinds()[name]
@@ -34,7 +34,7 @@ def drawn(name: str, seed: int) -> tuple[Random, Kind, DataType, list[Cells]]:
     return rng, kind, dtype, index_cases.blocks_of(rng, dtype)
 
 
-def asked_of(rng: Random, dtype: DataType, blocks: Sequence[Cells], count: int) -> list[BoundTest]:
+def sampled_tests(rng: Random, dtype: DataType, blocks: Sequence[Cells], count: int) -> list[BoundTest]:
     """Predicates over the column."""
     found: list[BoundTest] = []
     for _ in range(count):
@@ -81,13 +81,13 @@ def test_types_without_an_order_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_kind_does_not_answer_it_does_not_claim(name: str) -> None:
+def test_what_a_kind_does_not_answer_is_not_claimed(name: str) -> None:
     """Where a kind says that it cannot help, its parts claim nothing of true rows; a reason is given in words."""
     seen = 0
     for seed in range(40):
-        rng, kind, dtype, blocks = drawn(name, seed)
+        rng, kind, dtype, blocks = sampled(name, seed)
         made = built(kind, dtype, blocks)
-        for test in asked_of(rng, dtype, blocks, 10):
+        for test in sampled_tests(rng, dtype, blocks, 10):
             reason = kind.answers(test, made.part.header.options)
             if reason is None:
                 continue
@@ -99,7 +99,7 @@ def test_what_a_kind_does_not_answer_it_does_not_claim(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_blocks_without_values_are_told_so(name: str) -> None:
+def test_blocks_without_values_are_known_to_have_none(name: str) -> None:
     """A block without rows, and one of nulls alone, equals nothing; a block with the value may."""
     for dtype in index_cases.types_of(kinds()[name]):
         value = b"abcdef" if dtype.is_text else index_cases.spread_value(Random(1), dtype)
@@ -109,7 +109,7 @@ def test_blocks_without_values_are_told_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_part_without_blocks_can_be_asked(name: str) -> None:
+def test_a_part_without_blocks_can_be_queried(name: str) -> None:
     """Nothing was indexed, so nothing is claimed, of no rows."""
     for dtype in index_cases.types_of(kinds()[name]):
         of = probe(built(kinds()[name], dtype, []).part)
@@ -138,10 +138,10 @@ def test_nan_and_both_zeros_are_values_like_others(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_taken_blocks_claim_what_they_did(name: str) -> None:
+def test_taken_blocks_answer_as_they_did(name: str) -> None:
     """A part put together from blocks of several claims of them just what one built from their rows does."""
     for seed in range(25):
-        rng, kind, dtype, first = drawn(name, seed)
+        rng, kind, dtype, first = sampled(name, seed)
         second = index_cases.blocks_of(rng, dtype)
         options = PLAIN.get(name)
         sources = [(built(kind, dtype, blocks, options).part, blocks) for blocks in (first, second)]
@@ -152,20 +152,20 @@ def test_taken_blocks_claim_what_they_did(name: str) -> None:
         blocks = [blocks_of_part[id(part)][row] for part, rows in chosen for row in rows]
         anew = built(kind, dtype, blocks, options)
         everything = range(len(blocks))
-        for test in asked_of(rng, dtype, blocks, 15):
+        for test in sampled_tests(rng, dtype, blocks, 15):
             wanted, found = (claimed(probe(each.part), test, everything).lists() for each in (anew, merged))
             assert found == wanted, f"seed {seed}, {name} over {dtype}: {test}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_some_rows_are_told_what_all_are(name: str) -> None:
+def test_some_rows_are_answered_as_all_are(name: str) -> None:
     """A claim of a block does not depend on which others are asked about."""
     for seed in range(25):
-        rng, kind, dtype, blocks = drawn(name, seed)
+        rng, kind, dtype, blocks = sampled(name, seed)
         part = built(kind, dtype, blocks).part
         rows = sorted(rng.sample(range(len(blocks)), rng.randint(0, len(blocks))))
-        for test in asked_of(rng, dtype, blocks, 10):
+        for test in sampled_tests(rng, dtype, blocks, 10):
             whole = claimed(probe(part), test, range(len(blocks)))
             assert claimed(probe(part), test, rows).lists() == [mask[rows].tolist() for mask in whole]
 
@@ -174,7 +174,7 @@ def test_some_rows_are_told_what_all_are(name: str) -> None:
 def test_batches_and_order_do_not_matter(name: str) -> None:
     """However the rows of a block come in, the same part is built."""
     for seed in range(25):
-        rng, kind, dtype, blocks = drawn(name, seed)
+        rng, kind, dtype, blocks = sampled(name, seed)
         if name == "ranges":  # found batch by batch: all of them are right, none is the only one
             continue
         shuffled = [rng.sample(cells, len(cells)) for cells in blocks]
@@ -197,7 +197,7 @@ def one_by_one(kind: Kind, dtype: DataType, blocks: Sequence[Cells]) -> bytearra
 @pytest.mark.parametrize("name", NAMES)
 def test_the_header_is_json_that_reads_back(name: str) -> None:
     """Kind, type, options and facts go through the object unchanged."""
-    _, kind, dtype, blocks = drawn(name, 1)
+    _, kind, dtype, blocks = sampled(name, 1)
     header = built(kind, dtype, blocks).part.header
     assert (header.kind, header.dtype, header.block_count) == (name, str(dtype), len(blocks))
     assert msgspec.json.decode(msgspec.json.encode(header), type=PartHeader) == header
@@ -236,8 +236,8 @@ def test_a_look_up_reads_a_small_share_of_a_large_part(name: str, share: float) 
     options = {**PLAIN.get(name, {}), **({"n": 5} if name == "ngram" else {})}
     made = built(kind, dtype, blocks, options)
     before = made.part.read_bytes
-    asked = index_cases.equal(dtype, blocks[17][3][: 5 if name == "ngram" else None])
-    assert claimed(probe(made.part), asked, range(40)).true.sum() < 40
+    predicate = index_cases.equal(dtype, blocks[17][3][: 5 if name == "ngram" else None])
+    assert claimed(probe(made.part), predicate, range(40)).true.sum() < 40
     pages = -(-(made.part.read_bytes - before) // PAGE_BYTES)
     assert pages <= max(4, share * made.part.header.sections_bytes / PAGE_BYTES)
     assert len(made.reads) <= 8
@@ -247,12 +247,12 @@ def test_a_look_up_reads_a_small_share_of_a_large_part(name: str, share: float) 
 def test_a_part_that_lacks_a_row_is_found_out(name: str) -> None:
     """The property tests can fail: they notice a part that was built from fewer rows than the block has."""
     for seed in range(200):
-        rng, kind, dtype, blocks = drawn(name, seed)
+        rng, kind, dtype, blocks = sampled(name, seed)
         of = probe(built(kind, dtype, [cells[1:] for cells in blocks]).part)
         rows = range(len(blocks))
         for _ in range(10):
-            asked = index_cases.predicate(rng, dtype, blocks)
-            if index_cases.false_claims(of, dtype, blocks, asked, rows):
+            predicate = index_cases.predicate(rng, dtype, blocks)
+            if index_cases.false_claims(of, dtype, blocks, predicate, rows):
                 return
     raise AssertionError("a lie was believed")
 
@@ -262,11 +262,11 @@ def test_a_part_that_lacks_a_row_is_found_out(name: str) -> None:
 def test_wrong_claims_are_found_out(name: str, fault: str) -> None:
     """The property tests can fail: they notice a claim that was negated, and one of the block before."""
     for seed in range(400):
-        rng, kind, dtype, blocks = drawn(name, seed)
+        rng, kind, dtype, blocks = sampled(name, seed)
         of = Faulty(probe(built(kind, dtype, blocks).part), fault)
         for _ in range(10):
-            asked = index_cases.predicate(rng, dtype, blocks)
-            if index_cases.false_claims(of, dtype, blocks, asked, range(len(blocks))):
+            predicate = index_cases.predicate(rng, dtype, blocks)
+            if index_cases.false_claims(of, dtype, blocks, predicate, range(len(blocks))):
                 return
     raise AssertionError("a lie was believed")
 

@@ -74,11 +74,11 @@ def test_no_row_is_lost_by_an_index_over_an_expression(
     table.add_index("x", kind, expression)
     schema = table.warehouse.head(table.pointer).schema
     ids = {leaf.name: leaf.id for leaf in schema.leaves()}
-    asked = 0
+    uses = 0
     for text in filters:
         answer = table.warehouse.prune(table.pointer, PruneRequest(filter=text))
-        kept = {Path(block.location).name for block in answer.blocks or ()}
-        asked += sum(use.name == "x" for use in answer.report.indexes)
+        selected = {Path(block.location).name for block in answer.blocks or ()}
+        uses += sum(use.name == "x" for use in answer.report.indexes)
         decide = RowFilter(read_filter(text), schema)
         for number, rows in enumerate(files):
             columns = {
@@ -86,8 +86,8 @@ def test_no_row_is_lost_by_an_index_over_an_expression(
                 for name in ids
             }
             if decide.matches(columns, rows.num_rows).any():
-                assert f"{number:05}.parquet" in kept, text
-    assert asked == len(filters), "the index was asked for every spelling"
+                assert f"{number:05}.parquet" in selected, text
+    assert uses == len(filters), "the index was asked for every spelling"
 
 
 def test_time_zones_are_part_of_an_expression(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_an_index_over_a_function_begins_anew_when_its_column_is_widened(tmp_pat
     built = build_part(table.store, index, widened.snapshot, warehouse.segment(ref).blocks)
     assert built.part is not None
     assert not built.left_out
-    place = f"{table.root}/parts/anew"
-    table.store.put(place, built.part.data)
-    parts = [(built.part.ref(place), built.part.keys)]
+    location = f"{table.root}/parts/anew"
+    table.store.put(location, built.part.data)
+    parts = [(built.part.ref(location), built.part.keys)]
     table.pointer = warehouse.indexing.add_parts(widened.pointer, index.index_id, parts, now_ms=8).pointer
     for text in ("`new.i` + 1 = 15", "`new.i` + 1L = 20"):
         assert table.skipped(text) > 0.7

@@ -62,14 +62,14 @@ def test_no_row_is_lost_by_an_index_over_a_json_path(
         answer = table.warehouse.prune(table.pointer, PruneRequest(filter=text))
         (use,) = answer.report.indexes
         assert use.ruled_out > 0, text
-        kept = {Path(block.location).name for block in answer.blocks or ()}
+        selected = {Path(block.location).name for block in answer.blocks or ()}
         decide = RowFilter(read_filter(text), schema)
         matching = {
             f"{number:05}.parquet"
             for number, rows in enumerate(files)
             if decide.matches({ids[name]: rows.column(name) for name in ids}, rows.num_rows).any()
         }
-        assert matching <= kept, text
+        assert matching <= selected, text
 
 
 @pytest.mark.slow
@@ -92,19 +92,19 @@ def test_no_random_document_is_lost(tmp_path: Path, kind: str) -> None:
     part = (built.part.ref(f"{table.root}/parts/x"), built.part.keys)
     pointer = warehouse.indexing.add_parts(pointer, index.index_id, [part], now_ms=6).pointer
     uncertain = {Path(left.location).name for left in built.left_out}
-    asked = [*(f"= '{value}'" for value in ("x", "1.0", "0", "42", "[]")), "IS NULL", "IS NOT NULL", "LIKE '%x%'"]
-    for test in asked:
+    conditions = [*(f"= '{value}'" for value in ("x", "1.0", "0", "42", "[]")), "IS NULL", "IS NOT NULL", "LIKE '%x%'"]
+    for test in conditions:
         text = f"{expression} {test}"
         answer = warehouse.prune(pointer, PruneRequest(filter=text))
-        kept = {Path(block.location).name for block in answer.blocks or ()}
-        assert uncertain <= kept
+        selected = {Path(block.location).name for block in answer.blocks or ()}
+        assert uncertain <= selected
         decide = RowFilter(read_filter(text), snapshot.schema)
         for number, rows in enumerate(files):
             truth = decide.decide({1: rows.column("j")}, rows.num_rows)
-            assert f"{number:05}.parquet" in kept or not truth.true.any(), text
+            assert f"{number:05}.parquet" in selected or not truth.true.any(), text
 
 
-def test_a_block_with_an_uncertain_document_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_block_with_an_uncertain_document_is_left_out_and_reported(tmp_path: Path) -> None:
     """One document that Spark may read otherwise leaves its block without an entry, and says why."""
     files = [pa.table({"j": ['{"a":1}', '{"a":"x"']}), pa.table({"j": ['{"a":2}', "{'a':3}"]})]
     table = RealTable(tmp_path, files)

@@ -33,9 +33,9 @@ def check(name: str, seed: int, filters: int) -> int:
     options = rng.choice(VARIANTS.get(name, [{}]))
     of = probe(built(kind, dtype, blocks, options).part)
     for _ in range(filters):
-        asked = index_cases.predicate(rng, dtype, blocks)
+        predicate = index_cases.predicate(rng, dtype, blocks)
         rows = sorted(rng.sample(range(len(blocks)), rng.randint(0, len(blocks))))
-        wrong = false_claims(of, dtype, blocks, asked, rows)
+        wrong = false_claims(of, dtype, blocks, predicate, rows)
         assert not wrong, f"seed {seed}, {name} over {dtype} with {options}: {wrong}"
     return filters
 
@@ -52,7 +52,7 @@ def test_no_kind_rules_out_what_rows_do(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", sorted(kinds()))
 def test_a_hundred_thousand_filters_of_each_kind_hold_no_false_skip(name: str) -> None:
     """The same at length."""
-    asked = seed = 0
-    while asked < 100_000:
-        asked += check(name, seed, filters=40)
+    count = seed = 0
+    while count < 100_000:
+        count += check(name, seed, filters=40)
         seed += 1

@@ -116,12 +116,12 @@ def test_values_that_a_narrower_file_cannot_hold_are_in_none_of_its_rows(tmp_pat
         ("decimal(5,2)", "decimal(20,4)", [150, -1], [(15000, True), (-100, True), (15001, False), (10**19, False)]),
         ("timestamp(ms)", "timestamp(us)", [5], [(5000, True), (5001, False)]),
     ]
-    for built, asked, cells, expected in cases:
+    for built, read_as, cells, expected in cases:
         footer = write(tmp_path / "file.parquet", generate.dtype_of(built), cells)
-        wide = generate.dtype_of(asked)
+        wide = generate.dtype_of(read_as)
         of = probe(part_of(wide, [footer]).part)
         for value, there in expected:
-            assert claimed(of, equal(wide, value), [0]).true.tolist() == [there], f"{value} as {asked} in {built}"
+            assert claimed(of, equal(wide, value), [0]).true.tolist() == [there], f"{value} as {read_as} in {built}"
 
 
 def test_a_file_whose_times_are_finer_than_the_tables_is_not_taken(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_file_whose_times_are_finer_than_the_tables_is_not_taken(tmp_path: Pat
     assert builder.sections()[0]["counts"].tolist() == []
 
 
-def test_filters_shrink_to_the_rate_that_was_asked_for() -> None:
+def test_filters_shrink_to_the_rate_that_was_requested() -> None:
     """A filter that is far too large is folded: no key is lost, and the rate stays below the one asked for."""
     domain = "int64/INT64/0"
     large = SplitBlockBloom.sized(1_000_000, 0.001)
@@ -171,12 +171,12 @@ def test_blocks_with_files_filters_and_with_ours_lie_in_one_part(tmp_path: Path)
 
 def spoiled(footer: Footer, change: Callable[[bytearray], None], path: Path) -> None:
     """Overwrite the first filter's bytes in the file."""
-    place = footer.metadata.row_groups[0].chunks[0].bloom_filter
-    assert place is not None
+    location = footer.metadata.row_groups[0].chunks[0].bloom_filter
+    assert location is not None
     data = bytearray(path.read_bytes())
-    piece = data[place[0] : place[0] + 32]
+    piece = data[location[0] : location[0] + 32]
     change(piece)
-    data[place[0] : place[0] + 32] = piece
+    data[location[0] : location[0] + 32] = piece
     path.write_bytes(data)
 
 
@@ -230,9 +230,9 @@ def test_one_row_group_without_a_filter_makes_the_block_unknown(tmp_path: Path) 
     metadata = replace(footer.metadata, row_groups=(first, lacking, third))
     assert read_filters(STORE, replace(footer, metadata=metadata), 0) == "a row group has no filter"
     unmeasured = [
-        replace(group, chunks=(replace(group.chunks[0], bloom_filter=(place[0], 0)),))
+        replace(group, chunks=(replace(group.chunks[0], bloom_filter=(location[0], 0)),))
         for group in (first, second, third)
-        if (place := group.chunks[0].bloom_filter) is not None
+        if (location := group.chunks[0].bloom_filter) is not None
     ]
     metadata = replace(footer.metadata, row_groups=tuple(unmeasured))
     with_length, without = (read_filters(STORE, each, 0) for each in (footer, replace(footer, metadata=metadata)))
@@ -284,11 +284,11 @@ def cleared(
     footer: Footer, path: Path, group: int, keep: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 ) -> None:
     """Write other words into a row group's filter, made of those that are there."""
-    place = footer.metadata.row_groups[group].chunks[0].bloom_filter
-    assert place is not None
+    location = footer.metadata.row_groups[group].chunks[0].bloom_filter
+    assert location is not None
     data = bytearray(path.read_bytes())
-    stop = place[0] + place[1]
-    size = len(np.frombuffer(data[place[0] : stop], dtype=np.uint8)) // 32 * 32
+    stop = location[0] + location[1]
+    size = len(np.frombuffer(data[location[0] : stop], dtype=np.uint8)) // 32 * 32
     words = np.frombuffer(bytes(data[stop - size : stop]), dtype="<u4")
     data[stop - size : stop] = keep(words).astype("<u4").tobytes()
     path.write_bytes(data)
@@ -337,8 +337,8 @@ def test_a_filter_that_lacks_a_bound_of_its_footer_is_not_believed(
         return
     footer = write(path, dtype, cells, row_group_size=1000)
     lost = rng.choice([0.0, 0.02, 0.3, 0.9])
-    kept = np.random.default_rng(seed)
-    cleared(footer, path, 0, lambda words: words & kept.choice([0, 0xFFFFFFFF], len(words), p=[lost, 1 - lost]))
+    random = np.random.default_rng(seed)
+    cleared(footer, path, 0, lambda words: words & random.choice([0, 0xFFFFFFFF], len(words), p=[lost, 1 - lost]))
     found = read_filters(STORE, footer, 0)
     path.unlink()
     if isinstance(found, str):
@@ -428,6 +428,6 @@ def test_an_index_over_files_with_empty_filters_loses_no_row(verify: bool, tmp_p
 
     table = RealTable(tmp_path, [pa.table({"a": [1, 2, 3]}), pa.table({"a": [7]})], verify=verify, write=write_empty)
     table.add_index("x", "bloom", "a")
-    for value, kept in ((1, 1), (2, 1), (3, 1), (7, 1), (5, 0)):
+    for value, selected in ((1, 1), (2, 1), (3, 1), (7, 1), (5, 0)):
         answer = table.warehouse.prune(table.pointer, PruneRequest(filter=f"a = {value}"))
-        assert len(answer.blocks or ()) == kept, value
+        assert len(answer.blocks or ()) == selected, value

@@ -44,16 +44,16 @@ def numbers(text: str, values: np.ndarray[Any, Any]) -> Vector:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["int64", "float64", "string", "decimal(38,10)"])
-@pytest.mark.parametrize(("rate", "asked"), [(0.1, 600), (0.01, 2000), (0.002, 6000)])
-def test_the_rate_of_false_positives_is_the_one_asked_for(text: str, rate: float, asked: int) -> None:
+@pytest.mark.parametrize(("rate", "look_ups"), [(0.1, 600), (0.01, 2000), (0.002, 6000)])
+def test_the_rate_of_false_positives_is_the_requested_one(text: str, rate: float, look_ups: int) -> None:
     """Of values that no block has, as many blocks are kept as the option says, within a tenth of it."""
     kind, dtype = kinds()["bloom"], parse_type(text)
     blocks = [numbers(text, np.arange(1000 + 15 * at) * 1000 + at) for at in ROWS]
     of = probe(filters(kind, dtype, blocks, false_positives=rate).part)
-    strangers = numbers(text, 10**9 + np.arange(asked) * 3)
+    strangers = numbers(text, 10**9 + np.arange(look_ups) * 3)
     values = strangers.values.to_pylist() if strangers.is_bytes else strangers.values.tolist()
-    kept = sum(int(index_cases.claimed(of, index_cases.equal(dtype, value), ROWS).true.sum()) for value in values)
-    assert kept / (asked * len(ROWS)) == pytest.approx(rate, rel=0.1)
+    hits = sum(int(index_cases.claimed(of, index_cases.equal(dtype, value), ROWS).true.sum()) for value in values)
+    assert hits / (look_ups * len(ROWS)) == pytest.approx(rate, rel=0.1)
 
 
 def test_the_rate_holds_for_grams_too() -> None:
@@ -65,14 +65,14 @@ def test_the_rate_holds_for_grams_too() -> None:
         for at in ROWS
     ]
     of = probe(filters(kind, dtype, blocks, false_positives=0.05).part)
-    kept = asked = 0
+    hits = look_ups = 0
     for first in "ABCDEFGHIJKLMNOPQRSTUVWXYZ":
         for second in letters:
             piece = f"{first}{second}x"
             test = Prefix(index_cases.leaf_of(dtype), b"", False, "c LIKE", (0, piece, 0))
-            kept += int(index_cases.claimed(of, test, ROWS).true.sum())
-            asked += len(ROWS)
-    assert kept / asked == pytest.approx(0.05, rel=0.1)
+            hits += int(index_cases.claimed(of, test, ROWS).true.sum())
+            look_ups += len(ROWS)
+    assert hits / look_ups == pytest.approx(0.05, rel=0.1)
 
 
 def test_lists_are_looked_up_value_by_value_without_a_limit() -> None:

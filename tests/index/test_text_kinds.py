@@ -31,7 +31,7 @@ def like(pattern: str) -> BoundTest:
     return Prefix(index_cases.leaf_of(TEXT), start, bool(start) and parts[1:] == (0,), pattern, parts)
 
 
-def kept(name: str, blocks: list[Cells], test: BoundTest, **options: object) -> list[bool]:
+def selected(name: str, blocks: list[Cells], test: BoundTest, **options: object) -> list[bool]:
     """Which blocks may have a match."""
     of = probe(built(kinds()[name], TEXT, blocks, options).part)
     true: list[bool] = claimed(of, test, range(len(blocks))).true.tolist()
@@ -46,11 +46,11 @@ def cells(*texts: str) -> Cells:
 def test_all_grams_of_all_pieces_must_be_there() -> None:
     """A block with every gram of one piece but not of the other has no match."""
     blocks = [cells("hello world"), cells("hello", "words"), cells("word", "worldly"), cells("he", "llo")]
-    assert kept("ngram", blocks, like("%hello%world%")) == [True, False, False, False]
-    assert kept("ngram", blocks, like("%llo%")) == [True, True, False, True]
-    assert kept("ngram", blocks, like("hello%")) == [True, True, False, False]
-    assert kept("ngram", blocks, equal(TEXT, b"worldly")) == [False, False, True, False]
-    assert kept("ngram", blocks, listed(TEXT, [b"worldly", b"words"])) == [False, True, True, False]
+    assert selected("ngram", blocks, like("%hello%world%")) == [True, False, False, False]
+    assert selected("ngram", blocks, like("%llo%")) == [True, True, False, True]
+    assert selected("ngram", blocks, like("hello%")) == [True, True, False, False]
+    assert selected("ngram", blocks, equal(TEXT, b"worldly")) == [False, False, True, False]
+    assert selected("ngram", blocks, listed(TEXT, [b"worldly", b"words"])) == [False, True, True, False]
 
 
 def test_grams_do_not_reach_from_one_text_into_the_next() -> None:
@@ -68,7 +68,7 @@ def test_short_pieces_say_nothing_and_that_is_said() -> None:
     """A pattern without a piece of n characters keeps all, and the kind tells why."""
     kind = kinds()["ngram"]
     options = kind.options(TEXT, {"n": 4})
-    assert kept("ngram", [cells("x")], like("%abc%"), n=4) == [True]
+    assert selected("ngram", [cells("x")], like("%abc%"), n=4) == [True]
     assert kind.answers(like("%abc%"), options) == "no piece of fixed text has 4 characters"
     assert kind.answers(like("%abcd%"), options) is None
     assert kind.answers(like("%日本語だ%"), options) is None
@@ -78,17 +78,17 @@ def test_short_pieces_say_nothing_and_that_is_said() -> None:
 def test_grams_are_of_characters() -> None:
     """Letters of several bytes count once, also beyond the first plane."""
     blocks = [cells("日本語"), cells("日本"), cells("x\U0001f600y")]
-    assert kept("ngram", blocks, like("%日本語%")) == [True, False, False]
-    assert kept("ngram", blocks, like("%x\U0001f600y%")) == [False, False, True]
+    assert selected("ngram", blocks, like("%日本語%")) == [True, False, False]
+    assert selected("ngram", blocks, like("%x\U0001f600y%")) == [False, False, True]
 
 
 @pytest.mark.parametrize("name", ["ngram", "affix"])
-def test_a_block_with_bytes_that_are_no_text_is_kept(name: str) -> None:
+def test_a_block_with_bytes_that_are_no_text_is_selected(name: str) -> None:
     """They have no characters to look at, so nothing is known of such a block; nor of a filter with such bytes."""
     blocks = [cells("other"), [NO_UTF8, b"other"], [b"abc"]]
-    assert kept(name, blocks, like("abcdef%"))[:2] == [False, True]
-    assert kept(name, blocks, equal(TEXT, b"abcdef"))[:2] == [False, True]
-    assert kept(name, blocks, equal(TEXT, NO_UTF8)) == [True, True, True]
+    assert selected(name, blocks, like("abcdef%"))[:2] == [False, True]
+    assert selected(name, blocks, equal(TEXT, b"abcdef"))[:2] == [False, True]
+    assert selected(name, blocks, equal(TEXT, NO_UTF8)) == [True, True, True]
 
 
 @pytest.mark.slow
@@ -118,8 +118,8 @@ def test_a_folded_index_answers_for_every_case() -> None:
     """Patterns of another case are looked up folded; what differs in more than case is ruled out."""
     blocks = [cells("Grüße aus KÖLN"), cells("nothing here")]
     for pattern in ("%köln%", "%KÖLN%", "%Köln%", "%GRÜSSE%"):
-        assert kept("ngram", blocks, like(pattern), ignore_case=True) == [True, False]
-    assert kept("ngram", blocks, like("%köln%")) == [False, False]
+        assert selected("ngram", blocks, like(pattern), ignore_case=True) == [True, False]
+    assert selected("ngram", blocks, like("%köln%")) == [False, False]
 
 
 def older(monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
@@ -225,13 +225,13 @@ def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> No
 def test_beginnings_and_endings_are_both_looked_at() -> None:
     """``a%b`` needs a text that begins so and one that ends so; other patterns are left to others."""
     blocks = [cells("alpha.csv", "beta.csv"), cells("alpha.txt"), cells("beta.csv"), cells("a"), [None]]
-    assert kept("affix", blocks, like("alpha%")) == [True, True, False, False, False]
-    assert kept("affix", blocks, like("%.csv")) == [True, False, True, False, False]
-    assert kept("affix", blocks, like("al%.csv")) == [True, False, False, False, False]
-    assert kept("affix", blocks, equal(TEXT, b"a")) == [False, False, False, True, False]
-    assert kept("affix", blocks, equal(TEXT, b"alpha.csv")) == [True, False, False, False, False]
-    assert kept("affix", blocks, like("%csv"), suffix_chars=0) == [True, True, True, True, False]
-    assert kept("affix", blocks, like("alpha%"), values=1) == [True, True, False, False, False]
+    assert selected("affix", blocks, like("alpha%")) == [True, True, False, False, False]
+    assert selected("affix", blocks, like("%.csv")) == [True, False, True, False, False]
+    assert selected("affix", blocks, like("al%.csv")) == [True, False, False, False, False]
+    assert selected("affix", blocks, equal(TEXT, b"a")) == [False, False, False, True, False]
+    assert selected("affix", blocks, equal(TEXT, b"alpha.csv")) == [True, False, False, False, False]
+    assert selected("affix", blocks, like("%csv"), suffix_chars=0) == [True, True, True, True, False]
+    assert selected("affix", blocks, like("alpha%"), values=1) == [True, True, False, False, False]
 
 
 def test_a_prefix_that_all_texts_have_is_known_to_be_true_for_all() -> None:

@@ -128,19 +128,21 @@ def test_a_stack_answers_as_its_filters_one_by_one(seed: int) -> None:
     sections, facts = builder.sections()
     made = opened("bloom", INT, {}, sections, facts, len(blocks))
     stack = Stack(made.part)
-    asked = np.concatenate([*(keys[:20] for keys in blocks), np.array([rng.getrandbits(64)] * 5, dtype=np.uint64)])
+    probes = np.concatenate([*(keys[:20] for keys in blocks), np.array([rng.getrandbits(64)] * 5, dtype=np.uint64)])
     rows = np.array(sorted(rng.sample(range(len(blocks)), rng.randint(0, len(blocks)))), dtype=np.int64)
     single = {}
     for number, (_, power) in enumerate(facts["classes"]):
         for row, size in zip(sections[f"members.{number}"], sections[f"sizes.{number}"], strict=True):
             assert 1 << power <= size < 2 << power
             single[int(row)] = SplitBlockBloom(filled(blocks[row], int(size)))
-    yes = [single[row].contains(asked) if row in single else np.zeros(len(asked), dtype=bool) for row in rows.tolist()]
-    for at in range(len(asked)):
-        some = asked[at : at + 1]
+    yes = [
+        single[row].contains(probes) if row in single else np.zeros(len(probes), dtype=bool) for row in rows.tolist()
+    ]
+    for at in range(len(probes)):
+        some = probes[at : at + 1]
         assert stack.any_of({OURS: some}, rows).tolist() == [bool(each[at]) for each in yes]
-    for first in range(0, len(asked), 7):
-        several = asked[first : first + 7]
+    for first in range(0, len(probes), 7):
+        several = probes[first : first + 7]
         assert stack.any_of({OURS: several}, rows).tolist() == [bool(each[first : first + 7].any()) for each in yes]
         assert stack.all_of(several, rows).tolist() == [bool(each[first : first + 7].all()) for each in yes]
 
@@ -148,7 +150,7 @@ def test_a_stack_answers_as_its_filters_one_by_one(seed: int) -> None:
 def test_one_key_reads_one_piece_of_each_stack() -> None:
     """Blocks of equal size: 32 bytes each, in one piece; of unequal ones little more, all in one request."""
     rng = Random(9)
-    for sizes, most in (([2000] * 400, 40), ([rng.randint(1100, 2100) for _ in range(400)], 90)):
+    for sizes, max_bytes in (([2000] * 400, 40), ([rng.randint(1100, 2100) for _ in range(400)], 90)):
         builder = StackBuilder(0.01, 0)
         for keys in key_sets(rng, sizes):
             builder.add_block(keys)
@@ -159,5 +161,5 @@ def test_one_key_reads_one_piece_of_each_stack() -> None:
         made.reads.clear()
         before = made.part.read_bytes
         stack.any_of({OURS: np.array([1 << 63], dtype=np.uint64)}, rows)
-        assert made.part.read_bytes - before <= most * len(sizes) + 2 * 2 * 16_384
+        assert made.part.read_bytes - before <= max_bytes * len(sizes) + 2 * 2 * 16_384
         assert len(made.reads) <= len(facts["classes"])

@@ -32,12 +32,12 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("built_as", "asked_as"), PAIRS)
-def test_values_go_over_one_by_one_in_order(built_as: str, asked_as: str) -> None:
+@pytest.mark.parametrize(("built_as", "read_as"), PAIRS)
+def test_values_go_over_one_by_one_in_order(built_as: str, read_as: str) -> None:
     """Up and down again is the same value; order and equality stay; what the built type lacks has no way down."""
-    narrow, wide = parse_type(built_as), parse_type(asked_as)
+    narrow, wide = parse_type(built_as), parse_type(read_as)
     assert can_serve(narrow, wide)
-    rng = Random(built_as + asked_as)
+    rng = Random(built_as + read_as)
     cells = [index_cases.spread_value(rng, narrow) for _ in range(300)]
     cells = [cell for cell in cells if cell == cell and (narrow.name != "timestamp_ntz" or abs(cell) < 9 * 10**15)]
     over = widened(index_cases.vector(narrow, cells), narrow, wide)
@@ -60,10 +60,10 @@ def _is_value(narrow: Any, wide: Any, other: Any) -> bool:
     return bool(other % factor(narrow, wide) == 0 and low <= other // factor(narrow, wide) <= high)
 
 
-@pytest.mark.parametrize(("built_as", "asked_as"), REFUSED)
-def test_other_changes_of_type_are_refused(built_as: str, asked_as: str) -> None:
+@pytest.mark.parametrize(("built_as", "read_as"), REFUSED)
+def test_other_changes_of_type_are_refused(built_as: str, read_as: str) -> None:
     """Where values change, are rounded, or have another order, a part says nothing."""
-    assert not can_serve(parse_type(built_as), parse_type(asked_as))
+    assert not can_serve(parse_type(built_as), parse_type(read_as))
 
 
 def test_only_what_widens_is_served() -> None:
@@ -79,26 +79,26 @@ def test_a_part_built_before_a_column_was_widened_has_no_false_skip(name: str) -
     """Asked about the wider type, a part rules out nothing that the rows, read in that type, do."""
     kind = kinds()[name]
     types = index_cases.types_of(kind)
-    for built_as, asked_as in PAIRS:
-        narrow, wide = parse_type(built_as), parse_type(asked_as)
-        if narrow not in types or "ns" in asked_as:  # the oracle's literals have microseconds
+    for built_as, read_as in PAIRS:
+        narrow, wide = parse_type(built_as), parse_type(read_as)
+        if narrow not in types or "ns" in read_as:  # the oracle's literals have microseconds
             continue
         for seed in range(6):
-            rng = Random(f"{name} {built_as} {asked_as} {seed}")
+            rng = Random(f"{name} {built_as} {read_as} {seed}")
             blocks = index_cases.blocks_of(rng, narrow)
             of = probe(built(kind, narrow, blocks).part)
             read = [_as(narrow, wide, cells) for cells in blocks]
             for _ in range(6):
-                asked = index_cases.predicate(rng, wide, read)
-                wrong = index_cases.false_claims(of, wide, read, asked, range(len(blocks)))
-                assert not wrong, f"{name}, {built_as} as {asked_as}: {wrong}"
+                predicate = index_cases.predicate(rng, wide, read)
+                wrong = index_cases.false_claims(of, wide, read, predicate, range(len(blocks)))
+                assert not wrong, f"{name}, {built_as} as {read_as}: {wrong}"
 
 
 @pytest.mark.parametrize("name", ["bloom", "keys", "value_set", "minmax"])
 def test_a_part_still_helps_after_widening(name: str) -> None:
     """A value that is in no row, whether the old type has it or not, is ruled out."""
-    for built_as, asked_as in PAIRS:
-        narrow, wide = parse_type(built_as), parse_type(asked_as)
+    for built_as, read_as in PAIRS:
+        narrow, wide = parse_type(built_as), parse_type(read_as)
         value = generate.value(Random(5), narrow)
         of = probe(built(kinds()[name], narrow, [[value], [None]], {}).part)
         (there,) = _as(narrow, wide, [value])

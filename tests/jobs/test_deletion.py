@@ -22,8 +22,8 @@ from support.event_tables import EventTable, as_texts, events
 def left_of(tables: list[pa.Table], mask_of: Any) -> Counter[str]:
     """The rows for which a mask is not true."""
     whole = pa.concat_tables(tables)
-    kept = pc.invert(pc.fill_null(mask_of(whole), False))
-    return as_texts(whole.filter(kept))
+    remaining = pc.invert(pc.fill_null(mask_of(whole), False))
+    return as_texts(whole.filter(remaining))
 
 
 def sorted_by_day(rng: random.Random, blocks: int, size: int) -> list[pa.Table]:
@@ -106,17 +106,17 @@ class _Interrupted(SerialEngine):
     def __init__(self, table: EventTable, times: int) -> None:
         self.table = table
         self.times = times
-        self.asked: list[int] = []
+        self.source_counts: list[int] = []
 
     def run(self, stage: Stage, tasks: Any) -> Any:
-        self.asked.append(sum(len(task.sources) for task in tasks))
+        self.source_counts.append(sum(len(task.sources) for task in tasks))
         yield from super().run(stage, tasks)
         if self.times:
             self.times -= 1
             self.table.copy_first()
 
 
-def test_a_delete_that_lost_a_race_looks_only_at_what_took_the_blocks_places(make_table: MakeTable) -> None:
+def test_a_delete_that_lost_a_race_looks_only_at_what_replaced_the_blocks(make_table: MakeTable) -> None:
     """Blocks that are still there are not read again, and the rows are right in the end."""
     tables = [events(random.Random(seed), 150) for seed in range(5)]
     table = make_table()
@@ -124,7 +124,7 @@ def test_a_delete_that_lost_a_race_looks_only_at_what_took_the_blocks_places(mak
     engine = _Interrupted(table, times=2)
     done = delete_rows(table.context(engine), "user < 'u0250'")
     assert done.tries == 3
-    assert engine.asked == [5, 1, 1]
+    assert engine.source_counts == [5, 1, 1]
     assert table.rows() == left_of(tables, lambda rows: pc.less(rows["user"], "u0250"))
 
 

@@ -21,7 +21,7 @@ from lamella.snapshot.storage import FsspecStore
 from support.event_tables import EventTable, as_texts, events
 
 
-def kept(table: EventTable, filter: str) -> int:
+def blocks_read(table: EventTable, filter: str) -> int:
     """Blocks that a filter reads."""
     return len(table.handle.prune(filter).locations)
 
@@ -41,7 +41,7 @@ def test_small_blocks_become_blocks_of_the_target_size(make_table: MakeTable) ->
     assert sum(table.sizes()) == 1_000
     again = compact(table.context(block_rows=250))
     assert (again.tasks, again.snapshot_id) == (0, None)
-    assert kept(table, "day = DATE '1970-01-26'") <= 2
+    assert blocks_read(table, "day = DATE '1970-01-26'") <= 2
 
 
 def test_the_size_of_blocks_is_a_property_of_the_table(make_table: MakeTable) -> None:
@@ -100,14 +100,14 @@ def test_reclustering_brings_a_table_into_order(
     table.add(*[events(rng, 400) for _ in range(16)])
     before = table.rows()
     low, high = 1 << 48, (1 << 48) + (1 << 46)
-    assert kept(table, f"id BETWEEN {low} AND {high}") == 16
+    assert blocks_read(table, f"id BETWEEN {low} AND {high}") == 16
     done = recluster(table.context(block_rows=400), max_runs=8)
     assert table.rows() == before
     assert done.rows >= 16 * 400
-    assert kept(table, f"id BETWEEN {low} AND {high}") <= (3 if kind == "linear" else 9)
+    assert blocks_read(table, f"id BETWEEN {low} AND {high}") <= (3 if kind == "linear" else 9)
     if kind != "linear":
-        assert kept(table, "price BETWEEN 250000 AND 312500") <= 9
-        assert kept(table, f"id BETWEEN {low} AND {high} AND price BETWEEN 250000 AND 312500") <= 5
+        assert blocks_read(table, "price BETWEEN 250000 AND 312500") <= 9
+        assert blocks_read(table, f"id BETWEEN {low} AND {high} AND price BETWEEN 250000 AND 312500") <= 5
     assert recluster(table.context(block_rows=400)).tasks == 0
     assert not table.handle.verify().findings
 
@@ -122,7 +122,7 @@ def test_rows_beyond_memory_are_sorted_outside_of_it(make_table: MakeTable) -> N
         done = recluster(table.context(engine, block_rows=300, memory_bytes=20_000), max_runs=4)
     assert done.tasks >= 1
     assert table.rows() == before
-    assert kept(table, "day = DATE '1970-05-01'") <= 3
+    assert blocks_read(table, "day = DATE '1970-05-01'") <= 3
 
 
 def test_blocks_of_one_value_are_not_rewritten_again_and_again(make_table: MakeTable) -> None:
@@ -221,11 +221,11 @@ def test_a_cancelled_job_leaves_the_table_as_it_was(make_table: MakeTable) -> No
     table = make_table(cluster_key=["id"])
     table.add(*[events(rng, 100) for _ in range(6)])
     before = table.handle.info().snapshot_id
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def cancelled() -> bool:
-        asked.append(None)
-        return len(asked) > 2
+        calls.append(None)
+        return len(calls) > 2
 
     with pytest.raises(JobCancelled):
         recluster(msgspec.structs.replace(table.context(block_rows=100), cancelled=cancelled))
@@ -244,7 +244,7 @@ def test_what_a_job_wrote_says_which_key_it_was_written_for(make_table: MakeTabl
     table.handle.cluster_by(["user"])
     done = recluster(table.context(block_rows=100))
     assert done.blocks_before == 4
-    assert kept(table, "user = 'u0100'") <= 2
+    assert blocks_read(table, "user = 'u0100'") <= 2
 
 
 def test_new_files_get_the_bloom_filters_that_the_table_asks_for(make_table: MakeTable) -> None:

@@ -16,7 +16,7 @@ import httpx2
 from kill.cleaner import Cleaner
 from kill.finish import clean_up_all, verify_all
 from kill.ledger import Ledger
-from kill.load import ROWS, Client, Gate
+from kill.load import ROWS, Client, LoadSwitch
 from kill.walk import Walker
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.snapshot.ids import Ids
@@ -65,7 +65,7 @@ class Arena:
     ) -> None:
         self.ground = ground
         self.ledger = Ledger()
-        self.gate = Gate()
+        self.switch = LoadSwitch()
         self.random = random.Random(seed)
         self.services = [Nursling({**ground.settings(), **settings}, folder) for _ in range(services)]
         self.kills = 0
@@ -93,7 +93,7 @@ class Arena:
                 tables=list(self._paths),
                 fresh=self._fresh,
                 ledger=self.ledger,
-                gate=self.gate,
+                switch=self.switch,
             )
             for number in range(clients)
         ]
@@ -104,7 +104,7 @@ class Arena:
                 urls=[service.url for service in self.services],
                 tables=list(self._paths),
                 ledger=self.ledger,
-                gate=self.gate,
+                switch=self.switch,
                 alone=services == 1,
             )
             for number in range(services)
@@ -135,21 +135,21 @@ class Arena:
     def _fresh(self, table: str | None) -> str:
         """A small file that no table has yet, in a table's own folder or beside all of them."""
         if table is None:
-            place = f"{self.ground.root}/data/{next(self._numbers):06}.parquet"
+            location = f"{self.ground.root}/data/{next(self._numbers):06}.parquet"
         else:
-            place = f"{self.ground.root}/warehouse/{self._paths[table]}/_b/{self._ids.new()}_v1.parquet"
-        if place.startswith("file://"):
+            location = f"{self.ground.root}/warehouse/{self._paths[table]}/_b/{self._ids.new()}_v1.parquet"
+        if location.startswith("file://"):
             # not through the store, which would sync it: half of what a round does otherwise
-            Path(place.removeprefix("file://")).write_bytes(self._data)
+            Path(location.removeprefix("file://")).write_bytes(self._data)
         else:
-            self._store.put(place, self._data)
-        return place
+            self._store.put(location, self._data)
+        return location
 
     def start(self) -> None:
         """Let the clients go."""
         for thread in (*self.clients, *self.cleaners):
             thread.start()
-        self.gate.open()
+        self.switch.open()
 
     def check(self) -> None:
         """Every table against what is known; nothing may have gone wrong for the clients."""
@@ -179,7 +179,7 @@ class Arena:
         for victim in victims:
             victim.kill()
             self.kills += 1
-        self.gate.close()
+        self.switch.close()
         self.check()
         for victim in victims:
             if self.random.random() < 0.05:
@@ -190,7 +190,7 @@ class Arena:
             self._start(victim)
         for victim in victims:
             victim.wait_ready()
-        self.gate.open()
+        self.switch.open()
 
     def rounds(self, kills: int) -> None:
         """Kill rounds until there were that many kills."""
@@ -206,10 +206,10 @@ class Arena:
             client.finishing = True
         for cleaner in self.cleaners:
             cleaner.finishing = True
-        self.gate.open()
+        self.switch.open()
         for thread in (*self.clients, *self.cleaners):
             thread.join(_FINISH_S)
-        self.gate.close()
+        self.switch.close()
         assert not self.ledger.open, (f"{len(self.ledger.open)} outcomes were never known", self.ledger.wrong)
         self.check()
         urls = {f"{self.services[0].url}{path}": table_id for path, table_id in self._paths.items()}
@@ -224,7 +224,7 @@ class Arena:
 
     def close(self) -> None:
         """End everything."""
-        self.gate.end()
+        self.switch.end()
         for thread in (*self.clients, *self.cleaners):
             if thread.is_alive():
                 thread.join(_FINISH_S)

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from kill.ledger import Ledger
-from kill.load import Gate
+from kill.load import LoadSwitch
 from lamella.snapshot.wire import VacuumAnswer
 
 _ANSWER = msgspec.json.Decoder(VacuumAnswer)
@@ -32,7 +32,7 @@ class Cleaner(threading.Thread):
         urls: Sequence[str],
         tables: Sequence[str],
         ledger: Ledger,
-        gate: Gate,
+        switch: LoadSwitch,
         alone: bool,
     ) -> None:
         super().__init__(name=f"cleaner {number}", daemon=True)
@@ -40,7 +40,7 @@ class Cleaner(threading.Thread):
         self._urls = urls
         self._tables = tables
         self._ledger = ledger
-        self._gate = gate
+        self._switch = switch
         self._allowed = {"unavailable", "outcome_unknown", "store_error"}
         if not alone:
             # A minimum age this short lets the other one delete what was current when this one asked.
@@ -49,10 +49,10 @@ class Cleaner(threading.Thread):
         self.finishing = False
 
     def run(self) -> None:
-        """Until the gate ends, or the load does."""
+        """Until the switch ends, or the load does."""
         try:
             with httpx2.Client(timeout=120) as http:
-                while not self._gate.ended and not self.finishing:
+                while not self._switch.ended and not self.finishing:
                     self._clean(http, self._random.choice(self._tables))
                     time.sleep(self._random.uniform(0, _PAUSE_S))
         except Exception as error:
@@ -69,7 +69,7 @@ class Cleaner(threading.Thread):
             "page_token": None,
         }
         while True:
-            with self._gate.through() as may_go:
+            with self._switch.through() as may_go:
                 if not may_go:
                     return
                 try:

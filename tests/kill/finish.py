@@ -34,8 +34,8 @@ def _clean_up(http: httpx2.Client, url: str, ledger: Ledger) -> bool:
     ledger.cleaned(part)
     assert part.next_page_token is None
     assert not part.left, part.left
-    kept = sum(not fate.expires for fate in part.snapshots)
-    return kept == 1 and not part.deleted.objects and not part.young.objects
+    retained = sum(not disposition.expires for disposition in part.snapshots)
+    return retained == 1 and not part.deleted.objects and not part.young.objects
 
 
 def verify_all(urls: Iterable[str]) -> dict[str, int]:

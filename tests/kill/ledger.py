@@ -26,7 +26,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Settled:
+class Resolved:
     """An intent with its final answer. ``snapshot_id`` is None when it was refused."""
 
     intent: Intent
@@ -38,7 +38,7 @@ class Settled:
 class Ledger:
     """Thread-safe. ``believed``: blocks that some client thinks are in a table; ``newest``: a snapshot of each."""
 
-    settled: list[Settled] = field(default_factory=list)
+    resolved: list[Resolved] = field(default_factory=list)
     open: dict[str, Intent] = field(default_factory=dict)
     believed: dict[str, set[str]] = field(default_factory=dict)
     newest: dict[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Ledger:
         """It happened."""
         with self.lock:
             del self.open[intent.key]
-            self.settled.append(Settled(intent, snapshot_id))
+            self.resolved.append(Resolved(intent, snapshot_id))
             self.believed[intent.table].update(intent.added)
             self.believed[intent.table].difference_update(intent.removed)
             self.newest[intent.table] = snapshot_id
@@ -74,7 +74,7 @@ class Ledger:
         """It did not happen and never will."""
         with self.lock:
             del self.open[intent.key]
-            self.settled.append(Settled(intent, None, code))
+            self.resolved.append(Resolved(intent, None, code))
             self.believed[intent.table].difference_update(intent.removed)
             self.counts[f"refused {code}"] += 1
 
@@ -95,7 +95,7 @@ class Ledger:
             self.violation(f"a clean-up did not understand {part.unknowns}")
         if not part.executed:
             return
-        self.count("snapshots expired", sum(fate.expires for fate in part.snapshots))
+        self.count("snapshots expired", sum(disposition.expires for disposition in part.snapshots))
         self.count("objects deleted", part.deleted.objects)
         for kind, of_kind in part.garbage.items():
             self.count(f"objects deleted, {kind}", of_kind.objects)

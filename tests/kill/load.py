@@ -19,7 +19,7 @@ _PAUSE_S = 0.02
 _MAX_TRIES = 4_000
 
 
-class Gate:
+class LoadSwitch:
     """Lets requests through while it is open; closing it returns when none is on its way."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Gate:
 
     @contextmanager
     def through(self) -> Iterator[bool]:
-        """Wait until the gate is open; False: it never will be again."""
+        """Wait until the switch is open; False: it never will be again."""
         with self._changed:
             self._changed.wait_for(lambda: self._open or self.ended)
             if self.ended:
@@ -78,7 +78,7 @@ class Client(threading.Thread):
         tables: Sequence[str],
         fresh: Callable[[str | None], str],
         ledger: Ledger,
-        gate: Gate,
+        switch: LoadSwitch,
     ) -> None:
         super().__init__(name=f"client {number}", daemon=True)
         self._number = number
@@ -87,29 +87,29 @@ class Client(threading.Thread):
         self._tables = tables
         self._fresh = fresh
         self._ledger = ledger
-        self._gate = gate
+        self._switch = switch
         self._keys = itertools.count()
         #: When set, open intents are brought to their end and no new one is begun.
         self.finishing = False
 
     def run(self) -> None:
-        """Until the gate ends, or everything is settled while finishing."""
+        """Until the switch ends, or everything is resolved while finishing."""
         try:
             with httpx2.Client(timeout=120) as http:
-                while not self._gate.ended and not self.finishing:
+                while not self._switch.ended and not self.finishing:
                     intent = self._invent()
                     self._ledger.begin(intent)
-                    if not self._settle(http, intent):
+                    if not self._resolve(http, intent):
                         return
         except Exception as error:
             self._ledger.violation(f"a client failed: {error!r}")
             raise
 
-    def _settle(self, http: httpx2.Client, intent: Intent) -> bool:
+    def _resolve(self, http: httpx2.Client, intent: Intent) -> bool:
         """Ask until the outcome is known; False: the load ended first."""
         last = "no answer"
         for _ in range(_MAX_TRIES):
-            with self._gate.through() as may_go:
+            with self._switch.through() as may_go:
                 if not may_go:
                     return False
                 answer = self._send(http, intent)

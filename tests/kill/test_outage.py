@@ -22,12 +22,12 @@ def _run(postgres: PostgresServer, folder: Path, turns: int) -> dict[str, int]:
             postgres.stop(immediate=turn % 2 == 0)
             time.sleep(built.random.uniform(0, 1))
             postgres.start()
-            built.gate.close()
+            built.switch.close()
             built.check()
             if turn % 3 == 2:
                 built.services[0].start()
                 built.services[0].wait_ready()
-            built.gate.open()
+            built.switch.open()
         return built.finish()
 
 

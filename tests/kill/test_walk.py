@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kill.ledger import Intent, Settled
+from kill.ledger import Intent, Resolved
 from kill.walk import State, compare
 
 
@@ -16,8 +16,8 @@ def _intent(added: str = "", removed: str = "") -> Intent:
     return Intent(f"{added}/{removed}", "t", "compact", "", {}, frozenset(added), frozenset(removed))
 
 
-def _done(seq: int, added: str = "", removed: str = "") -> Settled:
-    return Settled(_intent(added, removed), f"s{seq}")
+def _done(seq: int, added: str = "", removed: str = "") -> Resolved:
+    return Resolved(_intent(added, removed), f"s{seq}")
 
 
 #: Two appends, the compaction of one of them, and a removal of what it made.
@@ -39,7 +39,7 @@ def test_what_is_unknown_happened_or_did_not(states: list[State]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "settled", "unknown"),
+    ("states", "resolved", "unknown"),
     [
         pytest.param([_state(5, "")], DONE, [], id="a block is lost"),
         pytest.param([_state(5, "bc")], DONE, [], id="a removal is lost"),
@@ -47,14 +47,14 @@ def test_what_is_unknown_happened_or_did_not(states: list[State]) -> None:
         pytest.param([*FULL[1:4], _state(5, "ab")], DONE, [], id="a block came twice"),
         pytest.param([_state(5, "bx")], DONE, [], id="a block that nobody added"),
         pytest.param([_state(6, "b")], DONE, [], id="a commit that nobody asked for"),
-        pytest.param([_state(5, "bx")], [*DONE, Settled(_intent("x"), None, "c")], [], id="what was refused happened"),
+        pytest.param([_state(5, "bx")], [*DONE, Resolved(_intent("x"), None, "c")], [], id="what was refused happened"),
         pytest.param([_state(6, "bx")], DONE, [_intent("xy")], id="half of the added blocks"),
         pytest.param([_state(6, "bx")], DONE, [_intent("x", "b")], id="added and not removed"),
         pytest.param([_state(1, ""), _state(2, ""), *FULL[2:]], DONE, [], id="in another snapshot than was said"),
         pytest.param([*FULL[:4], _state(5, "bc"), _state(6, "b")], DONE, [_intent("z")], id="removed in another one"),
     ],
 )
-def test_what_cannot_be_is_found(states: list[State], settled: list[Settled], unknown: list[Intent]) -> None:
+def test_what_cannot_be_is_found(states: list[State], resolved: list[Resolved], unknown: list[Intent]) -> None:
     """Each of these would be an answer that did not hold."""
     with pytest.raises(AssertionError):
-        compare(states, settled, unknown)
+        compare(states, resolved, unknown)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kill.ledger import Intent, Ledger, Settled
+from kill.ledger import Intent, Ledger, Resolved
 from kill.load import ROWS
 from lamella.service.catalog import Catalog, HistoryEntry
 from lamella.snapshot.manifest import ObjectRef, SegmentRef, content_hash
@@ -48,14 +48,14 @@ class Walker:
         # First, since a commit of a service that is dead may still land in between.
         current = self._catalog.table_by_id(table_id)
         entries = self._catalog.whole_history(table_id)[::-1]
-        for earlier, later in pairwise(entries):
-            assert later.pointer.timestamp_ms > earlier.pointer.timestamp_ms
-            if later.seq == earlier.seq + 1:
-                assert later.prev_snapshot_id == earlier.pointer.snapshot_id
+        for older, newer in pairwise(entries):
+            assert newer.pointer.timestamp_ms > older.pointer.timestamp_ms
+            if newer.seq == older.seq + 1:
+                assert newer.prev_snapshot_id == older.pointer.snapshot_id
             else:
-                assert later.seq > earlier.seq
-                assert earlier.until_ms is not None
-                assert earlier.pointer.timestamp_ms < earlier.until_ms < later.pointer.timestamp_ms
+                assert newer.seq > older.seq
+                assert older.until_ms is not None
+                assert older.pointer.timestamp_ms < older.until_ms < newer.pointer.timestamp_ms
         by_seq = {entry.seq: entry for entry in entries}
         assert by_seq[current.version].pointer == current.pointer
         there = self._there(table_id)
@@ -117,49 +117,49 @@ class Walker:
         """Fail unless the table's history is just what clients were told, give or take what is still unknown."""
         states = self.history(table_id)
         with ledger.lock:
-            settled = [each for each in ledger.settled if each.intent.table == table]
+            resolved = [each for each in ledger.resolved if each.intent.table == table]
             unknown = [intent for intent in ledger.open.values() if intent.table == table]
-        compare(states, settled, unknown)
+        compare(states, resolved, unknown)
 
 
 #: Between which two snapshots that were seen something happened, by their ``seq``: behind the first, up to the second.
 _Span = tuple[int, int]
 
 
-def compare(states: list[State], settled: list[Settled], unknown: list[Intent]) -> None:
+def compare(states: list[State], resolved: list[Resolved], unknown: list[Intent]) -> None:
     """Acknowledged: happened in the snapshot that was named, once. Refused: never. Unknown: all of it, or nothing.
 
     ``states`` may lack snapshots that expired before anybody saw them. What happened in such a gap is known by what
     is there behind it: a block that came is there, unless it was removed, and is not there if it was.
     """
-    came: dict[str, _Span] = {}
-    went: dict[str, _Span] = {}
-    for earlier, later in pairwise([State(0, "", frozenset()), *states]):
-        span = (earlier.seq, later.seq)
-        for block in later.blocks - earlier.blocks:
-            assert block not in came, f"{block} came twice"
-            came[block] = span
-        for block in earlier.blocks - later.blocks:
-            went[block] = span
+    added: dict[str, _Span] = {}
+    removed: dict[str, _Span] = {}
+    for older, newer in pairwise([State(0, "", frozenset()), *states]):
+        span = (older.seq, newer.seq)
+        for block in newer.blocks - older.blocks:
+            assert block not in added, f"{block} came twice"
+            added[block] = span
+        for block in older.blocks - newer.blocks:
+            removed[block] = span
     newest = states[-1]
     seqs = {state.snapshot_id: state.seq for state in states}
     seen = {*seqs.values()}
-    happened = [each for each in settled if each.snapshot_id is not None]
+    happened = [each for each in resolved if each.snapshot_id is not None]
     intents = [each.intent for each in happened] + unknown
     allowed_in = {block for intent in intents for block in intent.added}
     allowed_out = {block for intent in intents for block in intent.removed}
     for each in happened:
         seq = seqs.get(each.snapshot_id or "")
         for block in each.intent.added:
-            assert _fits(came.get(block), seq), f"lost: {block} of {each}"
-            assert block in came or (seq is None and block in allowed_out), f"lost: {block} of {each}"
+            assert _fits(added.get(block), seq), f"lost: {block} of {each}"
+            assert block in added or (seq is None and block in allowed_out), f"lost: {block} of {each}"
         for block in each.intent.removed:
-            assert _fits(went.get(block), seq), f"lost: {block} of {each}"
+            assert _fits(removed.get(block), seq), f"lost: {block} of {each}"
             # Not seen to go: then it was never seen, and came in the gap that this commit was in or ended.
-            unseen = block not in came and (seq is None or seq - 1 not in seen)
-            assert block in went or unseen, f"lost: {block} of {each}"
+            unseen = block not in added and (seq is None or seq - 1 not in seen)
+            assert block in removed or unseen, f"lost: {block} of {each}"
     for intent in unknown:
-        spans = {came.get(block) for block in intent.added}
+        spans = {added.get(block) for block in intent.added}
         assert len(spans) <= 1, f"half of it happened: {intent}, {spans}"
         if spans == {None}:
             continue
@@ -167,8 +167,8 @@ def compare(states: list[State], settled: list[Settled], unknown: list[Intent]) 
         stay = {block in newest.blocks for block in intent.removed if intent.added or block not in others}
         assert len(stay) <= 1, f"half of it happened: {intent}"
         assert not (intent.added and True in stay), f"half of it happened: {intent}"
-    assert came.keys() <= allowed_in, f"not asked for, or refused: {sorted(came.keys() - allowed_in)[:3]}"
-    assert went.keys() <= allowed_out, f"not asked for, or refused: {sorted(went.keys() - allowed_out)[:3]}"
+    assert added.keys() <= allowed_in, f"not asked for, or refused: {sorted(added.keys() - allowed_in)[:3]}"
+    assert removed.keys() <= allowed_out, f"not asked for, or refused: {sorted(removed.keys() - allowed_out)[:3]}"
     # One commit may do what several clients asked for; none is made that nobody asked for.
     made, named = newest.seq - 1, len({each.snapshot_id for each in happened})
     assert named <= made <= named + len(unknown), f"{made} commits, {named} acknowledged, {len(unknown)} unknown"

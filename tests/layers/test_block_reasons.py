@@ -35,14 +35,14 @@ def whys(warehouse: Warehouse, pointer: SnapshotPointer, request: PruneRequest) 
     """What is said of every block, by its location; checked against the prune's answer."""
     answer = warehouse.prune(pointer, request).blocks
     assert answer is not None
-    kept = {block.location: block.verdict for block in answer}
+    verdicts = {block.location: block.verdict for block in answer}
     found: dict[str, BlockWhy] = {}
     for ref in warehouse.segments(pointer):
         for number, each in enumerate(warehouse.segment(ref).blocks):
             why = warehouse.block_reasons.why(pointer, request, ref.segment_id, number)
             assert (why.segment_id, why.number, why.location) == (ref.segment_id, number, each.location)
             assert why.row_count == each.row_count
-            assert why.verdict == kept.get(each.location, "NONE"), why
+            assert why.verdict == verdicts.get(each.location, "NONE"), why
             assert (why.decided_by is None) == (why.verdict != "NONE"), why
             assert why.text.startswith("kept: ") == (why.verdict != "NONE"), why
             found[each.location] = why
@@ -114,10 +114,10 @@ def indexed_table(folder: Path, rng: np.random.Generator, *, blocks: int = 12) -
     table = RealTable(folder, [rows(number) for number in range(blocks)], verify=False, segment_blocks=5)
     table.add_index("by_b", "bloom", "b", {"false_positives": 1e-4})
     table.add_index("by_s", "keys", "s")
-    late = folder / "late.parquet"
-    pq.write_table(rows(blocks), late)
+    unindexed = folder / "late.parquet"
+    pq.write_table(rows(blocks), unindexed)
     head = table.warehouse.head(table.pointer)
-    taken, _ = ingest(table.store, [f"file://{late}"], head.schema, workers=1)
+    taken, _ = ingest(table.store, [f"file://{unindexed}"], head.schema, workers=1)
     refs = table.warehouse.prepare(head.table_id, head, taken)
     table.pointer = table.warehouse.commit(table.pointer, added=refs, now_ms=9).pointer
     return table
@@ -252,13 +252,15 @@ def test_pages_leave_what_a_prune_to_pages_leaves(tmp_path: Path, text: str) -> 
     answer = lake.warehouse.prune(lake.pointer, request).blocks
     pages = {block.location: block.pages for block in answer or ()}
     for location, why in whys(lake.warehouse, lake.pointer, request).items():
-        kept = pages.get(location)
-        if kept is not None:
+        pages_left = pages.get(location)
+        if pages_left is not None:
             assert why.pages is not None
-            assert why.pages.range_count == len(kept.row_count)
-            assert why.pages.row_count == sum(kept.row_count)
-            proven = kept.all_match or [False] * len(kept.row_count)
-            assert why.pages.matching_rows == sum(n for n, all_ in zip(kept.row_count, proven, strict=True) if all_)
+            assert why.pages.range_count == len(pages_left.row_count)
+            assert why.pages.row_count == sum(pages_left.row_count)
+            proven = pages_left.all_match or [False] * len(pages_left.row_count)
+            assert why.pages.matching_rows == sum(
+                n for n, all_ in zip(pages_left.row_count, proven, strict=True) if all_
+            )
         elif why.pages is not None:
             assert why.decided_by == "pages"
             assert why.pages.row_count == 0
@@ -276,7 +278,7 @@ def test_without_files_pages_are_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "filter", "error"),
+    ("position", "filter", "error"),
     [
         (("no such segment", 0), None, SegmentNotFound),
         (("", 2), None, NotFound),
@@ -285,13 +287,13 @@ def test_without_files_pages_are_not_known(tmp_path: Path) -> None:
         (("", 0), "a = (", InvalidFilter),
     ],
 )
-def test_what_cannot_be_asked_is_an_error(
-    tmp_path: Path, place: tuple[str, int], filter: str | None, error: type[LamellaError]
+def test_what_cannot_be_requested_is_an_error(
+    tmp_path: Path, position: tuple[str, int], filter: str | None, error: type[LamellaError]
 ) -> None:
     """A segment, a number, a filter: each has its own error."""
     table = RealTable(tmp_path, [pa.table({"a": [1]}), pa.table({"a": [2]})])
     (ref,) = table.warehouse.segments(table.pointer)
     with pytest.raises(error):
         table.warehouse.block_reasons.why(
-            table.pointer, PruneRequest(filter=filter), place[0] or ref.segment_id, place[1]
+            table.pointer, PruneRequest(filter=filter), position[0] or ref.segment_id, position[1]
         )

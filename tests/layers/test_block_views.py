@@ -202,7 +202,7 @@ def test_what_is_not_known_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "error"),
+    ("position", "error"),
     [
         (("no such segment", 0, "a"), SegmentNotFound),
         (("", 8, "a"), NotFound),
@@ -210,12 +210,12 @@ def test_what_is_not_known_is_none() -> None:
         (("", 0, "z"), UnknownColumn),
     ],
 )
-def test_places_that_are_not_there_are_errors(place: tuple[str, int, str], error: type[LamellaError]) -> None:
+def test_positions_that_are_not_there_are_errors(position: tuple[str, int, str], error: type[LamellaError]) -> None:
     """A segment, a number, a column: each has its own error, which names it."""
     table = Table("places")
     table.append(*((n, n) for n in range(8)))
     (ref,) = table.warehouse.segments(table.pointer)
-    segment_id, number, column = place[0] or ref.segment_id, place[1], place[2]
+    segment_id, number, column = position[0] or ref.segment_id, position[1], position[2]
     views = table.warehouse.block_views
     with pytest.raises(error):
         views.pages(table.pointer, segment_id, number, column)

@@ -45,14 +45,14 @@ def depth_of(found: LayerMap) -> Any:
 def check_tiles(found: LayerMap, at_most: int, segments: slice | None) -> None:
     """Hold tiles against sums over the blocks of their segments."""
     tiles = LayerMaps.tiles(found, at_most, segments=segments)
-    asked = range(len(found.segment_id))[slice(None) if segments is None else segments]
-    assert len(tiles) == min(at_most, len(asked))
+    chosen = range(len(found.segment_id))[slice(None) if segments is None else segments]
+    assert len(tiles) == min(at_most, len(chosen))
     covered = [
         number
         for first, count in zip(tiles.first_segment.tolist(), tiles.segment_count.tolist(), strict=True)
         for number in range(first, first + count)
     ]
-    assert covered == list(asked)
+    assert covered == list(chosen)
     for at, (first, count) in enumerate(zip(tiles.first_segment, tiles.segment_count, strict=True)):
         mine = (found.segment >= first) & (found.segment < first + count)
         assert tiles.block_count[at] == mine.sum()
@@ -104,7 +104,7 @@ def test_verdicts_are_the_prunes(seed: int) -> None:
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
     warehouse = Warehouse(store, "memory://maps")
     found = warehouse.layer_maps.of(pointer)
-    places = [block.location for _, block in blocks_of(warehouse, pointer)]
+    locations = [block.location for _, block in blocks_of(warehouse, pointer)]
     tiles = LayerMaps.tiles(found, 4)
     seen = generate.seen_values(schema, table)
     for _ in range(8):
@@ -114,8 +114,8 @@ def test_verdicts_are_the_prunes(seed: int) -> None:
             codes = LayerMaps.verdicts(warehouse.find(pointer, request), found)
             answer = warehouse.prune(pointer, request).blocks
             assert answer is not None
-            kept = {block.location: block.verdict for block in answer}
-            assert [VERDICT_NAMES[code] for code in codes] == [kept.get(place, "NONE") for place in places]
+            selected = {block.location: block.verdict for block in answer}
+            assert [VERDICT_NAMES[code] for code in codes] == [selected.get(location, "NONE") for location in locations]
             ends = np.append(tiles.first_block, len(found))
             expected = [int((codes[first:stop] > 0).sum()) for first, stop in pairwise(ends.tolist())]
             assert LayerMaps.selected_blocks(codes, tiles).tolist() == expected
@@ -149,7 +149,7 @@ def test_depths_are_those_of_counting(seed: int) -> None:
 def corner_depths(boxes: list[list[tuple[int, int]]]) -> list[int]:
     """The depth of each box by its definition: the deepest low corner of a box in it; piles of a value are one."""
 
-    def place(low: int, high: int) -> float:
+    def coordinate(low: int, high: int) -> float:
         return low if low == high else low + 0.25
 
     def holds(box: list[tuple[int, int]], at: tuple[float, ...]) -> bool:
@@ -157,12 +157,12 @@ def corner_depths(boxes: list[list[tuple[int, int]]]) -> list[int]:
         return all(low == here == high or (low < here < high) for (low, high), here in sides)
 
     def depth(at: tuple[float, ...]) -> int:
-        return len({tuple(box) if all(low == high for low, high in box) else n for n, box in held(at)})
+        return len({tuple(box) if all(low == high for low, high in box) else n for n, box in covering(at)})
 
-    def held(at: tuple[float, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
+    def covering(at: tuple[float, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
         return [(n, box) for n, box in enumerate(boxes) if holds(box, at)]
 
-    corners = [tuple(place(*side) for side in box) for box in boxes]
+    corners = [tuple(coordinate(*side) for side in box) for box in boxes]
     return [max(depth(corner) for corner in corners if holds(box, corner)) for box in boxes]
 
 
@@ -241,7 +241,7 @@ def test_an_empty_table_has_a_map() -> None:
     assert sizes == [0, 0, 0, 0]
 
 
-def test_what_cannot_be_asked_is_an_error() -> None:
+def test_what_cannot_be_requested_is_an_error() -> None:
     """Bad keys, tiles and prunes are refused."""
     table = Table("refused", cluster_key=())
     table.append((1, 5))

@@ -12,13 +12,13 @@ import pytest
 from fixtures_s3 import s3  # noqa: F401  # a fixture
 from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.storage.observed import ObservedStore
-from support.told import Told
+from support.call_log import CallLog
 
 #: A store, and the location of a folder in it that nothing else uses.
-Place = tuple[Store, str]
+StoreRoot = tuple[Store, str]
 
 
-PLACES = (
+STORE_KINDS = (
     "memory",
     "file",
     pytest.param("s3", marks=pytest.mark.s3),
@@ -29,11 +29,11 @@ PLACES = (
 )
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+@pytest.fixture(params=STORE_KINDS)
+def store_root(request: pytest.FixtureRequest, tmp_path: Path) -> StoreRoot:
     """A store of each scheme with an empty folder."""
     name = f"t{uuid.uuid4().hex}"
-    make: dict[str, Callable[[], Place]] = {
+    make: dict[str, Callable[[], StoreRoot]] = {
         "memory": lambda: (FsspecStore(), f"memory://{name}"),
         "file": lambda: (FsspecStore(), f"file://{tmp_path}/{name}"),
         "s3": lambda: _s3(request.getfixturevalue("s3"), name),
@@ -41,8 +41,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     }
     kind = str(request.param)
     store, root = make[kind.removeprefix("observed ")]()
-    return (ObservedStore(store, Told()) if kind.startswith("observed ") else store), root
+    return (ObservedStore(store, CallLog()) if kind.startswith("observed ") else store), root
 
 
-def _s3(server: Any, name: str) -> Place:
+def _s3(server: Any, name: str) -> StoreRoot:
     return FsspecStore({"s3": server.storage_options}), f"{server.bucket('layout')}/{name}"

@@ -72,12 +72,12 @@ def test_a_partial_read_gives_half_as_if_it_were_all(store: FsspecStore, call: C
 
 def test_a_partial_deletion_says_what_may_be_left(store: FsspecStore) -> None:
     """Half is gone, the rest has a reason."""
-    places = [f"{ROOT}/{name}" for name in "abcd"]
-    for place in places:
-        store.put(place, b"x")
+    locations = [f"{ROOT}/{name}" for name in "abcd"]
+    for location in locations:
+        store.put(location, b"x")
     faulty = FaultyStore(store, Script([Fault(how="partial", operation="delete_many")]))
-    assert set(faulty.delete_many(places)) == set(places[2:])
-    assert [found.location for found in store.list(ROOT)] == places[2:]
+    assert set(faulty.delete_many(locations)) == set(locations[2:])
+    assert [found.location for found in store.list(ROOT)] == locations[2:]
 
 
 def test_chance_is_the_same_for_the_same_seed(store: FsspecStore) -> None:

@@ -20,7 +20,7 @@ def test_a_put_leaves_nothing_else_behind(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "d") == ["x"]
 
 
-def test_a_folder_in_the_place_of_an_object_is_a_conflict(tmp_path: Path) -> None:
+def test_a_folder_where_an_object_should_be_is_a_conflict(tmp_path: Path) -> None:
     """A put onto a folder changes nothing."""
     (tmp_path / "x").mkdir()
     with pytest.raises(AlreadyExists):

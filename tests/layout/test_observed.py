@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound, StoreError
 from lamella.snapshot.storage import FsspecStore, MappableStore
 from lamella.snapshot.storage.observed import ObservedStore
+from support.call_log import CallLog
 from support.faulty_store import Fault, FaultyStore, Script
-from support.told import Told
 
 
 @pytest.fixture
-def told() -> Told:
+def call_log() -> CallLog:
     """Who listens."""
-    return Told()
+    return CallLog()
 
 
-def test_each_call_is_told_once_with_its_bytes(tmp_path: Path, told: Told) -> None:
+def test_each_call_is_reported_once_with_its_bytes(tmp_path: Path, call_log: CallLog) -> None:
     """Every operation of the port, in the order in which they ended."""
-    store, root = ObservedStore(FsspecStore(), told), f"file://{tmp_path}/t"
+    store, root = ObservedStore(FsspecStore(), call_log), f"file://{tmp_path}/t"
     store.put(f"{root}/a.parquet", b"12345")
     assert store.read(f"{root}/a.parquet") == b"12345"
     assert store.read_range(f"{root}/a.parquet", 3, 10) == b"45"
@@ -32,7 +32,7 @@ def test_each_call_is_told_once_with_its_bytes(tmp_path: Path, told: Told) -> No
     assert len(list(store.list(root))) == 1
     store.delete(f"{root}/a.parquet")
     assert store.delete_many([f"{root}/a.parquet"]) == {}
-    assert told.calls == [
+    assert call_log.calls == [
         ("put", "ok", 0, 5),
         ("read", "ok", 5, 0),
         ("read_range", "ok", 2, 0),
@@ -42,25 +42,25 @@ def test_each_call_is_told_once_with_its_bytes(tmp_path: Path, told: Told) -> No
         ("delete", "ok", 0, 0),
         ("delete_many", "ok", 0, 0),
     ]
-    assert all(took_s >= 0 for took_s in told.took_s)
+    assert all(took_s >= 0 for took_s in call_log.took_s)
 
 
-def test_how_a_call_ended_is_told_in_a_few_words(tmp_path: Path, told: Told) -> None:
+def test_how_a_call_ended_is_reported_in_a_few_words(tmp_path: Path, call_log: CallLog) -> None:
     """What is not there, what is there already, what is no location, and all else that fails; never where."""
     faulty = FaultyStore(FsspecStore(), Script([Fault(how="denied", operation="read", nth=2)]))
-    store, place = ObservedStore(faulty, told), f"file://{tmp_path}/x"
+    store, location = ObservedStore(faulty, call_log), f"file://{tmp_path}/x"
     with pytest.raises(ObjectNotFound):
-        store.read(place)
+        store.read(location)
     with pytest.raises(StoreError):
-        store.read(place)
-    store.put(place, b"x")
+        store.read(location)
+    store.put(location, b"x")
     with pytest.raises(AlreadyExists):
-        store.put(place, b"y")
+        store.put(location, b"y")
     with pytest.raises(InvalidRequest):
         store.stat("ftp://x")
     faulty.faults = Script([Fault(how="before")])
-    assert store.delete_many([place]) == {place: "the request failed"}
-    assert [call[:2] for call in told.calls] == [
+    assert store.delete_many([location]) == {location: "the request failed"}
+    assert [call[:2] for call in call_log.calls] == [
         ("read", "absent"),
         ("read", "failed"),
         ("put", "ok"),
@@ -71,36 +71,36 @@ def test_how_a_call_ended_is_told_in_a_few_words(tmp_path: Path, told: Told) -> 
 
 
 @given(st.integers(0, 8), st.integers(0, 8))
-def test_a_listing_is_told_when_it_ends(objects: int, taken: int) -> None:
+def test_a_listing_is_reported_when_it_ends(objects: int, taken: int) -> None:
     """Once, and as left when not all of it was wanted; one that nobody began asked for nothing."""
-    told, inner = Told(), FsspecStore()
+    call_log, inner = CallLog(), FsspecStore()
     root = f"memory://listed{objects}"
     inner.delete_many([stat.location for stat in inner.list(root)])
     for number in range(objects):
         inner.put(f"{root}/{number}", b"")
-    listing = ObservedStore(inner, told).list(root)
+    listing = ObservedStore(inner, call_log).list(root)
     got = [next(listing) for _ in range(min(taken, objects))]
     listing.close()  # type: ignore[attr-defined]  # it is a generator
     assert len(got) == min(taken, objects)
-    assert [call[:2] for call in told.calls] == ([("list", "left")] if got else [])
-    assert len(list(ObservedStore(inner, told).list(root))) == objects
-    assert told.calls[-1][:2] == ("list", "ok")
+    assert [call[:2] for call in call_log.calls] == ([("list", "left")] if got else [])
+    assert len(list(ObservedStore(inner, call_log).list(root))) == objects
+    assert call_log.calls[-1][:2] == ("list", "ok")
 
 
-def test_a_listing_that_fails_is_told_as_failed(told: Told) -> None:
+def test_a_listing_that_fails_is_reported_as_failed(call_log: CallLog) -> None:
     """At its beginning, which is the caller's, as well as behind some objects."""
     faulty = FaultyStore(FsspecStore(), Script([Fault(how="before", operation="list")]))
     with pytest.raises(StoreError):
-        list(ObservedStore(faulty, told).list("memory://x"))
+        list(ObservedStore(faulty, call_log).list("memory://x"))
     with pytest.raises(InvalidRequest):
-        ObservedStore(FsspecStore(), told).list("memory://x", start_after="file:///y")
-    assert [call[:2] for call in told.calls] == [("list", "failed"), ("list", "refused")]
+        ObservedStore(FsspecStore(), call_log).list("memory://x", start_after="file:///y")
+    assert [call[:2] for call in call_log.calls] == [("list", "failed"), ("list", "refused")]
 
 
-def test_it_can_do_what_the_store_can_do(tmp_path: Path, told: Told) -> None:
+def test_it_can_do_what_the_store_can_do(tmp_path: Path, call_log: CallLog) -> None:
     """Files are mapped only through a store that knows their paths, and that is no call of object storage."""
-    mappable = ObservedStore(FsspecStore(), told)
+    mappable = ObservedStore(FsspecStore(), call_log)
     assert isinstance(mappable, MappableStore)
     assert mappable.local_path(f"file://{tmp_path}/x") == f"{tmp_path}/x"
-    assert not isinstance(ObservedStore(FaultyStore(FsspecStore()), told), MappableStore)
-    assert told.calls == []
+    assert not isinstance(ObservedStore(FaultyStore(FsspecStore()), call_log), MappableStore)
+    assert call_log.calls == []

@@ -32,7 +32,7 @@ SPELLINGS = st.sampled_from(
 )
 
 
-def places(root: str, *prefixes: str) -> TableLocations:
+def locations_below(root: str, *prefixes: str) -> TableLocations:
     """A table of a warehouse ``lake`` below a root, which may also use ``sales``."""
     return TableLocations(f"{root}/lake", f"{root}/lake/{OWN}", prefixes or (f"{root}/sales",))
 
@@ -53,12 +53,12 @@ def in_folder(path: str, folder: str) -> bool:
 
 @settings(max_examples=1_000)
 @given(root=st.sampled_from(ROOTS), spelling=SPELLINGS, tail=TAILS)
-def test_what_is_allowed_stays_in_its_place_however_it_is_read(root: str, spelling: str, tail: str) -> None:
+def test_what_is_allowed_stays_inside_however_it_is_read(root: str, spelling: str, tail: str) -> None:
     """No spelling leads out: not by ``..``, by percent signs, by case, by doubled slashes, nor by another scheme."""
     location = f"{spelling.format(root)}/{tail}"
     own, lake, sales = (next(readings(f"{root}/{path}")) for path in (f"lake/{OWN}", "lake", "sales"))
     try:
-        allowed = places(root).allows(location)
+        allowed = locations_below(root).allows(location)
     except InvalidRequest:
         return
     if not allowed:
@@ -76,7 +76,7 @@ def test_tables_of_others_stay_theirs_under_a_prefix_that_holds_the_warehouse(ro
     location = f"{root}/{tail}"
     own, lake = (next(readings(f"{root}/{path}")) for path in (f"lake/{OWN}", "lake"))
     try:
-        allowed = places(root, f"{root}/").allows(location)
+        allowed = locations_below(root, f"{root}/").allows(location)
     except InvalidRequest:
         return
     if not allowed:
@@ -90,7 +90,7 @@ def test_an_honest_file_below_a_prefix_is_allowed(tail: list[str]) -> None:
     """Whatever letters a name has, rules do not get in its way, as long as it has no part that leads elsewhere."""
     name = "/".join(part.replace("/", "_").replace("%", "_").replace("\0", "_") for part in tail)
     for root in ROOTS:
-        rules = places(root)
+        rules = locations_below(root)
         assert rules.allows(f"{root}/sales/{name}")
         assert rules.allows(f"{root}/lake/{OWN}/{name}")
         assert not rules.allows(f"{root}/lake/{OTHER}/{name}")
@@ -104,13 +104,13 @@ def test_what_a_url_stands_for_is_allowed_when_the_url_is(folder: str, tail: str
     store = FsspecStore()
     root = "memory://places-test"
     names = [
-        f"{place}/d/x.parquet" for place in ("sales", "sales-secret", f"lake/{OWN}", f"lake/{OTHER}", "lake", "else")
+        f"{prefix}/d/x.parquet" for prefix in ("sales", "sales-secret", f"lake/{OWN}", f"lake/{OTHER}", "lake", "else")
     ]
     for name in names:
         if name not in _made:
             _made.add(name)
             store.put(f"{root}/{name}", b"x")
-    rules = places(root)
+    rules = locations_below(root)
     url = f"{root}{folder}/{tail}"
     try:
         rules.require_all_below(url)
@@ -147,16 +147,16 @@ _made: set[str] = set()
 def test_a_url_that_leads_out_is_refused_with_its_name(url: str) -> None:
     """The error names the location that was asked for, and has the code by which clients know it."""
     with pytest.raises(LocationRefused) as caught:
-        places("s3://b").require_all_below(url)
+        locations_below("s3://b").require_all_below(url)
     assert caught.value.details == {"location": url}
     assert caught.value.code == "location_refused"
     with pytest.raises(LocationRefused):
-        places("s3://b").require(url)
+        locations_below("s3://b").require(url)
 
 
 def test_a_folder_around_the_warehouse_is_refused_although_its_prefix_is_given() -> None:
     """Listing it would show other tables' files; what lies beside the warehouse can be named."""
-    rules = places("s3://b", "s3://b/")
+    rules = locations_below("s3://b", "s3://b/")
     for url in ("s3://b", "s3://b/", "s3://b/*", "s3://b/l*"):
         with pytest.raises(LocationRefused):
             rules.require_all_below(url)
@@ -167,7 +167,7 @@ def test_a_folder_around_the_warehouse_is_refused_although_its_prefix_is_given()
 def test_a_prefix_is_a_folder_with_or_without_its_slash() -> None:
     """``sales`` and ``sales/`` are one rule, and the folder itself can be asked for, but is no file."""
     for prefix in ("s3://b/sales", "s3://b/sales/", "s3a://b/sales//"):
-        rules = places("s3://b", prefix)
+        rules = locations_below("s3://b", prefix)
         rules.require_all_below("s3://b/sales")
         rules.require_all_below("s3://b/sales/")
         assert not rules.allows("s3://b/sales")
@@ -185,13 +185,13 @@ def test_a_table_without_a_folder_yet_has_only_its_prefixes() -> None:
     "prefix",
     ["sales", "s3://b/sal*", "s3://b/x/../y", "s3://b/%2e%2e/y", "s3://b/lake", "s3://b/LAKE/landing", "ftp://x"],
 )
-def test_a_prefix_that_makes_no_place_is_refused(prefix: str) -> None:
+def test_a_prefix_that_is_no_folder_is_refused(prefix: str) -> None:
     """A relative path, a glob, one that leads up, or one in the warehouse is a mistake that is told at once."""
     with pytest.raises(InvalidRequest):
         check_prefix(prefix, "s3://b/lake")
 
 
-def test_without_rules_every_place_is_allowed() -> None:
+def test_without_rules_every_location_is_allowed() -> None:
     """That is how a service works that asks nobody who they are."""
     anywhere = AllLocations()
     anywhere.require("s3://b/x")
@@ -202,4 +202,4 @@ def test_without_rules_every_place_is_allowed() -> None:
 def test_a_name_that_two_programs_encoded_is_honest() -> None:
     """Hive encodes a colon in a folder's name, and a log that names the folder encodes the percent sign once more."""
     for name in ("day=2024-01-31 00%3A00", "day=2024-01-31 00%253A00", "100%"):
-        assert places("s3://b").allows(f"s3://b/sales/{name}/x.parquet")
+        assert locations_below("s3://b").allows(f"s3://b/sales/{name}/x.parquet")

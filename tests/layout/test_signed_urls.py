@@ -23,10 +23,10 @@ from lamella.snapshot.errors import InvalidRequest, NotSignable
 from lamella.snapshot.storage import FsspecStore, SigningStore
 from lamella.snapshot.storage.s3 import S3Urls
 from layout.test_store_behaviour import ODD_NAMES
-from support.signed_gate import SignedGate, signed_gate
+from support.signature_proxy import SignatureProxy, signature_proxy
 
 KEYS = {"key": "AK", "secret": "a secret/+="}
-PLACES: list[dict[str, Any]] = [
+STORES: list[dict[str, Any]] = [
     {**KEYS, "endpoint_url": "http://127.0.0.1:9000"},
     {**KEYS, "endpoint_url": "https://s3.example.com:443", "token": "a token/+=="},
     {**KEYS, "client_kwargs": {"region_name": "eu-central-1"}},
@@ -48,7 +48,7 @@ def _no_credentials_but_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def urls_of(number: int) -> S3Urls:
     """The signer of a way to reach a bucket."""
-    return S3Urls(PLACES[number])
+    return S3Urls(STORES[number])
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def by_botocore(urls: S3Urls, bucket: str, key: str) -> str:
     return found
 
 
-@given(names=NAMES, number=st.sampled_from(range(len(PLACES))))
+@given(names=NAMES, number=st.sampled_from(range(len(STORES))))
 def test_every_url_is_the_one_that_botocore_signs(names: list[str], number: int) -> None:
     """Whatever a key is made of, path, query and signature are the same, letter by letter."""
     key = "/".join(names)
@@ -77,7 +77,7 @@ def test_every_url_is_the_one_that_botocore_signs(names: list[str], number: int)
         assert urls.sign([f"bucket/{key}"], 900).urls == (by_botocore(urls, "bucket", key),)
 
 
-@pytest.mark.parametrize("number", range(len(PLACES)))
+@pytest.mark.parametrize("number", range(len(STORES)))
 def test_buckets_and_odd_names_are_signed_each_for_itself(number: int) -> None:
     """The order is that of the paths, a path may be there twice, and a bucket with dots is addressed as it must be."""
     paths = [f"{bucket}/a folder/{name}" for name in ODD_NAMES for bucket in ("one", "bucket.with.dots")]
@@ -91,14 +91,14 @@ def test_buckets_and_odd_names_are_signed_each_for_itself(number: int) -> None:
 
 def test_another_kind_of_signature_is_left_to_botocore() -> None:
     """Where a service's options say so, the library signs each URL itself."""
-    urls = S3Urls({**PLACES[0], "config_kwargs": {"signature_version": "s3"}})
+    urls = S3Urls({**STORES[0], "config_kwargs": {"signature_version": "s3"}})
     (url,) = urls.sign(["bucket/a b"], 900).urls
     assert url.startswith("http://127.0.0.1:9000/bucket/a%20b?AWSAccessKeyId=AK&Signature=")
 
 
 def test_the_endpoint_of_readers_can_be_another_one() -> None:
     """The service's own way to the store may lead through a network that readers do not see."""
-    store = FsspecStore({"s3": {**PLACES[0], "signed_endpoint_url": "https://data.example.com"}})
+    store = FsspecStore({"s3": {**STORES[0], "signed_endpoint_url": "https://data.example.com"}})
     (url,) = store.sign(["s3://bucket/x"], 60).urls
     assert url.startswith("https://data.example.com/bucket/x?")
     assert "X-Amz-Expires=60&" in url
@@ -110,12 +110,12 @@ def test_the_endpoint_of_readers_can_be_another_one() -> None:
 def test_a_path_that_clients_change_is_not_signed(location: str) -> None:
     """They would ask for another one than was signed; and a bucket is no object."""
     with pytest.raises(NotSignable):
-        FsspecStore({"s3": PLACES[0]}).sign([location], 60)
+        FsspecStore({"s3": STORES[0]}).sign([location], 60)
 
 
 def test_other_stores_sign_nothing() -> None:
     """The error names the first such location, also among others that could be signed."""
-    store = FsspecStore({"s3": PLACES[0]})
+    store = FsspecStore({"s3": STORES[0]})
     assert isinstance(store, SigningStore)
     for locations in (["file:///data/x"], ["s3://bucket/x", "memory://y"]):
         with pytest.raises(NotSignable) as caught:
@@ -135,7 +135,7 @@ def test_without_credentials_nothing_is_signed(options: dict[str, Any]) -> None:
 
 def test_what_is_signed_stays_out_of_texts() -> None:
     """A log that shows the value shows no URL."""
-    signed = FsspecStore({"s3": PLACES[0]}).sign(["s3://bucket/x"], 60)
+    signed = FsspecStore({"s3": STORES[0]}).sign(["s3://bucket/x"], 60)
     assert "bucket" not in repr(signed)
     assert "Signature" not in repr(signed)
 
@@ -146,20 +146,22 @@ class Rotating(AioSession):  # type: ignore[misc]  # botocore is untyped
     def __init__(self, lifetime_s: float) -> None:
         super().__init__()
         self.lifetime_s = lifetime_s
-        self.held: Any = None
+        self.credentials: Any = None
         self.made = 0
         self.ends = dt.datetime.now(dt.UTC)
 
     async def get_credentials(self) -> AioRefreshableCredentials:
         """Credentials with a session token."""
-        if self.held is None:
+        if self.credentials is None:
             first = await self._fetch()
-            self.held = AioRefreshableCredentials.create_from_metadata(first, refresh_using=self._fetch, method="test")
-        return self.held
+            self.credentials = AioRefreshableCredentials.create_from_metadata(
+                first, refresh_using=self._fetch, method="test"
+            )
+        return self.credentials
 
     def about_to_end(self) -> None:
         """As if their time were nearly over."""
-        self.held._expiry_time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
+        self.credentials._expiry_time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
 
     async def _fetch(self) -> dict[str, str]:
         self.made += 1
@@ -207,8 +209,8 @@ def fetched(url: str, *, method: str = "GET", **headers: str) -> tuple[int, byte
 
 def check_urls(store: FsspecStore, root: str) -> str:
     """One URL reads one object, whole or a part; changed in any way it reads nothing. Gives such a URL back."""
-    places = [store.put(f"{root}/{name}", name.encode()).location for name in [*ODD_NAMES, "other"]]
-    signed = store.sign(places, 600)
+    locations = [store.put(f"{root}/{name}", name.encode()).location for name in [*ODD_NAMES, "other"]]
+    signed = store.sign(locations, 600)
     for name, url in zip([*ODD_NAMES, "other"], signed.urls, strict=True):
         data = name.encode()
         assert fetched(url) == (200, data), url
@@ -234,20 +236,20 @@ def check_urls(store: FsspecStore, root: str) -> str:
 
 
 @pytest.fixture
-def gate(s3: S3Server) -> Iterator[SignedGate]:
+def proxy(s3: S3Server) -> Iterator[SignatureProxy]:
     """A server that wants signatures."""
-    with signed_gate(s3.endpoint_url, Credentials("test", "test")) as running:
+    with signature_proxy(s3.endpoint_url, Credentials("test", "test")) as running:
         yield running
 
 
 @pytest.mark.s3
-def test_a_url_reads_its_object_and_nothing_else(s3: S3Server, gate: SignedGate) -> None:
+def test_a_url_reads_its_object_and_nothing_else(s3: S3Server, proxy: SignatureProxy) -> None:
     """With ranges, for odd names; not with another key, lifetime, query, method or signature; and not too late."""
-    store = FsspecStore({"s3": {**s3.storage_options, "signed_endpoint_url": gate.url}})
+    store = FsspecStore({"s3": {**s3.storage_options, "signed_endpoint_url": proxy.url}})
     url = check_urls(store, f"{s3.bucket('signed')}/a folder")
-    gate.later_s = 599 - 60
+    proxy.clock_ahead_s = 599 - 60
     assert fetched(url)[0] == 200
-    gate.later_s = 601
+    proxy.clock_ahead_s = 601
     assert fetched(url)[0] == 403
 
 

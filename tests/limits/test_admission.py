@@ -15,21 +15,21 @@ from starlette.types import Message
 from lamella.service.http.admission import BodyReader
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BodyTooLarge, Overloaded
-from support.gate import TABLE, Gate
-from support.held_reads import HeldReads
+from support.pausable_service import TABLE, PausableService
 from support.service_api import read_problem
+from support.stalled_reads import StalledReads
 from support.tenants import ROOT_KEY, ROOT_SHA256
 
 
 @pytest.fixture
-def busy(tmp_path: Path) -> Iterator[HeldReads]:
+def busy(tmp_path: Path) -> Iterator[StalledReads]:
     """An app that takes on two reads and lets three wait."""
-    app = HeldReads(tmp_path, requests_at_once=2, requests_waiting=3)
+    app = StalledReads(tmp_path, requests_at_once=2, requests_waiting=3)
     yield app
     app.close()
 
 
-def fill(app: HeldReads, paths: Sequence[str], key: str | None = None) -> list[Future[httpx2.Response]]:
+def fill(app: StalledReads, paths: Sequence[str], key: str | None = None) -> list[Future[httpx2.Response]]:
     """Prunes of these tables, two of which are at work, while the others wait."""
     sent: list[Future[httpx2.Response]] = []
     for path in paths:
@@ -39,12 +39,12 @@ def fill(app: HeldReads, paths: Sequence[str], key: str | None = None) -> list[F
     return sent
 
 
-def busy_with(app: HeldReads) -> tuple[int, int]:
+def busy_with(app: StalledReads) -> tuple[int, int]:
     """Reads at work, and those that wait for a place."""
-    return app.store.held, int(app.metric('lamella_requests_waiting{kind="read"}'))
+    return app.store.waiting, int(app.metric('lamella_requests_waiting{kind="read"}'))
 
 
-def test_more_than_are_at_work_and_wait_are_refused_at_once(busy: HeldReads) -> None:
+def test_more_than_are_at_work_and_wait_are_refused_at_once(busy: StalledReads) -> None:
     """429 with a time to come back, and the reason; those who wait are answered later."""
     paths = [busy.table(f"t{number}") for number in range(6)]
     busy.hold()
@@ -60,7 +60,7 @@ def test_more_than_are_at_work_and_wait_are_refused_at_once(busy: HeldReads) -> 
     assert busy.send(paths[5]).result(60).status_code == 200
 
 
-def test_a_full_process_is_seen_to_be_alive_and_takes_changes(busy: HeldReads) -> None:
+def test_a_full_process_is_seen_to_be_alive_and_takes_changes(busy: StalledReads) -> None:
     """Probes and metrics are answered whatever waits, and reads take no place of changes."""
     paths = [busy.table(f"t{number}") for number in range(5)]
     busy.hold()
@@ -73,10 +73,10 @@ def test_a_full_process_is_seen_to_be_alive_and_takes_changes(busy: HeldReads) -
     assert [each.result(60).status_code for each in sent] == [200] * 5
 
 
-def test_one_principal_leaves_room_for_others(tmp_path: Path) -> None:
+def test_one_principal_leaves_capacity_for_others(tmp_path: Path) -> None:
     """It has half of the places and of the line; another one's request is served meanwhile."""
     root = {"Authorization": f"Bearer {ROOT_KEY}"}
-    app = HeldReads(
+    app = StalledReads(
         tmp_path, headers=root, auth=True, root_key_sha256=ROOT_SHA256, requests_at_once=4, requests_waiting=4
     )
     paths = [app.table(f"t{number}") for number in range(6)]
@@ -88,7 +88,7 @@ def test_one_principal_leaves_room_for_others(tmp_path: Path) -> None:
     problem = read_problem(app.send(paths[4], ROOT_KEY).result(60))
     assert (problem.status, problem.details["limit"]) == (429, "share")
     other = app.send(paths[5], key)
-    app.until(lambda: app.store.held == 3)
+    app.until(lambda: app.store.waiting == 3)
     app.let_go()
     assert [each.result(60).status_code for each in [*sent, other]] == [200] * 5
     app.close()
@@ -96,15 +96,15 @@ def test_one_principal_leaves_room_for_others(tmp_path: Path) -> None:
 
 def test_more_changes_than_a_process_takes_on_are_refused(tmp_path: Path) -> None:
     """Before they are looked at; the others are made."""
-    gate = Gate(tmp_path, changes_at_once=3)
-    first = gate.hold()
-    waiting = [gate.send("register", {"paths": [gate.file(f"f{number}")]}) for number in range(2)]
-    gate.queued(2)
-    problem = read_problem(gate.app.post(f"{TABLE}/register", json={"paths": ["/nowhere"]}))
+    pausable = PausableService(tmp_path, changes_at_once=3)
+    first = pausable.hold()
+    waiting = [pausable.send("register", {"paths": [pausable.file(f"f{number}")]}) for number in range(2)]
+    pausable.queued(2)
+    problem = read_problem(pausable.app.post(f"{TABLE}/register", json={"paths": ["/nowhere"]}))
     assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "requests")
-    gate.go.set()
+    pausable.go.set()
     assert [each.result(60).status_code for each in (first, *waiting)] == [200] * 3
-    gate.opened.close()
+    pausable.opened.close()
 
 
 class _Sender:
@@ -112,8 +112,8 @@ class _Sender:
 
     def __init__(self, *parts: bytes) -> None:
         self._messages: list[Message] = [
-            {"type": "http.request", "body": part, "more_body": place + 1 < len(parts)}
-            for place, part in enumerate(parts)
+            {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
+            for index, part in enumerate(parts)
         ]
         self.goes = asyncio.Event()
         self.request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, self._receive)

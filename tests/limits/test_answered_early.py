@@ -10,9 +10,9 @@ from support.raw_server import GET, RawServer, answer_on, echo, post
 CHUNKED = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def sends_until_it_is_ended(connection: socket.socket, most: int, *, pause_s: float = 0.0) -> bool:
+def sends_until_it_is_ended(connection: socket.socket, max_sends: int, *, pause_s: float = 0.0) -> bool:
     """Send chunks of 128 KiB; True once the connection is ended, False when so many chunks were taken."""
-    for _ in range(most):
+    for _ in range(max_sends):
         try:
             connection.sendall(b"20000\r\n" + b"x" * (128 << 10) + b"\r\n")
         except ConnectionError:

@@ -16,9 +16,9 @@ from lamella.snapshot.concurrency import time_left_s, wait_until
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.wire import PruneRequest
 from support import stages
-from support.gate import TABLE, Gate
-from support.held_reads import HeldReads
+from support.pausable_service import TABLE, PausableService
 from support.service_api import read_problem
+from support.stalled_reads import StalledReads
 
 
 @pytest.fixture
@@ -29,16 +29,16 @@ def patient() -> Iterator[None]:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[HeldReads]:
+def stalled(tmp_path: Path) -> Iterator[StalledReads]:
     """An app with a deadline that no test reaches by itself."""
-    app = HeldReads(tmp_path, request_deadline_s=50)
+    app = StalledReads(tmp_path, request_deadline_s=50)
     yield app
     app.close()
 
 
 def test_a_read_that_takes_too_long_is_answered_503(tmp_path: Path) -> None:
     """The answer says that the deadline is the reason, and the store goes on whenever it likes."""
-    app = HeldReads(tmp_path, request_deadline_s=0.2)
+    app = StalledReads(tmp_path, request_deadline_s=0.2)
     path = app.table("t")
     app.hold()
     answer = app.send(path).result(60)
@@ -51,30 +51,30 @@ def test_a_read_that_takes_too_long_is_answered_503(tmp_path: Path) -> None:
     app.close()
 
 
-def test_a_client_may_say_that_it_waits_less(held: HeldReads) -> None:
+def test_a_client_may_say_that_it_waits_less(stalled: StalledReads) -> None:
     """Work that nobody waits for is given up; the others' goes on."""
-    path = held.table("t")
-    held.hold()
-    patient = held.send(path)
-    impatient = held.send(path, Lamella_Timeout_Ms="100")
+    path = stalled.table("t")
+    stalled.hold()
+    patient = stalled.send(path)
+    impatient = stalled.send(path, Lamella_Timeout_Ms="100")
     assert read_problem(impatient.result(60)).details["reason"] == "deadline"
     assert not patient.done()
-    held.let_go()
+    stalled.let_go()
     assert patient.result(60).status_code == 200
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "", "86400001"])
-def test_a_time_that_is_none_is_refused(held: HeldReads, value: str) -> None:
+def test_a_time_that_is_none_is_refused(stalled: StalledReads, value: str) -> None:
     """A number of milliseconds from 1 to a day."""
-    path = held.table("t")
-    problem = read_problem(held.send(path, Lamella_Timeout_Ms=value).result(60))
+    path = stalled.table("t")
+    problem = read_problem(stalled.send(path, Lamella_Timeout_Ms=value).result(60))
     assert (problem.status, problem.code) == (400, "invalid_request")
     assert problem.details == {"parameter": "Lamella-Timeout-Ms"}
 
 
 def test_what_lingers_takes_no_more_threads_than_there_are(tmp_path: Path) -> None:
     """Requests given up leave their threads at most once as many as may work; then others wait, and are told so."""
-    app = HeldReads(tmp_path, request_deadline_s=0.2, read_threads=2)
+    app = StalledReads(tmp_path, request_deadline_s=0.2, read_threads=2)
     paths = [app.table(f"t{number}") for number in range(8)]  # who waits for another one's read ends by itself
     app.hold()
     for path in paths:
@@ -88,38 +88,38 @@ def test_what_lingers_takes_no_more_threads_than_there_are(tmp_path: Path) -> No
 
 def test_a_change_is_not_begun_once_nobody_waits_for_it(tmp_path: Path) -> None:
     """Behind another one that takes long it is certainly not made, and told so; without the header it is."""
-    gate = Gate(tmp_path)
+    pausable = PausableService(tmp_path)
     with ExitStack() as opened:
-        opened.callback(gate.opened.close)
-        first = gate.hold()
-        late, file = {"Lamella-Timeout-Ms": "100"}, gate.file("late")
-        problem = read_problem(gate.app.post(f"{TABLE}/register", json={"paths": [file]}, headers=late))
+        opened.callback(pausable.opened.close)
+        first = pausable.hold()
+        headers, file = {"Lamella-Timeout-Ms": "100"}, pausable.file("late")
+        problem = read_problem(pausable.app.post(f"{TABLE}/register", json={"paths": [file]}, headers=headers))
         assert (problem.status, problem.code) == (503, "unavailable")
-        patient = gate.send("register", {"paths": [gate.file("patient")]})
-        gate.queued(1)
-        gate.go.set()
+        patient = pausable.send("register", {"paths": [pausable.file("patient")]})
+        pausable.queued(1)
+        pausable.go.set()
         assert first.result(60).status_code == patient.result(60).status_code == 200
-        assert len(gate.locations()) == 2
-        assert file not in gate.locations()
+        assert len(pausable.locations()) == 2
+        assert file not in pausable.locations()
 
 
-def test_a_claim_is_not_made_for_a_worker_that_has_gone(tmp_path: Path) -> None:
+def test_a_job_is_not_given_to_a_worker_that_has_gone(tmp_path: Path) -> None:
     """Work that goes through no line of commits keeps its word, too: behind slow reads its turn comes too late."""
-    app = HeldReads(tmp_path, request_deadline_s=50, read_threads=1)
+    app = StalledReads(tmp_path, request_deadline_s=50, read_threads=1)
     path = app.table("t")
     submitted = app.app.post("/v1/jobs", json={"kind": "compact", "table": "n.t"})
     assert submitted.status_code == 201, submitted.text
     app.hold()
     reading = app.send(path)
-    app.until(lambda: app.store.held > 0)
-    asked = {"worker": "w", "lease_token": str(uuid.uuid4()), "lease_s": 60}
-    late = read_problem(app.app.post("/v1/jobs/claim", json=asked, headers={"Lamella-Timeout-Ms": "100"}))
-    assert (late.status, late.details["reason"]) == (503, "deadline")
+    app.until(lambda: app.store.waiting > 0)
+    body = {"worker": "w", "lease_token": str(uuid.uuid4()), "lease_s": 60}
+    problem = read_problem(app.app.post("/v1/jobs/claim", json=body, headers={"Lamella-Timeout-Ms": "100"}))
+    assert (problem.status, problem.details["reason"]) == (503, "deadline")
     app.let_go()
     assert reading.result(60).status_code == 200
     state = app.app.get(f"/v1/jobs/{submitted.json()['job_id']}").json()["state"]
     assert state == "queued", "the claim was made for nobody"
-    claimed = app.app.post("/v1/jobs/claim", json={**asked, "lease_token": str(uuid.uuid4())})
+    claimed = app.app.post("/v1/jobs/claim", json={**body, "lease_token": str(uuid.uuid4())})
     assert claimed.status_code == 200, claimed.text
     assert claimed.json()["job"]["job_id"] == submitted.json()["job_id"]
     app.close()
@@ -127,7 +127,7 @@ def test_a_claim_is_not_made_for_a_worker_that_has_gone(tmp_path: Path) -> None:
 
 def test_clean_ups_do_not_wait_without_end(tmp_path: Path) -> None:
     """One is at work and some wait; the next one is refused at once."""
-    app = HeldReads(tmp_path, request_deadline_s=50)
+    app = StalledReads(tmp_path, request_deadline_s=50)
     path = app.table("t")
     app.hold()
     sent = [app.pool.submit(app.app.post, f"{path}/vacuum", json={}) for _ in range(20)]
@@ -142,17 +142,17 @@ def test_clean_ups_do_not_wait_without_end(tmp_path: Path) -> None:
 
 def test_a_change_that_was_begun_is_waited_for(tmp_path: Path) -> None:
     """Its outcome counts, however long it takes."""
-    gate = Gate(tmp_path)
+    pausable = PausableService(tmp_path)
     with ExitStack() as opened:
-        opened.callback(gate.opened.close)
-        gate.held.clear()
-        gate.holding = True
-        file = gate.file("slow")
+        opened.callback(pausable.opened.close)
+        pausable.paused.clear()
+        pausable.holding = True
+        file = pausable.file("slow")
         headers = {"Lamella-Timeout-Ms": "2000"}
-        slow = gate.pool.submit(gate.app.post, f"{TABLE}/register", json={"paths": [file]}, headers=headers)
-        assert gate.held.wait(60)
+        slow = pausable.pool.submit(pausable.app.post, f"{TABLE}/register", json={"paths": [file]}, headers=headers)
+        assert pausable.paused.wait(60)
         time.sleep(2.1)
-        gate.go.set()
+        pausable.go.set()
         assert slow.result(60).status_code == 200
 
 
@@ -184,7 +184,7 @@ def test_work_on_a_table_ends_once_nobody_waits() -> None:
     """A prune that opens segments stops at the next one."""
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
     wait_until(time.monotonic())
-    with pytest.raises(Unavailable) as late:
+    with pytest.raises(Unavailable) as caught:
         lake.warehouse.prune(lake.pointer, PruneRequest())
-    assert late.value.details["reason"] == "deadline"
+    assert caught.value.details["reason"] == "deadline"
     assert time_left_s() == 0.0

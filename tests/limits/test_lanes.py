@@ -83,7 +83,7 @@ class Lanes:
     def _hold(self, patch: pytest.MonkeyPatch, name: str) -> None:
         run = getattr(ServiceLanes, name)
 
-        async def held(lanes: ServiceLanes, work: Callable[[], Any]) -> Any:
+        async def delayed(lanes: ServiceLanes, work: Callable[[], Any]) -> Any:
             def waiting() -> Any:
                 self.at_work[name] += 1
                 assert name not in self.holds or self.go.wait(WAIT_S)
@@ -91,7 +91,7 @@ class Lanes:
 
             return await run(lanes, waiting)
 
-        patch.setattr(ServiceLanes, name, held)
+        patch.setattr(ServiceLanes, name, delayed)
 
     def ask(self, text: str | None, **more: Any) -> httpx2.Response:
         """A prune."""
@@ -146,7 +146,7 @@ def new_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         lanes.app.__exit__(None, None, None)
 
 
-def test_a_narrow_prune_is_answered_while_no_place_is_free(new_lanes: Callable[..., Lanes]) -> None:
+def test_a_narrow_prune_is_answered_while_no_slot_is_free(new_lanes: Callable[..., Lanes]) -> None:
     """With all wide places and all others taken, and both lines full."""
     lanes = new_lanes(
         wide_prunes_at_once=1, wide_prunes_tests=2 * PATTERN_TESTS, requests_at_once=1, requests_waiting=1
@@ -335,12 +335,12 @@ def test_a_large_answer_is_refused_before_it_is_found(
         monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
     begun, go, following = threading.Event(), threading.Event(), Pieces.next
 
-    def held(pieces: Pieces) -> bytes | None:
+    def delayed(pieces: Pieces) -> bytes | None:
         begun.set()
         assert go.wait(WAIT_S)
         return following(pieces)
 
-    monkeypatch.setattr(Pieces, "next", held)
+    monkeypatch.setattr(Pieces, "next", delayed)
     first = lanes.send(None, shape="columns")
     assert begun.wait(WAIT_S)
     made: list[str] = []

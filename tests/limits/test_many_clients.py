@@ -16,7 +16,7 @@ from lamella.snapshot.storage import FsspecStore
 from support.raw_server import is_ended
 from support.service_api import Api, TableApi, World
 
-HELD = {"header_timeout_s": 600, "keep_alive_s": 600, "body_stall_s": 600, "connections_max": 12_000}
+LONG_TIMEOUTS = {"header_timeout_s": 600, "keep_alive_s": 600, "body_stall_s": 600, "connections_max": 12_000}
 PRUNES = 200
 
 
@@ -104,7 +104,7 @@ def table_of(server: ServerProcess, folder: Path) -> Iterator[tuple[World, Table
 @pytest.mark.parametrize("idle", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_idle_and_slow_clients_keep_nobody_waiting(start_server: StartServer, tmp_path: Path, idle: int) -> None:
     """Prunes are answered as ever beside them, and each costs the service a few kilobytes."""
-    server = start_server(warehouse=tmp_path / "warehouse", log_requests=False, requests_at_once=4, **HELD)
+    server = start_server(warehouse=tmp_path / "warehouse", log_requests=False, requests_at_once=4, **LONG_TIMEOUTS)
     with table_of(server, tmp_path) as (world, table):
         for number in range(PRUNES):
             assert len(table.prune(f"a = {number % 40}")["blocks"]) == 1
@@ -139,7 +139,7 @@ def test_slow_clients_are_ended_and_quick_ones_are_not(start_server: StartServer
 
 def test_a_full_service_serves_who_comes_new(start_server: StartServer, tmp_path: Path) -> None:
     """Twice as many idle connections as it holds: they are ended, and requests on new connections answered."""
-    server = start_server(warehouse=tmp_path / "warehouse", **{**HELD, "connections_max": 200})
+    server = start_server(warehouse=tmp_path / "warehouse", **{**LONG_TIMEOUTS, "connections_max": 200})
     with table_of(server, tmp_path) as (world, table), clients(server, idle=400, heads=()) as made:
         for number in range(30):
             with closing(Api(server.url)) as fresh:

@@ -109,7 +109,7 @@ def test_what_was_found_holds_for_a_moment(error: Exception | None) -> None:
     asyncio.run(go())
 
 
-def test_readiness_that_is_asked_all_the_time_does_not_ask_the_store_as_often(tmp_path: Path) -> None:
+def test_readiness_that_is_probed_all_the_time_does_not_ask_the_store_as_often(tmp_path: Path) -> None:
     """Anybody may ask, without saying who they are."""
     store = CountedStore(FsspecStore())
     with AppClient(create_app(Settings(warehouse=str(tmp_path)), store=store)) as client:

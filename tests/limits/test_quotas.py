@@ -40,11 +40,11 @@ def own(tmp_path: Path) -> Iterator[NewOwn]:
         yield lambda **settings: OwnApp(tmp_path, opened, **settings)
 
 
-def refused(answer: httpx2.Response, limit: str, most: int, used: int) -> None:
+def refused(answer: httpx2.Response, limit: str, maximum: int, used: int) -> None:
     """It was refused for that quota."""
     problem = read_problem(answer)
     assert (problem.status, problem.code) == (409, "quota_exceeded")
-    assert problem.details == {"limit": limit, "maximum": most, "used": used}
+    assert problem.details == {"limit": limit, "maximum": maximum, "used": used}
 
 
 def append(app: OwnApp, count: int, table: str = TABLE) -> httpx2.Response:
@@ -138,12 +138,12 @@ def test_tables_and_namespaces_have_quotas(own: NewOwn) -> None:
 def test_a_table_has_so_many_leases_at_a_time(own: NewOwn) -> None:
     """One more is refused until one ends."""
     app = own(quota_table_leases=2)
-    asked = {"ttl_s": 60, "owner": "t"}
+    body = {"ttl_s": 60, "owner": "t"}
     assert append(app, 1).status_code == 200
-    taken = [app.app.post(f"{TABLE}/leases", json=asked).json()["lease_id"] for _ in range(2)]
-    refused(app.app.post(f"{TABLE}/leases", json=asked), "quota_table_leases", 2, 3)
+    taken = [app.app.post(f"{TABLE}/leases", json=body).json()["lease_id"] for _ in range(2)]
+    refused(app.app.post(f"{TABLE}/leases", json=body), "quota_table_leases", 2, 3)
     app.app.delete(f"{TABLE}/leases/{taken[0]}")
-    assert app.app.post(f"{TABLE}/leases", json=asked).status_code == 201
+    assert app.app.post(f"{TABLE}/leases", json=body).status_code == 201
 
 
 def test_what_exists_is_said_to_exist_at_a_full_quota(own: NewOwn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_concurrent_creations_reach_a_quota_and_never_pass_it(
         api.close()
 
 
-def test_quotas_of_a_namespace_take_the_place_of_the_others() -> None:
+def test_quotas_of_a_namespace_replace_the_others() -> None:
     """Those that it does not have stay; a quota that cannot be is told of."""
     every = Quotas(tables=1, blocks=2, bytes=3, table_blocks=4)
     assert every.within({}) is every

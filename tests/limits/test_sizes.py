@@ -134,12 +134,12 @@ def test_every_member_of_every_request_has_a_bound() -> None:
     assert len([spot for spot, _ in spots() if bound_of(spot.schema) is not None]) > 150
 
 
-def least(schema: dict[str, Any]) -> Any:
+def smallest(schema: dict[str, Any]) -> Any:
     """A small value of a schema."""
     found, _ = resolved(schema)
     for kind in ("anyOf", "oneOf"):
         if kind in found:
-            return least(found[kind][0])
+            return smallest(found[kind][0])
     if "enum" in found:
         return found["enum"][0]
     if "const" in found:
@@ -147,9 +147,9 @@ def least(schema: dict[str, Any]) -> Any:
     match found.get("type"):
         case "object":
             required = found.get("required", ())
-            return {name: least(found["properties"][name]) for name in required}
+            return {name: smallest(found["properties"][name]) for name in required}
         case "array":
-            return [least(found["items"])] * found.get("minItems", 0)
+            return [smallest(found["items"])] * found.get("minItems", 0)
         case "integer" | "number":
             return max(found.get("minimum", 1), 1)
         case "boolean":
@@ -159,13 +159,13 @@ def least(schema: dict[str, Any]) -> Any:
     return None
 
 
-def blown_up(schema: dict[str, Any], most: int) -> Any:
+def blown_up(schema: dict[str, Any], maximum: int) -> Any:
     """A value with one more than may be."""
     if schema["type"] == "string":
-        return "x" * (most + 1)
+        return "x" * (maximum + 1)
     if schema["type"] == "array":
-        return [least(schema["items"]) if isinstance(schema.get("items"), dict) else 0] * (most + 1)
-    return {f"k{number}": least(schema["additionalProperties"]) for number in range(most + 1)}
+        return [smallest(schema["items"]) if isinstance(schema.get("items"), dict) else 0] * (maximum + 1)
+    return {f"k{number}": smallest(schema["additionalProperties"]) for number in range(maximum + 1)}
 
 
 def request_with(schema: dict[str, Any], way: tuple[str | int, ...], value: Any) -> Any:
@@ -182,7 +182,7 @@ def request_with(schema: dict[str, Any], way: tuple[str | int, ...], value: Any)
         return [request_with(found["items"], rest, value)]
     if "additionalProperties" in found and isinstance(found["additionalProperties"], dict) and first == "key":
         return {"key": request_with(found["additionalProperties"], rest, value)}
-    made = least(schema)
+    made = smallest(schema)
     made[first] = request_with(found["properties"][first], rest, value)
     return made
 
@@ -215,15 +215,15 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: AppClien
     """400 with the bound and the place, or 413 where no body can be that large."""
     wrong = []
     for spot, schema in spots():
-        most = bound_of(spot.schema)
-        if most is None or spot.schema.get("minItems") == most or "added" in spot.way:  # pairs; blocks' own
+        maximum = bound_of(spot.schema)
+        if maximum is None or spot.schema.get("minItems") == maximum or "added" in spot.way:  # pairs; blocks' own
             continue
-        value = blown_up(spot.schema, min(most, LONGEST))
+        value = blown_up(spot.schema, min(maximum, LONGEST))
         body = msgspec.json.encode(request_with(schema, spot.way, value))
         headers = {"content-type": "application/json"}
         answer = app.request(spot.method.upper(), target(spot.path), content=body, headers=headers)
         if spot.path.startswith(("/iceberg", "/delta-sharing")):  # their errors are in forms of their own
-            is_refused = answer.status_code == 400 and f"more than {most}" in answer.text
+            is_refused = answer.status_code == 400 and f"more than {maximum}" in answer.text
             if not (is_refused or (answer.status_code == 413 and len(body) > MIB)):
                 wrong.append(f"{spot.name}: {answer.status_code} {answer.text[:200]}")
             continue
@@ -231,14 +231,14 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: AppClien
         if problem.status == 413 and len(body) > MIB:
             continue
         details = (problem.details.get("limit"), problem.details.get("maximum"))
-        is_named = problem.code == "limit_exceeded" and details == ("length", most)
-        if problem.status != 400 or not (is_named or most > LONGEST):
+        is_named = problem.code == "limit_exceeded" and details == ("length", maximum)
+        if problem.status != 400 or not (is_named or maximum > LONGEST):
             wrong.append(f"{spot.name}: {problem.status} {problem.code} {problem.details}")
     assert wrong == []
 
 
 @pytest.mark.parametrize(
-    ("body", "limit", "most"),
+    ("body", "limit", "maximum"),
     [
         ({"schema": [{"name": "x" * 1_025, "type": "int"}]}, "column_name", 1_024),
         ({"schema": [{"name": "x", "type": "t" * 1_025}]}, "column_type", 1_024),
@@ -254,11 +254,11 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: AppClien
         ),
     ],
 )
-def test_a_schema_is_bounded_as_a_whole(app: AppClient, body: dict[str, Any], limit: str, most: int) -> None:
+def test_a_schema_is_bounded_as_a_whole(app: AppClient, body: dict[str, Any], limit: str, maximum: int) -> None:
     """The columns inside of others count, and texts are bounded each."""
     problem = read_problem(app.post("/v1/namespaces/n/tables", json={"name": "u", **body}))
     assert (problem.status, problem.code) == (400, "limit_exceeded")
-    assert problem.details == {"limit": limit, "maximum": most}
+    assert problem.details == {"limit": limit, "maximum": maximum}
 
 
 def test_a_block_is_bounded_by_its_bytes(app: AppClient) -> None:
@@ -273,8 +273,8 @@ def test_lines_of_jobs_and_their_values_are_bounded(app: AppClient) -> None:
     """What a worker reports: so many lines, and values of so many bytes."""
     job = app.post("/v1/jobs", json={"kind": "vacuum", "table": "n.t"}).json()
     token = "0199aaaa-0000-7000-8000-000000000001"
-    claim = {"worker": "w", "lease_token": token, "lease_s": 60}
-    assert app.post("/v1/jobs/claim", json=claim).status_code == 200
+    request = {"worker": "w", "lease_token": token, "lease_s": 60}
+    assert app.post("/v1/jobs/claim", json=request).status_code == 200
     path, beat = f"/v1/jobs/{job['job_id']}/heartbeat", {"lease_token": token, "lease_s": 60}
     line = {"number": 1, "at_ms": 1, "text": "x"}
     for body in (
@@ -285,8 +285,8 @@ def test_lines_of_jobs_and_their_values_are_bounded(app: AppClient) -> None:
         assert 400 <= app.post(path, json={**beat, **body}).status_code < 500
     long = {**line, "text": "x" * 10_000}
     assert app.post(path, json={**beat, "log": [long]}).status_code == 200
-    kept = app.get(f"/v1/jobs/{job['job_id']}/log").json()["lines"][0]["text"]
-    assert len(kept) <= 2_001
+    text = app.get(f"/v1/jobs/{job['job_id']}/log").json()["lines"][0]["text"]
+    assert len(text) <= 2_001
 
 
 @pytest.mark.slow

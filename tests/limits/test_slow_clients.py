@@ -236,7 +236,7 @@ def test_only_the_probes_themselves_are_never_refused() -> None:
         other.close()
 
 
-def test_what_still_comes_from_a_connection_that_was_ended_is_not_kept() -> None:
+def test_what_still_comes_from_a_connection_that_was_ended_is_not_stored() -> None:
     """Of heads and bodies too: nothing would ever take them out again."""
 
     class Gone:
@@ -248,11 +248,20 @@ def test_what_still_comes_from_a_connection_that_was_ended_is_not_kept() -> None
         def end(self, error: object = None) -> None:
             """Nothing is left to be ended."""
 
-    kept = Connections(Settings(warehouse="memory://none"), Metrics())
+    connections = Connections(Settings(warehouse="memory://none"), Metrics())
     gone = Gone()
-    for told in (kept.head_begun, kept.body_begun, kept.answered_early, kept.answered, kept.writing_paused):
-        told(gone)
-    assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._rests, kept._slow)] == [0] * 5
+    for notify in (
+        connections.head_begun,
+        connections.body_begun,
+        connections.answered_early,
+        connections.answered,
+        connections.writing_paused,
+    ):
+        notify(gone)
+    assert [
+        len(each)
+        for each in (connections._quiet, connections._heads, connections._bodies, connections._rests, connections._slow)
+    ] == [0] * 5
 
 
 def test_requests_that_waited_too_long_are_not_begun() -> None:
@@ -284,8 +293,17 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
             threading.Event().wait(0.05)
             client.close()
         server.until(lambda: server.connections.count == 0)
-        kept = server.connections
-        assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._rests, kept._slow)] == [
+        connections = server.connections
+        assert [
+            len(each)
+            for each in (
+                connections._quiet,
+                connections._heads,
+                connections._bodies,
+                connections._rests,
+                connections._slow,
+            )
+        ] == [
             0,
             0,
             0,
@@ -296,7 +314,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
 
 def test_a_request_that_cannot_be_begun_keeps_no_others_waiting() -> None:
     """The rest of the line is begun in its turn, and the count of those that wait is right."""
-    kept = Connections(Settings(warehouse="memory://none"), Metrics())
+    connections = Connections(Settings(warehouse="memory://none"), Metrics())
     begun: list[int] = []
     errors: list[str] = []
 
@@ -305,14 +323,14 @@ def test_a_request_that_cannot_be_begun_keeps_no_others_waiting() -> None:
 
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, told: errors.append(str(told["exception"])))
+        loop.set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
         with pytest.raises(MemoryError):
-            kept.begin(fails)
+            connections.begin(fails)
         for number in range(4):
-            kept.begin(fails if number == 1 else partial(begun.append, number))
+            connections.begin(fails if number == 1 else partial(begun.append, number))
         for _ in range(10):
             await asyncio.sleep(0)
-        kept.begin(partial(begun.append, 4))
+        connections.begin(partial(begun.append, 4))
 
     asyncio.run(test())
-    assert (begun, errors, kept.unstarted) == ([0, 2, 3, 4], ["no task"], 4)
+    assert (begun, errors, connections.unstarted) == ([0, 2, 3, 4], ["no task"], 4)

@@ -112,24 +112,24 @@ def test_who_took_almost_all_of_an_answer_is_watched_until_the_end(request_: byt
     """Also where the connection closes with it: somebody who never takes the last bytes would stay for ever."""
 
     async def go() -> None:
-        kept = Connections(Settings(warehouse="memory://none"), Metrics())
+        connections = Connections(Settings(warehouse="memory://none"), Metrics())
         config = uvicorn.Config(sending(10), log_level="critical")
-        connection = ClientConnection(config, ServerState(), {STATE: kept})
+        connection = ClientConnection(config, ServerState(), {STATE: connections})
         transport = _Filled()
         connection.connection_made(transport)
         transport.protocol = connection
         connection.data_received(request_)
         while not connection.cycle.response_started:
             await asyncio.sleep(0)
-        assert (list(kept._slow), list(kept._quiet)) == ([connection], [])
+        assert (list(connections._slow), list(connections._quiet)) == ([connection], [])
         connection.resume_writing()
         while not connection.cycle.response_complete:
             await asyncio.sleep(0)
-        assert [*kept._slow, *kept._quiet, *kept._rests] == [connection]
+        assert [*connections._slow, *connections._quiet, *connections._rests] == [connection]
         connection.pause_writing()
         connection.resume_writing()
-        assert [*kept._slow, *kept._quiet, *kept._rests] == [connection]
-        kept.closed(connection)
+        assert [*connections._slow, *connections._quiet, *connections._rests] == [connection]
+        connections.closed(connection)
         connection._unset_keepalive_if_required()
 
     asyncio.run(go())

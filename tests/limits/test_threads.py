@@ -36,9 +36,9 @@ async def given_up(threads: Threads, work: Callable[[], object]) -> None:
 
     async def within() -> None:
         wait_until(time.monotonic() + 0.05)
-        with pytest.raises(Unavailable) as late:
+        with pytest.raises(Unavailable) as caught:
             await threads.run(noted)
-        assert late.value.details["reason"] == "deadline"
+        assert caught.value.details["reason"] == "deadline"
 
     await asyncio.create_task(within())
 
@@ -161,7 +161,7 @@ def test_a_change_that_waits_too_long_is_never_begun() -> None:
             await asyncio.sleep(0.001)
         done: list[str] = []
 
-        async def late() -> None:
+        async def overdue() -> None:
             begin_change(0.05)
             with pytest.raises(Unavailable) as refused:
                 await threads.run(lambda: done.append("late"))
@@ -175,7 +175,7 @@ def test_a_change_that_waits_too_long_is_never_begun() -> None:
             end()
             await threads.run(lambda: done.append("next request"))
 
-        await asyncio.create_task(late())
+        await asyncio.create_task(overdue())
         await first
         assert done == ["rest", "next request"]
         assert threads.use.busy == threads.use.waiting == 0
@@ -217,7 +217,7 @@ def test_no_more_wait_than_may_when_all_come_at_once(within_s: float | None) -> 
             wait_until(time.monotonic() + within_s)
         return await threads.run(lambda: go.wait(60))
 
-    async def asked() -> list[bool | BaseException]:
+    async def answers() -> list[bool | BaseException]:
         tasks = [asyncio.create_task(ask()) for _ in range(10)]
         async with asyncio.timeout(30):
             while sum(task.done() for task in tasks) < 6:
@@ -225,6 +225,6 @@ def test_no_more_wait_than_may_when_all_come_at_once(within_s: float | None) -> 
         go.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    found = asyncio.run(asked())
+    found = asyncio.run(answers())
     assert found.count(True) == 4
     assert sum(isinstance(each, Overloaded) for each in found) == 6

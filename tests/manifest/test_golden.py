@@ -37,7 +37,7 @@ def test_every_version_that_is_read_has_golden_files() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
         (None, [0, 1, 2, 3, 4]),
         ("n < -9000000000000000000", [0]),
@@ -54,12 +54,12 @@ def test_every_version_that_is_read_has_golden_files() -> None:
         ("at >= TIMESTAMP '2033-05-18 03:33:20.000001'", [2, 3, 4]),
     ],
 )
-def test_a_table_of_an_older_release_prunes_as_ever(version: str, text: str | None, kept: list[int]) -> None:
+def test_a_table_of_an_older_release_prunes_as_ever(version: str, text: str | None, expected: list[int]) -> None:
     """Manifests and sidecars as they were written answer the same questions the same way."""
     warehouse, pointer = _load(version)
     answer = warehouse.prune(pointer, PruneRequest(filter=text))
     assert answer.blocks is not None
-    assert [int(b.location.removesuffix(".parquet")[-1]) for b in answer.blocks] == kept
+    assert [int(b.location.removesuffix(".parquet")[-1]) for b in answer.blocks] == expected
 
 
 def test_the_writer_still_writes_the_golden_json() -> None:

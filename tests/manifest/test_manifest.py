@@ -140,7 +140,7 @@ def test_damaged_json_is_a_manifest_error(data: bytes) -> None:
         decode_segment(data)
 
 
-def test_members_of_a_later_minor_release_are_passed_over() -> None:
+def test_members_of_a_newer_minor_release_are_passed_over() -> None:
     """An unknown member does not stop an older reader of the same version."""
     tree = json.loads(encode(_segment()))
     tree["a_later_member"] = 1

@@ -109,7 +109,7 @@ def page_file(
     dictionary_bytes: int = 0,
     meta: Mapping[int, Any] | None = None,
     group_rows: int | None = None,
-    index_place: tuple[int | None, int | None] | None = None,
+    index_location: tuple[int | None, int | None] | None = None,
     **more: Any,
 ) -> PageFile:
     """A file of a column ``leaf`` with the ColumnIndex ``column``; ``locations`` replace the honest offset index."""
@@ -117,13 +117,13 @@ def page_file(
     data = bytes(dictionary_bytes + sum(sizes))
     if locations is None:
         locations = offset_index(sizes, rows, 4 + dictionary_bytes)
-    places = locations if isinstance(locations, bytes) else encode({1: list(locations)})
+    index_bytes = locations if isinstance(locations, bytes) else encode({1: list(locations)})
     bounds = b"" if column is None else column if isinstance(column, bytes) else encode(column)
     total = sum(rows) if group_rows is None else group_rows
     at = 4 + len(data)
     outer = {
-        4: at + len(bounds) if index_place is None else index_place[0],
-        5: len(places) if index_place is None else index_place[1],
+        4: at + len(bounds) if index_location is None else index_location[0],
+        5: len(index_bytes) if index_location is None else index_location[1],
         6: at if bounds else None,
         7: len(bounds) if bounds else None,
     }
@@ -131,7 +131,7 @@ def page_file(
     given = statistics(nulls=0) if stats is None else stats
     one = chunk([leaf[4]], leaf[1], given, num_values=total, meta=fields, outer=outer)
     footer = encode(metadata([leaf], [(total, [one])], **more))
-    raw = b"PAR1" + data + bounds + places + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    raw = b"PAR1" + data + bounds + index_bytes + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     store, location = stored(raw)
     read = read_footer(store, location)
     schema = schema_of(read)

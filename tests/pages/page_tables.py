@@ -117,22 +117,22 @@ def check(table: PageTable, predicate: Predicate) -> dict[str, PrunedPages]:
         if pages is None:
             assert not matching, f"left out a block with matches, {case}"
             continue
-        kept = answered_rows(pages, len(rows))
-        assert matching <= kept, f"left out rows {sorted(matching - kept)}, {case}"
+        answered = answered_rows(pages, len(rows))
+        assert matching <= answered, f"left out rows {sorted(matching - answered)}, {case}"
         proven = proven_rows(pages)
         assert proven <= matching, f"wrong ALL of rows {sorted(proven - matching)}, {case}"
         for column in pages.columns or ():
-            held = {
+            covered = {
                 (group, first + at)
                 for group, first, count in zip(column.row_group, column.first_row, column.row_count, strict=True)
                 for at in range(count)
             }
-            asked = {
+            needed = {
                 (group, first + at)
                 for group, first, count in zip(pages.row_group, pages.first_row, pages.row_count, strict=True)
                 for at in range(count)
             }
-            assert asked <= held, f"the bytes of {column.column} do not hold all rows, {case}"
+            assert needed <= covered, f"the bytes of {column.column} do not hold all rows, {case}"
             assert_apart(column)
     return found
 
@@ -164,9 +164,9 @@ def proven_rows(pages: PrunedPages) -> set[int]:
 
 def assert_apart(column: ColumnRanges) -> None:
     """Stretches of bytes do not overlap."""
-    places = [*zip(column.offset, column.size_bytes, strict=True), *((o, s) for _, o, s in column.dictionary)]
+    stretches = [*zip(column.offset, column.size_bytes, strict=True), *((o, s) for _, o, s in column.dictionary)]
     end = 0
-    for offset, size in sorted(places):
+    for offset, size in sorted(stretches):
         assert offset >= end
         assert size > 0
         end = offset + size

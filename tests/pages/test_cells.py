@@ -94,7 +94,7 @@ def test_cells_of_every_type_come_back(kind: str) -> None:
             assert one.array.dtype == other.array.dtype
 
 
-def test_lists_have_one_place_per_row_group() -> None:
+def test_lists_have_one_location_per_row_group() -> None:
     """Their pages need not begin with a row; their chunks do (G9)."""
     table = pa.table({"l": [[1, 2], [], None, [3], [4, 5, 6], [7]]})
     ((_, cell),) = cells_of(table)

@@ -203,7 +203,7 @@ def test_a_chunk_whose_statistics_contradict_themselves_has_no_page_statistics()
     assert file.cell().reason == "the null count is impossible"
 
 
-def test_no_column_index_still_gives_places() -> None:
+def test_no_column_index_still_gives_locations() -> None:
     """A chunk with NaN has none, by many writers (C6)."""
     cell = page_file(INT, None).cell()
     assert (cell.zoned.tolist(), cell.page_counts.tolist()) == ([False], [3])

@@ -40,9 +40,9 @@ def real_file() -> tuple[bytes, int, int]:
     data = sink.getvalue()
     store, location = stored(data)
     footer = read_footer(store, location)
-    place = block_of(footer, schema_of(footer)).page_index_location
-    assert place is not None
-    return data, place[0], sum(place)
+    index_location = block_of(footer, schema_of(footer)).page_index_location
+    assert index_location is not None
+    return data, index_location[0], sum(index_location)
 
 
 def check(data: bytes) -> None:

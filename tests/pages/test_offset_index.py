@@ -20,7 +20,7 @@ def changed(page: int, field: int, value: Any) -> list[dict[int, Any]]:
     return [{**each, field: value} if at == page else each for at, each in enumerate(HONEST)]
 
 
-def test_pages_have_places_and_first_rows() -> None:
+def test_pages_have_locations_and_first_rows() -> None:
     """An honest index gives each page's bytes and rows, and which pages hold a range of rows."""
     pages = page_file(INT, None).index().at(0, 0)
     assert pages is not None
@@ -92,10 +92,10 @@ def test_unusual_spellings_of_an_index_are_read() -> None:
     assert page_file(INT, None, locations=with_sizes).index().at(0, 0) is not None
 
 
-@pytest.mark.parametrize("place", [(None, None), (0, 10), (-1, 5), (40, 1 << 40), (40, 0), (1 << 50, 4)])
-def test_an_index_outside_the_file_is_none(place: tuple[int | None, int | None]) -> None:
+@pytest.mark.parametrize("location", [(None, None), (0, 10), (-1, 5), (40, 1 << 40), (40, 0), (1 << 50, 4)])
+def test_an_index_outside_the_file_is_none(location: tuple[int | None, int | None]) -> None:
     """The footer may name any place; only one within the file is read."""
-    index = page_file(INT, None, index_place=place).index()
+    index = page_file(INT, None, index_location=location).index()
     assert index.at(0, 0) is None
     assert index.reasons[0, 0] == "the file has no offset index"
 

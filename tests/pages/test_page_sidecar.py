@@ -117,7 +117,7 @@ def test_a_request_without_pages_reads_nothing_of_them(lake: Lake) -> None:
     answer = lake.opened().prune(lake.pointer, PruneRequest(filter="k = 2345"))
     assert [block.pages for block in blocks_of(answer)] == [None]
     assert answer.report.pages is None
-    assert not [place for place in lake.store.read_bytes if place.endswith((".parquet", ".pages"))]
+    assert not [location for location in lake.store.read_bytes if location.endswith((".parquet", ".pages"))]
 
 
 def test_files_are_opened_once_and_then_remembered(lake: Lake) -> None:
@@ -150,7 +150,7 @@ def test_a_sidecar_spares_the_files(lake: Lake) -> None:
     assert answer.report.pages.cells_from_sidecars > 0
 
 
-def test_building_again_does_nothing_unless_told(lake: Lake) -> None:
+def test_building_again_does_nothing_unless_requested(lake: Lake) -> None:
     """A sidecar that is there is left alone; ``rebuild`` writes it anew."""
     lake.warehouse.build_pages(lake.pointer)
     again = lake.warehouse.build_pages(lake.pointer)
@@ -219,8 +219,8 @@ def test_damage_to_a_sidecar_changes_no_answer(lake: Lake, at: float, byte: int,
         lake.warehouse.build_pages(lake.pointer)
     path = lake.sidecars()[0]
     good = path.read_bytes()
-    place = int(at * len(good))
-    bad = good[:place] if cut else good[:place] + bytes([good[place] ^ byte]) + good[place + 1 :]
+    position = int(at * len(good))
+    bad = good[:position] if cut else good[:position] + bytes([good[position] ^ byte]) + good[position + 1 :]
     path.write_bytes(bad)
     try:
         answer = lake.prune("k >= 0 AND r = 3", lake.opened(), columns=["k", "t"])
@@ -300,7 +300,7 @@ def test_random_small_caches_change_no_answer(tmp_path: Path) -> None:
         assert blocks_of(lake.prune(text, small, columns=["t"])) == blocks_of(lake.prune(text, columns=["t"]))
 
 
-def test_new_segments_get_sidecars_when_told(lake: Lake) -> None:
+def test_new_segments_get_sidecars_on_request(lake: Lake) -> None:
     """With ``prepare_pages`` they are there before the first request."""
     warehouse = Warehouse(lake.store, f"{lake.root}-eager", prepare_pages=True)
     schema = lake.warehouse.head(lake.pointer).schema

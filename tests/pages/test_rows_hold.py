@@ -38,7 +38,7 @@ def test_no_matching_row_lies_outside_the_ranges(seed: int, tmp_path_factory: py
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**48))
-def test_files_and_page_sidecars_answer_alike(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_files_and_page_sidecars_answer_the_same(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A sidecar holds just what the files say."""
     rng = Random(seed)
     table = page_table(rng, tmp_path_factory.getbasetemp())

@@ -11,6 +11,6 @@ from lamella.snapshot.storage import FsspecStore
 
 
 @pytest.fixture
-def s3_place(s3: S3Server) -> tuple[FsspecStore, str]:  # noqa: F811  # the fixture
+def s3_root(s3: S3Server) -> tuple[FsspecStore, str]:  # noqa: F811  # the fixture
     """A store and an empty folder."""
     return FsspecStore({"s3": s3.storage_options}), f"{s3.bucket('footers')}/{uuid.uuid4().hex}"

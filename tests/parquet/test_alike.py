@@ -276,8 +276,8 @@ def test_a_column_that_must_have_no_null(written: list[bytes]) -> None:
     """A file that may hold nulls there is refused as it is alone, and the others are taken."""
     columns = [msgspec.structs.replace(c, nullable=False) for c in schema_of_written(written[0]).columns]
     for required in ("id", "maybe"):
-        kept = [msgspec.structs.replace(c, nullable=c.name != required) for c in columns]
-        taken = compare(written, Schema.assign(kept), body_bytes=_LARGE_BODY_BYTES)
+        relaxed = [msgspec.structs.replace(c, nullable=c.name != required) for c in columns]
+        taken = compare(written, Schema.assign(relaxed), body_bytes=_LARGE_BODY_BYTES)
         assert (taken >= 15) == (required == "id")
 
 

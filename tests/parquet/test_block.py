@@ -61,7 +61,7 @@ def test_the_page_index_is_one_range_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outer", "place"),
+    ("outer", "location"),
     [
         ({4: 10, 5: 20}, (10, 20)),
         ({4: 100, 5: 20, 6: 40, 7: 10}, (40, 80)),
@@ -75,10 +75,10 @@ def test_the_page_index_is_one_range_of_the_file(tmp_path: Path) -> None:
         ({4: 1 << 60, 5: 20}, None),
     ],
 )
-def test_a_page_index_is_recorded_where_it_can_be(outer: dict[int, int], place: tuple[int, int] | None) -> None:
+def test_a_page_index_is_recorded_where_it_can_be(outer: dict[int, int], location: tuple[int, int] | None) -> None:
     """A wrong place of an index is no reason to refuse a file, and none to look there."""
     found, _ = block(metadata(flat("a"), [(10, [chunk(["a"], INT64, outer=outer)])]))
-    assert found.page_index_location == place
+    assert found.page_index_location == location
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_cutting_carries_over_ff() -> None:
     assert whole.max_exact is True
 
 
-def test_text_cut_inside_a_character_is_kept_as_bytes() -> None:
+def test_text_cut_inside_a_character_is_stored_as_bytes() -> None:
     """A cut bound need not be UTF-8; it is still a bound of text."""
     stats = stats_of(TEXT, statistics(b"x" + "é".encode() * 50, b"y" + "é".encode() * 50, nulls=0))
     assert stats.min is not None

@@ -183,11 +183,11 @@ def test_files_with_collated_text_are_no_blocks(verify: bool, tmp_path: Path) ->
     """They are refused by name, alone and among others; files of the same columns without a collation are taken."""
     collated = schema_json(field("s", "string", s="spark.UTF8_LCASE"), field("a", "long"))
     plain = schema_json(field("s", "string"), field("a", "long"))
-    places = [file(tmp_path / "c.parquet", collated), file(tmp_path / "p.parquet", plain), file(tmp_path / "n", None)]
-    blocks, refused = ingest(STORE, places, SCHEMA, verify=verify)
-    assert [block.location for block in blocks] == places[1:]
+    paths = [file(tmp_path / "c.parquet", collated), file(tmp_path / "p.parquet", plain), file(tmp_path / "n", None)]
+    blocks, refused = ingest(STORE, paths, SCHEMA, verify=verify)
+    assert [block.location for block in blocks] == paths[1:]
     (left,) = refused
-    assert (left.path, left.code) == (places[0], SchemaMismatch.code)
+    assert (left.path, left.code) == (paths[0], SchemaMismatch.code)
     assert "'s' (spark.UTF8_LCASE)" in left.reason
 
 
@@ -199,16 +199,16 @@ def test_files_of_one_shape_with_collated_text_are_no_blocks(tmp_path: Path) -> 
     for turn, first in enumerate((collated, plain)):
         second = plain if first == collated else collated
         texts = [first] * count + [second] * count
-        places = [file(tmp_path / f"{turn}-{at}.parquet", text) for at, text in enumerate(texts)]
-        blocks, refused = ingest(STORE, places, SCHEMA)
-        assert {each.path for each in refused} == {p for p, text in zip(places, texts, strict=True) if text == collated}
+        paths = [file(tmp_path / f"{turn}-{at}.parquet", text) for at, text in enumerate(texts)]
+        blocks, refused = ingest(STORE, paths, SCHEMA)
+        assert {each.path for each in refused} == {p for p, text in zip(paths, texts, strict=True) if text == collated}
         assert len(blocks) == count
 
 
 def test_a_table_cannot_be_made_of_collated_text(tmp_path: Path) -> None:
     """Its columns would be compared otherwise here than where they come from."""
-    place = file(tmp_path / "c.parquet", schema_json(field("s", "string", s="icu.UNICODE_CI"), field("a", "long")))
-    footer = read_footer(STORE, place)
+    path = file(tmp_path / "c.parquet", schema_json(field("s", "string", s="icu.UNICODE_CI"), field("a", "long")))
+    footer = read_footer(STORE, path)
     with pytest.raises(InvalidSchema, match="UNICODE_CI"):
         schema_of(footer)
     with pytest.raises(SchemaMismatch, match="UNICODE_CI"):

@@ -235,7 +235,7 @@ def test_an_encrypted_column_is_unknown(encrypted: dict[int, Any]) -> None:
     assert set(found.col_metas) == {2}
 
 
-def test_a_dictionary_page_without_a_place_of_its_own() -> None:
+def test_a_dictionary_page_without_an_offset_of_its_own() -> None:
     """An offset of zero means that there is none, on either side (G11)."""
     found, _ = block(one(meta={9: 20, 11: 0}))
     assert found.col_metas[1][0].offset == 20

@@ -74,8 +74,8 @@ edits = st.lists(
 def test_a_damaged_footer(which: int, changes: list[tuple[int, str, bytes]]) -> None:
     """Bytes changed, put in or taken out anywhere: an error of ours, or a block that survives JSON."""
     raw = bytearray(footers()[which])
-    for place, how, data in changes:
-        at = place % (len(raw) + 1)
+    for position, how, data in changes:
+        at = position % (len(raw) + 1)
         if how == "set":
             raw[at : at + len(data)] = data
         elif how == "insert":

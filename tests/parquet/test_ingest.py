@@ -56,7 +56,7 @@ def test_every_bad_file_is_reported_and_the_others_are_taken(files: list[str], t
     assert all(r.path.removeprefix("file://").split("/")[-1] in r.reason for r in refused)
 
 
-def test_progress_is_told_in_order_in_the_callers_thread(files: list[str], tmp_path: Path) -> None:
+def test_progress_is_reported_in_order_in_the_callers_thread(files: list[str], tmp_path: Path) -> None:
     """One call a file, with what became of it."""
     store = FsspecStore()
     schema = schema_of(read_footer(store, files[0]))
@@ -85,9 +85,9 @@ def test_an_exception_of_the_callback_ends_the_ingest(files: list[str]) -> None:
 
 
 @pytest.mark.s3
-def test_files_in_s3(files: list[str], s3_place: tuple[FsspecStore, str]) -> None:
+def test_files_in_s3(files: list[str], s3_root: tuple[FsspecStore, str]) -> None:
     """The same blocks from S3, but for where they are and the etag."""
-    store, root = s3_place
+    store, root = s3_root
     locations = [store.put(f"{root}/{Path(path).name}", Path(path).read_bytes()).location for path in files]
     schema = schema_of(read_footer(store, files[0]))
     blocks, refused = ingest(store, store.expand(root), schema, workers=8)

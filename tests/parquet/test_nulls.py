@@ -27,7 +27,7 @@ def test_a_null_count_that_cannot_be_discredits_the_chunk(repetition: int, nulls
     assert nothing_known(stats_of(leaf, statistics(i64(1), i64(2), nulls=nulls)))
 
 
-def test_a_null_count_is_held_against_the_definition_levels() -> None:
+def test_a_null_count_is_checked_against_the_definition_levels() -> None:
     """A histogram that sums up to the values must agree (F3); one that does not is no evidence."""
     good = statistics(i64(1), i64(2), nulls=4)
     assert stats_of(INT, good, meta={16: {3: [4, 6]}}).null_count == 4

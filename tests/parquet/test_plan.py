@@ -54,7 +54,7 @@ def mismatch(footer: dict[int, Any], schema: Schema) -> str:
     return caught.value.message
 
 
-def test_columns_are_matched_by_name_not_by_place() -> None:
+def test_columns_are_matched_by_name_not_by_position() -> None:
     """The file's order does not matter."""
     assert minima("ba", table(a="int64", b="int64")) == {"a": 2, "b": 1}
 

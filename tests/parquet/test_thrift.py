@@ -105,7 +105,7 @@ def test_hostile_values_are_refused(raw: bytes) -> None:
         decode(raw, SPEC)
 
 
-def test_maps_and_uuids_of_later_versions_are_skipped() -> None:
+def test_maps_and_uuids_of_newer_versions_are_skipped() -> None:
     """Wire types that Parquet does not use yet do not hide what follows."""
     a_map = b"\x9b\x02\x81" + b"\x01a\x01" + b"\x01b\x02"  # field 9: {"a": true, "b": false}
     an_empty_map = b"\x1b\x00"  # field 10
@@ -113,7 +113,7 @@ def test_maps_and_uuids_of_later_versions_are_skipped() -> None:
     assert decode(a_map + an_empty_map + a_uuid + b"\x96\x06\x00", {20: INT}) == {20: 3}
 
 
-def test_find_gives_the_place_of_a_field() -> None:
+def test_find_gives_the_position_of_a_field() -> None:
     """The position is that of the value; a field of another type, or none, is an error."""
     raw = encode({1: 2, 2: [7, 8], 3: 5})
     assert raw[find(raw, 2, 9) :].startswith(b"\x26")

@@ -26,7 +26,7 @@ from lamella.client.http import Table
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, InvalidRequest, StoreError
 from lamella.snapshot.storage import FsspecStore
 from support.service_api import parquet_bytes
-from support.signed_gate import SignedGate, signed_gate
+from support.signature_proxy import SignatureProxy, signature_proxy
 
 pytestmark = pytest.mark.s3
 
@@ -60,12 +60,12 @@ def rows(number: int) -> pa.Table:
 
 
 class Lake:
-    """A table in a bucket, read through a gate that wants signatures. The service goes past it, with keys."""
+    """A table in a bucket, read through a proxy that wants signatures. The service goes past it, with keys."""
 
-    def __init__(self, server: ServerProcess, store: FsspecStore, gate: SignedGate, data: str) -> None:
+    def __init__(self, server: ServerProcess, store: FsspecStore, proxy: SignatureProxy, data: str) -> None:
         self.server = server
         self.store = store
-        self.gate = gate
+        self.proxy = proxy
         self.data = data
         self.client = Lamella(server.url)
         self.client.create_namespace("db")
@@ -81,7 +81,7 @@ class Lake:
         table.register(files)
         return table, files
 
-    def asked_for_urls(self) -> int:
+    def url_requests(self) -> int:
         """How often the service was asked to look blocks up."""
         return self.server.log_text().count("/blocks")
 
@@ -90,8 +90,8 @@ class Lake:
 def running(config: pytest.Config, s3: S3Server, folder: Path, **settings: Any) -> Iterator[Lake]:
     """A service whose tables may use the folder ``data`` of a bucket of its own."""
     bucket = s3.bucket(f"presigned-{uuid.uuid4().hex[:8]}")
-    with signed_gate(s3.endpoint_url) as gate:
-        options = {"s3": {**s3.storage_options, "signed_endpoint_url": gate.url}}
+    with signature_proxy(s3.endpoint_url) as proxy:
+        options = {"s3": {**s3.storage_options, "signed_endpoint_url": proxy.url}}
         given = {
             "warehouse": f"{bucket}/warehouse",
             "catalog": folder / "catalog.db",
@@ -99,7 +99,7 @@ def running(config: pytest.Config, s3: S3Server, folder: Path, **settings: Any) 
             "allowed_locations": json.dumps({"*": [f"{bucket}/data"]}),
         }
         server = start_shared(config, folder, {**given, **settings})
-        lake = Lake(server, FsspecStore({"s3": s3.storage_options}), gate, f"{bucket}/data")
+        lake = Lake(server, FsspecStore({"s3": s3.storage_options}), proxy, f"{bucket}/data")
         yield lake
         lake.client.close()
         assert server.stop() == 0, server.log_text()
@@ -114,8 +114,8 @@ def shared_lake(pytestconfig: pytest.Config, s3: S3Server, tmp_path_factory: pyt
 
 @pytest.fixture
 def lake(shared_lake: Lake) -> Lake:
-    """The shared one, whose gate has seen nothing yet."""
-    shared_lake.gate.seen.clear()
+    """The shared one, whose proxy has seen nothing yet."""
+    shared_lake.proxy.seen.clear()
     return shared_lake
 
 
@@ -126,7 +126,7 @@ def expected(condition: Any) -> list[int]:
 
 def test_a_reader_without_credentials_reads_what_one_with_them_does(lake: Lake) -> None:
     """Filters, columns, orders, limits and counts; by URLs alone, each for a range, and all of them granted."""
-    before = lake.asked_for_urls()
+    before = lake.url_requests()
     cases: list[dict[str, Any]] = [
         {"filter": "a BETWEEN 1990 AND 2010"},
         {"filter": "s = 's05' AND a > 9000", "columns": ["a"]},
@@ -134,14 +134,14 @@ def test_a_reader_without_credentials_reads_what_one_with_them_does(lake: Lake) 
         {"order_by": "a DESC", "limit": 30},
         {},
     ]
-    for asked in cases:
-        one = lake.table.scan(**asked, signed_urls=True).to_arrow()
-        other = lake.table.scan(**asked, store=lake.store).to_arrow()
-        assert one.sort_by(one.schema.names[0]) == other.sort_by(one.schema.names[0]), asked
+    for request in cases:
+        one = lake.table.scan(**request, signed_urls=True).to_arrow()
+        other = lake.table.scan(**request, store=lake.store).to_arrow()
+        assert one.sort_by(one.schema.names[0]) == other.sort_by(one.schema.names[0]), request
     assert lake.table.scan("s LIKE '%5'", signed_urls=True).count() == len(expected(lambda a: a % 13 == 5))
-    assert {status for _, _, status in lake.gate.seen} == {206}
-    assert all(wanted is not None for _, wanted, _ in lake.gate.seen)
-    assert lake.asked_for_urls() == before  # they came with the plans
+    assert {status for _, _, status in lake.proxy.seen} == {206}
+    assert all(wanted is not None for _, wanted, _ in lake.proxy.seen)
+    assert lake.url_requests() == before  # they came with the plans
 
 
 def keyless_run(program: str, *arguments: str, given: bytes = b"") -> Any:
@@ -155,13 +155,13 @@ def keyless_run(program: str, *arguments: str, given: bytes = b"") -> Any:
 
 def test_parts_of_a_scan_take_their_urls_along(lake: Lake) -> None:
     """A process that knows neither keys nor the service reads parts that it is given, each by its own URL."""
-    before = lake.asked_for_urls()
+    before = lake.url_requests()
     parts = lake.table.scan("s = 's05'", columns=["a"], signed_urls=True).fragments()
     assert len(parts) == FILES
     found = keyless_run(PARTS_READER, given=pickle.dumps(parts))
     assert sorted(a for part in found for a in part) == expected(lambda a: a % 13 == 5)
-    assert lake.asked_for_urls() == before + 1
-    assert lake.gate.refused == 0
+    assert lake.url_requests() == before + 1
+    assert lake.proxy.refused == 0
     assert "Signature" not in "".join(map(repr, parts))
 
 
@@ -172,24 +172,24 @@ def test_parts_ask_for_other_urls_when_theirs_have_ended(
     with running(pytestconfig, s3, tmp_path, signed_url_s=2) as lake:
         parts = lake.table.scan(columns=["a"], signed_urls=True).fragments()
         assert parts[0].to_arrow()["a"].to_pylist() == list(range(ROWS))
-        used = lake.gate.url + lake.gate.seen[0][0]
+        used = lake.proxy.url + lake.proxy.seen[0][0]
         while status_of(used) == 200:
             time.sleep(0.1)
-        asked = lake.asked_for_urls()
+        before = lake.url_requests()
         found = keyless_run(PARTS_READER, given=pickle.dumps(parts[:2]))
         assert sorted(a for part in found for a in part) == list(range(2 * ROWS))
-        assert lake.asked_for_urls() == asked + 2
+        assert lake.url_requests() == before + 2
 
 
 def test_a_program_with_nothing_but_the_service_reads(lake: Lake) -> None:
     """No keys in its environment, no library that could use any, and the bucket refuses it without a URL."""
     assert keyless_run(READER, lake.server.url) == expected(lambda a: 1999 <= a <= 9000 and a % 13 < 10)
-    refused = lake.gate.refused
+    refused = lake.proxy.refused
     one_try = {"retries": {"max_attempts": 0}}
-    keyless = FsspecStore({"s3": {"anon": True, "endpoint_url": lake.gate.url, "config_kwargs": one_try}})
+    keyless = FsspecStore({"s3": {"anon": True, "endpoint_url": lake.proxy.url, "config_kwargs": one_try}})
     with pytest.raises(StoreError):
         lake.table.scan(store=keyless).to_arrow()
-    assert lake.gate.refused > refused
+    assert lake.proxy.refused > refused
 
 
 def test_urls_that_expire_while_blocks_are_read_are_renewed(
@@ -199,15 +199,15 @@ def test_urls_that_expire_while_blocks_are_read_are_renewed(
     with running(pytestconfig, s3, tmp_path, signed_url_s=2) as lake:
         batches = lake.table.scan(columns=["a"], signed_urls=True, workers=1).to_batches()
         found = next(batches)["a"].to_pylist()
-        used = lake.gate.url + lake.gate.seen[0][0]
+        used = lake.proxy.url + lake.proxy.seen[0][0]
         while status_of(used) == 200:
             time.sleep(0.1)
-        refused, asked = lake.gate.refused, lake.asked_for_urls()
+        refused, before = lake.proxy.refused, lake.url_requests()
         for batch in batches:
             found += batch["a"].to_pylist()
         assert sorted(found) == list(range(FILES * ROWS))
-        assert lake.gate.refused > refused
-        assert lake.asked_for_urls() > asked
+        assert lake.proxy.refused > refused
+        assert lake.url_requests() > before
 
 
 def status_of(url: str) -> int:
@@ -224,12 +224,12 @@ def test_a_long_scan_asks_for_urls_as_it_goes(lake: Lake, monkeypatch: pytest.Mo
     """The plan brings the first ones; the others are asked for a few at a time, in the order of reading."""
     monkeypatch.setattr("lamella.client.presigned.AT_ONCE", 2)
     for order in ("", "a DESC"):
-        before = lake.asked_for_urls()
+        before = lake.url_requests()
         # Of several threads any may ask first, and then fewer blocks come with an answer.
         scan = lake.table.scan(columns=["a"], order_by=order or (), signed_urls=True, workers=1)
         assert sorted(scan.to_arrow()["a"].to_pylist()) == list(range(FILES * ROWS))
-        assert lake.asked_for_urls() - before == 3  # five blocks, two at a time
-    assert lake.gate.refused == 0
+        assert lake.url_requests() - before == 3  # five blocks, two at a time
+    assert lake.proxy.refused == 0
 
 
 def test_a_block_that_was_replaced_is_noticed(lake: Lake) -> None:
@@ -237,7 +237,7 @@ def test_a_block_that_was_replaced_is_noticed(lake: Lake) -> None:
     table, files = lake.new_table("replaced")
 
     def replace(number: int, data: bytes) -> None:
-        lake.gate.meanwhile = None
+        lake.proxy.meanwhile = None
         lake.store.delete(files[number])
         lake.store.put(files[number], data)
 
@@ -255,17 +255,17 @@ def test_a_block_that_was_replaced_is_noticed(lake: Lake) -> None:
         if len(seen) == 3:  # it was opened by then, and is read
             replace(0, changed)
 
-    lake.gate.meanwhile = at_the_third
+    lake.proxy.meanwhile = at_the_third
     with pytest.raises((BlockReplaced, CorruptParquet)):
         table.scan("a < 900 AND s > 's03'", signed_urls=True).to_arrow()
-    assert lake.gate.meanwhile is None
+    assert lake.proxy.meanwhile is None
 
 
-def test_a_busy_bucket_is_asked_again(lake: Lake) -> None:
+def test_a_busy_bucket_is_retried(lake: Lake) -> None:
     """Answers of 503 cost time, and no row."""
-    lake.gate.busy = 5
+    lake.proxy.busy = 5
     assert lake.table.scan(columns=["a"], signed_urls=True).to_arrow().num_rows == FILES * ROWS
-    assert [status for _, _, status in lake.gate.seen].count(503) == 5
+    assert [status for _, _, status in lake.proxy.seen].count(503) == 5
 
 
 def test_a_url_that_was_tampered_with_reads_nothing(lake: Lake) -> None:

@@ -23,13 +23,13 @@ class Service:
     """Signs URLs with a number that grows with each request."""
 
     def __init__(self) -> None:
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
         self.lock = threading.Lock()
 
     def __call__(self, locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
         with self.lock:
-            self.asked.append(list(locations))
-            turn = len(self.asked)
+            self.requests.append(list(locations))
+            turn = len(self.requests)
         known = [location for location in locations if location in ORDER]
         return BlocksAnswer(
             snapshot_id=snapshot_id or "current",
@@ -61,22 +61,22 @@ def urls(service: Service) -> BlockUrls:
     return made
 
 
-def test_urls_are_asked_for_in_the_order_of_reading(service: Service, urls: BlockUrls) -> None:
+def test_urls_are_requested_in_the_order_of_reading(service: Service, urls: BlockUrls) -> None:
     """One request brings those of the blocks behind as well, and none brings one twice."""
     assert [urls.of(location).url[-6:] for location in ORDER[:3]] == ["turn=1"] * 3
     for location in ORDER:
         urls.of(location)
-    assert [len(asked) for asked in service.asked] == [AT_ONCE, AT_ONCE, 500]
-    assert [location for asked in service.asked for location in asked] == ORDER
+    assert [len(locations) for locations in service.requests] == [AT_ONCE, AT_ONCE, 500]
+    assert [location for locations in service.requests for location in locations] == ORDER
 
 
-def test_urls_that_came_with_the_plan_are_used(service: Service, urls: BlockUrls) -> None:
+def test_urls_that_arrived_with_the_plan_are_used(service: Service, urls: BlockUrls) -> None:
     """Nothing is asked before the first block that has none."""
     urls.learn(ORDER[:10], [200] * 10, ["https://x/?0"] * 10)
     assert urls.of(ORDER[9]).url == "https://x/?0"
-    assert not service.asked
+    assert not service.requests
     urls.of(ORDER[10])
-    assert service.asked[0][0] == ORDER[10]
+    assert service.requests[0][0] == ORDER[10]
 
 
 def test_a_refused_url_is_renewed_with_those_behind_it(service: Service, urls: BlockUrls) -> None:
@@ -85,11 +85,11 @@ def test_a_refused_url_is_renewed_with_those_behind_it(service: Service, urls: B
     urls.of(ORDER[AT_ONCE])
     new = urls.renewed(ORDER[500], old)
     assert new.url.endswith("turn=3")
-    assert service.asked[2] == ORDER[500:AT_ONCE]
+    assert service.requests[2] == ORDER[500:AT_ONCE]
     assert urls.of(ORDER[AT_ONCE]).url.endswith("turn=2")
     assert urls.of(ORDER[0]).url.endswith("turn=1")
     assert urls.renewed(ORDER[600], old).url.endswith("turn=3")
-    assert len(service.asked) == 3
+    assert len(service.requests) == 3
 
 
 def test_threads_that_are_refused_together_ask_once(service: Service, urls: BlockUrls) -> None:
@@ -98,20 +98,20 @@ def test_threads_that_are_refused_together_ask_once(service: Service, urls: Bloc
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda location: urls.renewed(location, old), ORDER[:50]))
     assert {block.turn for block in found} == {found[0].turn}
-    assert len(service.asked) <= 1 + 50
-    assert sum(len(asked) for asked in service.asked[1:]) <= AT_ONCE + 50
+    assert len(service.requests) <= 1 + 50
+    assert sum(len(locations) for locations in service.requests[1:]) <= AT_ONCE + 50
 
 
-def test_a_block_that_was_not_foretold_is_asked_for_alone(service: Service, urls: BlockUrls) -> None:
+def test_a_block_that_was_not_predicted_is_requested_alone(service: Service, urls: BlockUrls) -> None:
     """A block of another plan has a URL; what is no block has none."""
     made = BlockUrls(service)
     assert made.of(ORDER[7]).size_bytes == len(DATA)
-    assert service.asked == [[ORDER[7]]]
+    assert service.requests == [[ORDER[7]]]
     with pytest.raises(ObjectNotFound):
         urls.of("s3://b/other")
 
 
-def test_a_service_that_knows_no_urls_is_told(service: Service) -> None:
+def test_a_service_that_knows_no_urls_is_recognised(service: Service) -> None:
     """One of an older release would refuse the request, or leave them out."""
 
     def older(locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
@@ -124,7 +124,7 @@ def test_a_service_that_knows_no_urls_is_told(service: Service) -> None:
         BlockUrls(older).of(ORDER[0])
 
 
-def test_few_urls_are_held(service: Service) -> None:
+def test_few_urls_are_cached(service: Service) -> None:
     """A scan of very many blocks does not keep what it has used."""
     urls = BlockUrls(service)
     many = [f"s3://b/{number % 2_500:05}" for number in range(2_500)]
@@ -175,8 +175,8 @@ class Store:
         if first >= len(DATA):
             return HttpResponse(status=416, headers={"content-range": f"bytes */{len(DATA)}"})
         body = DATA[first : last + 1]
-        place = f"bytes {first}-{first + len(body) - 1}/{len(DATA)}"
-        return HttpResponse(status=206, headers={"content-range": place, "etag": self.etag}, body=body)
+        content_range = f"bytes {first}-{first + len(body) - 1}/{len(DATA)}"
+        return HttpResponse(status=206, headers={"content-range": content_range, "etag": self.etag}, body=body)
 
 
 @pytest.fixture
@@ -187,14 +187,14 @@ def store(urls: BlockUrls) -> Store:
 
 def test_a_block_is_read_whole_and_in_ranges(store: Store) -> None:
     """By GET alone, at the URL's own host and target, without a header that says who asks."""
-    place = ORDER[0]
-    assert store.store.read(place) == DATA
-    assert store.store.read_range(place, 10, 20) == DATA[10:30]
-    assert store.store.read_range(place, 190, 20) == DATA[190:]
-    assert store.store.read_range(place, 500, 20) == b""
-    assert store.store.read_range(place, 5, 0) == b""
-    stat = store.store.stat(place)
-    assert (stat.location, stat.size_bytes, stat.content_id) == (place, 200, "etag")
+    location = ORDER[0]
+    assert store.store.read(location) == DATA
+    assert store.store.read_range(location, 10, 20) == DATA[10:30]
+    assert store.store.read_range(location, 190, 20) == DATA[190:]
+    assert store.store.read_range(location, 500, 20) == b""
+    assert store.store.read_range(location, 5, 0) == b""
+    stat = store.store.stat(location)
+    assert (stat.location, stat.size_bytes, stat.content_id) == (location, 200, "etag")
     assert list(store.transports) == ["https://host"]
     for request in store.requests:
         assert (request.method, request.target) == ("GET", "/b/00000?turn=1")
@@ -220,11 +220,11 @@ def test_a_url_that_is_refused_is_renewed_once(store: Store, service: Service, s
         store.store.read_range(ORDER[0], 0, 5)
     assert str(status) in caught.value.message
     assert "turn=" not in caught.value.message
-    assert len(service.asked) == 3
+    assert len(service.requests) == 3
     assert not store.waits
 
 
-def test_a_busy_store_is_asked_again(store: Store) -> None:
+def test_a_busy_store_is_retried(store: Store) -> None:
     """After a wait that grows, or the one that it asks for; a connection that broke counts as well."""
     store.answers = [HttpResponse(status=503), TransportFailure("reset", sent=True)]
     assert store.store.read_range(ORDER[0], 0, 5) == DATA[:5]
@@ -264,8 +264,8 @@ def test_a_block_that_is_gone_or_another_is_noticed(store: Store) -> None:
     store.etag = '"other"'
     with pytest.raises(BlockReplaced):
         store.store.stat(ORDER[0])
-    place = {"content-range": "bytes 0-0/201", "etag": '"etag"'}
-    store.answers = [HttpResponse(status=206, headers=place, body=b"x")]
+    headers = {"content-range": "bytes 0-0/201", "etag": '"etag"'}
+    store.answers = [HttpResponse(status=206, headers=headers, body=b"x")]
     with pytest.raises(BlockReplaced):
         store.store.stat(ORDER[0])
 

@@ -105,12 +105,12 @@ def check_indexed(seed: int, folder: Path, filters: int) -> tuple[int, int]:
         assert answer.blocks is not None
         assert not [use.failure for use in answer.report.indexes if use.failure]
         by_indexes += sum(use.ruled_out for use in answer.report.indexes)
-        kept = {block.location: block.verdict for block in answer.blocks}
+        selected = {block.location: block.verdict for block in answer.blocks}
         for location, columns in zip(locations, table, strict=True):
             results = [oracle.decide(predicate, row) for row in generate.rows_of(columns)]
             case = f"seed {seed}: {text_of(predicate)} over {columns}"
-            assert location in kept or location in gone or True not in results, f"left out a match, {case}"
-            assert kept.get(location) != "ALL" or all(r is True for r in results), f"wrong ALL, {case}"
+            assert location in selected or location in gone or True not in results, f"left out a match, {case}"
+            assert selected.get(location) != "ALL" or all(r is True for r in results), f"wrong ALL, {case}"
     for path in paths:
         path.unlink()
     return filters * len(paths), by_indexes

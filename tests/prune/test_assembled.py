@@ -27,7 +27,7 @@ from lamella.snapshot.wire import OrderBy, PruneRequest, Shape
 SCHEMA = Schema.assign([Column(name="a", type="int64")])
 LEAF = SCHEMA.leaves()[0]
 SHAPES: tuple[Shape, ...] = ("records", "columns")
-ROOM_BYTES = 1 << 22
+CACHE_BYTES = 1 << 22
 
 Table = tuple[Warehouse, SnapshotPointer]
 
@@ -60,18 +60,18 @@ def table(rng: Random, *, count: int = 300, segment_blocks: int = 100, name: str
     return warehouse, warehouse.commit(pointer, added=refs, now_ms=2).pointer
 
 
-def sealed(found: PruneResult) -> PruneResult:
+def unopened(found: PruneResult) -> PruneResult:
     """The same result, whose sidecars cannot be opened."""
     return msgspec.structs.replace(found, open_segment=_unopened)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
-def test_an_answer_from_kept_texts_is_that_from_values(seed: int) -> None:
+def test_an_answer_from_cached_texts_is_that_from_values(seed: int) -> None:
     """Byte for byte, for ranges of every width; the second time no sidecar is opened."""
     rng = Random(seed)
     warehouse, pointer = table(rng, segment_blocks=rng.choice([30, 100, 1_000]))
-    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(CACHE_BYTES))
     for _ in range(8):
         low, high = sorted(rng.choices(range(3_000), k=2))
         hole = rng.choice(["", f" AND (a < {low + 200} OR a > {low + 400})", f" AND a <> {high - 5}"])
@@ -81,13 +81,13 @@ def test_an_answer_from_kept_texts_is_that_from_values(seed: int) -> None:
         written = texts.answer(found, opening=True)
         assert written in (None, expected)
         if written is not None:
-            assert texts.answer(sealed(found), opening=False) == expected
+            assert texts.answer(unopened(found), opening=False) == expected
 
 
 def test_texts_are_for_answers_that_are_mostly_runs() -> None:
     """Neighbours come from texts; blocks here and there, none, orders, sizes and ranges do not."""
     warehouse, pointer = table(Random(1))
-    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(CACHE_BYTES))
 
     def answer(filter: str, request: PruneRequest) -> bytes | None:
         return texts.answer(warehouse.find(pointer, msgspec.structs.replace(request, filter=filter)), opening=True)
@@ -109,14 +109,14 @@ def test_texts_are_for_answers_that_are_mostly_runs() -> None:
 def test_nothing_is_opened_unless_it_may_be(shape: Shape) -> None:
     """Without a text the answer is left to others, also when so little is asked for that making one is not worth it."""
     warehouse, pointer = table(Random(2), count=900, segment_blocks=300)
-    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(CACHE_BYTES))
     whole = warehouse.find(pointer, PruneRequest(filter="a >= 0", shape=shape))
     few = warehouse.find(pointer, PruneRequest(filter="a >= 1000 AND a < 1160", shape=shape))
-    assert texts.answer(sealed(whole), opening=False) is None
+    assert texts.answer(unopened(whole), opening=False) is None
     assert few.block_count == 16
-    assert texts.answer(sealed(few), opening=True) is None
+    assert texts.answer(unopened(few), opening=True) is None
     assert texts.answer(whole, opening=True) is not None
-    assert texts.answer(sealed(few), opening=False) == msgspec.json.encode(answer_of(few))
+    assert texts.answer(unopened(few), opening=False) == msgspec.json.encode(answer_of(few))
 
 
 def test_blocks_of_an_older_schema_are_written_from_values() -> None:
@@ -131,7 +131,7 @@ def test_blocks_of_an_older_schema_are_written_from_values() -> None:
     for some in (younger, mixed):
         refs = warehouse.prepare(head.table_id, head, some)
         pointer = warehouse.commit(pointer, added=refs, now_ms=4).pointer
-    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(CACHE_BYTES))
     for filter, is_younger in (("a < 900", False), ("a >= 3000 AND a < 4000", True), ("a >= 4500", False)):
         for shape in SHAPES:
             found = warehouse.find(pointer, PruneRequest(filter=filter, shape=shape))
@@ -142,7 +142,7 @@ def test_blocks_of_an_older_schema_are_written_from_values() -> None:
 def test_a_large_answer_is_left_to_be_sent_in_pieces() -> None:
     """More than a megabyte is never put together as one, however few blocks it has."""
     warehouse, pointer = table(Random(4), name="x" * 5_000)
-    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(CACHE_BYTES))
     for filter, is_large in (("a >= 0", True), ("a < 1000", False)):
         for shape in SHAPES:
             found = warehouse.find(pointer, PruneRequest(filter=filter, shape=shape))
@@ -151,17 +151,17 @@ def test_a_large_answer_is_left_to_be_sent_in_pieces() -> None:
             assert written is None or len(written) < 1 << 20
 
 
-def test_texts_take_no_more_room_than_they_are_given() -> None:
+def test_texts_take_no_more_memory_than_they_are_given() -> None:
     """They count into what is held in memory, go when others need the room, and answers stay right."""
     warehouse, pointer = table(Random(5), segment_blocks=30)
-    resident = BoundedCache(20_000)
-    texts = SegmentTexts(resident)
+    cache = BoundedCache(20_000)
+    texts = SegmentTexts(cache)
     for low in [*range(0, 2_700, 100)] * 2:
         found = warehouse.find(pointer, PruneRequest(filter=f"a >= {low} AND a < {low + 300}", shape="columns"))
         written = texts.answer(found, opening=True)
         assert written == msgspec.json.encode(answer_of(found))
-        assert 0 < resident.size_bytes <= 20_000
-    assert len(resident) < 10
+        assert 0 < cache.size_bytes <= 20_000
+    assert len(cache) < 10
 
 
 @settings(max_examples=200, deadline=None)
@@ -183,10 +183,10 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
     parts = tuple(selection.parts(_unopened))
     runs = selection.runs()
     listed = list(zip(runs.ordinal, runs.first, runs.count, runs.code, strict=True))
-    unrolled = [(place, first + at, code) for place, first, count, code in listed for at in range(count)]
+    unrolled = [(ordinal, first + at, code) for ordinal, first, count, code in listed for at in range(count)]
     expected = [
-        (place, row, code)
-        for place, part in enumerate(parts)
+        (ordinal, row, code)
+        for ordinal, part in enumerate(parts)
         for row, code in zip(part.rows.tolist(), part.codes.tolist(), strict=True)
     ]
     assert unrolled == expected

@@ -49,7 +49,7 @@ class Table:
         store: FsspecStore,
         pointer: SnapshotPointer,
         batch_sizes: BatchSizes,
-        room_bytes: int = 1 << 24,
+        cache_bytes: int = 1 << 24,
         disk: DerivedCache | None = None,
         of: Table | None = None,
     ) -> None:
@@ -57,12 +57,12 @@ class Table:
         self.head: Snapshot = self.manifests.head(pointer)
         self.segments = self.manifests.layer(pointer)
         self.opened: list[int] = []
-        self.resident: BoundedCache = BoundedCache(room_bytes) if of is None else of.resident
+        self.memory_cache: BoundedCache = BoundedCache(cache_bytes) if of is None else of.memory_cache
         self.blocks = SnapshotBlocks(
-            self.segments, Columns(CacheNamespace(self.resident, "column"), disk), "view", batch_sizes
+            self.segments, Columns(CacheNamespace(self.memory_cache, "column"), disk), "view", batch_sizes
         )
         self.plain = Layers(self.head, self.segments)
-        self.together = Layers(self.head, self.segments, self.blocks, CacheNamespace(self.resident, "verdicts"))
+        self.together = Layers(self.head, self.segments, self.blocks, CacheNamespace(self.memory_cache, "verdicts"))
 
     def load(self, row: int) -> Sidecar:
         """Open the sidecar of a segment."""
@@ -108,17 +108,17 @@ def random_blocks(rng: Random, schema: Schema, table: list[generate.Block]) -> l
         given_ = {leaf.id: generate.weakened_stats(rng, leaf.dtype, columns[leaf.name]) for leaf in schema.leaves()}
         stats = {column_id: each for column_id, each in given_.items() if each is not None}
         rows = len(next(iter(columns.values())))
-        place = f"memory://together/data/{index}.parquet"
-        found.append(Block(location=place, row_count=rows, file_size=100 + index, col_stats=stats))
+        location = f"memory://together/data/{index}.parquet"
+        found.append(Block(location=location, row_count=rows, file_size=100 + index, col_stats=stats))
     return found
 
 
 def described(found: PruneResult) -> object:
     """All that a result says, but for the times."""
-    kept = [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in found.parts() if len(part.rows)]
+    selected = [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in found.parts() if len(part.rows)]
     report = found.answer.report
     stages = [(stage.stage, stage.considered, stage.kept, stage.bytes) for stage in report.stages]
-    return stages, found.answer.segments, kept, report.not_used
+    return stages, found.answer.segments, selected, report.not_used
 
 
 def check(seed: int) -> int:
@@ -129,15 +129,15 @@ def check(seed: int) -> int:
     table = [each for _ in range(many // 5 + 1) for each in generate.table(rng, schema, blocks=5)][:many]
     if rng.random() < 0.5:  # as in a table that is sorted, whose blocks are searched
         first = schema.leaves()[0]
-        table.sort(key=lambda columns: _least(columns[first.name]))
+        table.sort(key=lambda columns: _sort_key(columns[first.name]))
     store = FsspecStore()
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
-    room = rng.choice([0, 4_096, 1 << 24])
+    cache_bytes = rng.choice([0, 4_096, 1 << 24])
     batch_sizes = rng.choice(
         [FINE, BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, min_cached_blocks=1)]
     )
     # Kept as buffers or not: it makes no difference.
-    both = Table(store, pointer, batch_sizes, room, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
+    both = Table(store, pointer, batch_sizes, cache_bytes, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
     seen = generate.seen_values(schema, table)
     whole = 0
     for _ in range(15):
@@ -154,7 +154,7 @@ def check(seed: int) -> int:
     return whole
 
 
-def _least(cells: list[Any]) -> tuple[bool, Any]:
+def _sort_key(cells: list[Any]) -> tuple[bool, Any]:
     """Blocks without a number come last."""
     numbers = [cell for cell in cells if cell is not None and cell == cell]
     return (False, min(numbers)) if numbers else (True, 0)
@@ -217,10 +217,10 @@ def test_a_filter_that_all_blocks_survive_opens_no_sidecar_again() -> None:
     bound = bind(read_sql("u = 500"), schema)
     table.prune(table.together, bound)
     table.opened.clear()
-    kept = table.prune(table.together, bound).selection
-    assert kept is not None
-    assert (kept.whole == SOME).all()
-    assert kept.block_count == 200
+    selection = table.prune(table.together, bound).selection
+    assert selection is not None
+    assert (selection.whole == SOME).all()
+    assert selection.block_count == 200
     assert table.opened == []
 
 
@@ -231,7 +231,7 @@ def test_a_narrow_filter_opens_only_what_it_is_left_with() -> None:
     table = Table(store, pointer, BatchSizes(chunk_segments=16))
     table.prune(table.together, bind(read_sql("k BETWEEN 1203 AND 1207"), schema))
     assert table.opened == [120]
-    assert len(table.resident) == 0
+    assert len(table.memory_cache) == 0
 
 
 def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
@@ -263,7 +263,7 @@ def test_another_process_finds_the_columns_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [b"", b"/", b"s3://bucket/", b"\xff\xff", b"a" * 40])
-def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
+def test_texts_that_share_a_prefix_are_compared_exactly(shared: bytes) -> None:
     """Behind what all share eight bytes decide, then eight more, then the length; zero bytes count."""
     rng = Random(len(shared))
     schema = Schema.assign([Column(name="b", type="binary")])
@@ -314,7 +314,7 @@ def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
         ]
 
 
-def test_verdicts_of_unchanged_chunks_are_kept_for_the_next_snapshot() -> None:
+def test_verdicts_of_unchanged_chunks_are_cached_for_the_next_snapshot() -> None:
     """The same filter on a new snapshot tests only the chunks that the commit changed, and says how many it did not."""
     store = FsspecStore()
     warehouse, first, schema, table_id = events(400, store)
@@ -335,10 +335,10 @@ def test_the_same_question_to_the_same_snapshot_is_answered_from_the_cache() -> 
     """The answer is the same but for its times, and says so; another spelling of the filter asks anew or the same."""
     store = FsspecStore()
     warehouse, pointer, _, _ = events(50, store)
-    asked = [
+    requests = [
         PruneRequest(filter=text, shape="ranges") for text in ("k > 77 AND u = 500", "k > 77 AND u = 500", "k > 78")
     ]
-    one, again, other = (warehouse.prune(pointer, request) for request in asked)
+    one, again, other = (warehouse.prune(pointer, request) for request in requests)
     assert [answer.report.from_cache for answer in (one, again, other)] == [False, True, False]
     assert again.block_ranges == one.block_ranges
     assert [(s.stage, s.considered, s.kept, s.bytes) for s in again.report.stages] == [
@@ -366,7 +366,7 @@ def test_a_filtered_number_takes_few_bytes_a_block() -> None:
     _, pointer, schema, _ = events(10_000, store, segment_blocks=250)
     table = Table(store, pointer, BatchSizes(chunk_segments=1_000))
     table.prune(table.together, bind(read_sql("u = 5"), schema))
-    assert 10_000 * 17 < table.resident.size_bytes <= 10_000 * 32
+    assert 10_000 * 17 < table.memory_cache.size_bytes <= 10_000 * 32
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_sizes_are_exact_however_large(sizes: list[int], is_on_disk: bool, tmp_p
         assert chunk.numbers("row_count", table.load_all).tolist() == [10] * len(sizes)
 
 
-def test_columns_are_kept_by_what_their_schema_says_and_not_by_its_number() -> None:
+def test_columns_are_cached_by_what_their_schema_says_and_not_by_its_number() -> None:
     """Of two changes that began with the same snapshot each has its own default in the blocks that lack the column."""
     store = FsspecStore()
     warehouse, pointer, _, _ = events(40, store)

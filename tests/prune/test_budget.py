@@ -28,8 +28,8 @@ def test_resolved_and_unresolved_together_hold_every_match(seed: int) -> None:
     found: list[str] = []
     segments: tuple[str, ...] | None = None
     for _ in range(20):
-        asked = PruneRequest(max_ms=rng.choice([0, 1500]), segments=segments)
-        answer = lake.warehouse.prune_predicate(lake.pointer, predicate, asked)
+        request = PruneRequest(max_ms=rng.choice([0, 1500]), segments=segments)
+        answer = lake.warehouse.prune_predicate(lake.pointer, predicate, request)
         found += [block.location for block in answer.blocks or ()]
         assert answer.complete == (answer.unresolved is None)
         if answer.unresolved is None:
@@ -60,7 +60,7 @@ def test_a_limit_that_is_reached_in_time_is_complete() -> None:
     assert not answer.complete
 
 
-def test_segments_that_are_not_asked_for_stay_closed() -> None:
+def test_segments_that_are_not_requested_stay_closed() -> None:
     """The parts of a snapshot can be resolved apart, and the parts are the whole."""
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
     found = lake.warehouse.prune(lake.pointer, PruneRequest(filter="a < 95", level="segment"))

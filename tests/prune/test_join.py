@@ -101,20 +101,20 @@ def check_join(seed: int, asks: int = 6) -> int:
         request = PruneRequest(join=(JoinKeys(column=leaf.name, **forms),), limit=limit)
         answer = lake.warehouse.prune_predicate(lake.pointer, predicate, request)
         assert answer.blocks is not None
-        kept = {block.location: block.verdict for block in answer.blocks}
-        assert "ALL" not in kept.values()
+        verdicts = {block.location: block.verdict for block in answer.blocks}
+        assert "ALL" not in verdicts.values()
         case = f"seed {seed}: {leaf.name} {leaf.dtype} joins {keys} as {forms}"
         for location in lake.rows:
             partners = [row for row in lake.matching(predicate, location) if any(same(row[leaf.name], k) for k in keys)]
-            assert location in kept or not partners, case
-        dropped += len(lake.rows) - len(kept)
+            assert location in verdicts or not partners, case
+        dropped += len(lake.rows) - len(verdicts)
     return dropped
 
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS)
 @example(0)
-def test_a_block_with_a_partner_is_kept(seed: int) -> None:
+def test_a_block_with_a_partner_is_selected(seed: int) -> None:
     """Over random types, statistics and keys, as values, ranges and bloom filters."""
     check_join(seed)
 
@@ -127,7 +127,7 @@ def test_many_joins_hold() -> None:
     assert dropped > 10_000
 
 
-def kept(**forms: Any) -> list[int]:
+def selected(**forms: Any) -> list[int]:
     """The blocks of a counting table (0..9, 10..19, ...) that keys on ``a`` leave."""
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
     answer = lake.warehouse.prune(lake.pointer, PruneRequest(join=(JoinKeys(column="a", **forms),)))
@@ -144,15 +144,15 @@ def bloom_of(*keys: int) -> str:
 
 def test_keys_leave_the_blocks_that_may_hold_one() -> None:
     """A set, ranges with gaps (never their hull), and a bloom filter over few enough values."""
-    assert kept(values=(5, 115)) == [0, 11]
-    assert kept(values=(5, None)) == [0]
-    assert kept(values=()) == []
-    assert kept(values=(None,)) == []
-    assert kept(ranges=((3, 4), (57, 62), (1000, 2000))) == [0, 5, 6]
-    assert kept(ranges=((62, 57),)) == []
-    assert kept(ranges=((57, 62), (3, 4), (58, 59))) == [0, 5, 6]
-    assert kept(bloom=bloom_of(5, 115)) == [0, 11]
-    assert kept(ranges=((0, 60),), bloom=bloom_of(5, 115)) == [0]
+    assert selected(values=(5, 115)) == [0, 11]
+    assert selected(values=(5, None)) == [0]
+    assert selected(values=()) == []
+    assert selected(values=(None,)) == []
+    assert selected(ranges=((3, 4), (57, 62), (1000, 2000))) == [0, 5, 6]
+    assert selected(ranges=((62, 57),)) == []
+    assert selected(ranges=((57, 62), (3, 4), (58, 59))) == [0, 5, 6]
+    assert selected(bloom=bloom_of(5, 115)) == [0, 11]
+    assert selected(ranges=((0, 60),), bloom=bloom_of(5, 115)) == [0]
 
 
 def test_each_side_is_a_stage_of_the_report() -> None:

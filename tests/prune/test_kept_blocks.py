@@ -34,9 +34,9 @@ def random_runs(rng: Random) -> list[Run]:
     return found
 
 
-def described(kept: BlockSelection) -> list[tuple[int, list[int], list[int]]]:
+def described(selection: BlockSelection) -> list[tuple[int, list[int], list[int]]]:
     """The segments' blocks."""
-    return [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in kept.parts(unopened)]
+    return [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in selection.parts(unopened)]
 
 
 @settings(max_examples=300, deadline=None)
@@ -73,23 +73,25 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
         rows = codes.nonzero()[0]
         size_bytes += int(sizes[rows].sum())
         expected.append((segment, rows.tolist(), codes[rows].tolist()))
-    kept = left.built(whole if whole.any() else None, counts)
+    selection = left.built(whole if whole.any() else None, counts)
     assert left.size_bytes == size_bytes
-    assert kept.block_count == sum(len(rows) for _, rows, _ in expected)
-    assert isinstance(kept.blocks, BlockRows) == (is_tested or bool(whole.any()))
-    found = kept.runs()
-    assert described(kept) == expected
-    tested = kept.tested()
-    again = BlockSelection.of_blocks(kept.segments, kept.whole, tested.offsets, tested.rows, tested.codes, counts)
-    assert again.block_count == kept.block_count
+    assert selection.block_count == sum(len(rows) for _, rows, _ in expected)
+    assert isinstance(selection.blocks, BlockRows) == (is_tested or bool(whole.any()))
+    found = selection.runs()
+    assert described(selection) == expected
+    tested = selection.tested()
+    again = BlockSelection.of_blocks(
+        selection.segments, selection.whole, tested.offsets, tested.rows, tested.codes, counts
+    )
+    assert again.block_count == selection.block_count
     for name in ("ordinal", "first", "count", "code", "segment_count"):
         assert getattr(found, name) == getattr(again.runs(), name)
     assert all(one[1:] != (other[0], other[2]) for one, other in pairwise(ends(found)))
     assert described(again) == expected
-    assert kept.size_bytes >= kept.segments.nbytes + tested.rows.nbytes + tested.codes.nbytes
+    assert selection.size_bytes >= selection.segments.nbytes + tested.rows.nbytes + tested.codes.nbytes
 
 
 def ends(found: Runs) -> list[tuple[object, ...]]:
     """Where runs begin and end, with their verdicts."""
     listed = zip(found.ordinal, found.first, found.count, found.code, strict=True)
-    return [((place, first), (place, first + count), code) for place, first, count, code in listed]
+    return [((ordinal, first), (ordinal, first + count), code) for ordinal, first, count, code in listed]

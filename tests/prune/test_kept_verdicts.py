@@ -187,7 +187,7 @@ def test_a_warm_warehouse_answers_as_a_new_one_does(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_lives_above_use_what_was_kept() -> None:
+def test_the_lives_above_use_what_was_cached() -> None:
     """Verdicts of chunks are kept and used again, across snapshots."""
     assert sum(live(seed) for seed in range(6)) > 100
 
@@ -206,13 +206,13 @@ def pair(index: int, *, swapped: bool = False) -> list[Block]:
     """The blocks of a segment: one of them may hold ``s = 'm'``, by its bounds, and the other one does not."""
     key, dtype = f"{index:03}".encode(), SCHEMA.leaf("s").dtype
     found = []
-    for place, matches in enumerate((not swapped, swapped)):
+    for number, matches in enumerate((not swapped, swapped)):
         low, high = (b"k", b"p") if matches else (b"a", b"c")
         stats = {
             1: ColumnStats(min=to_bound(dtype, key), max=to_bound(dtype, key), null_count=0),
             2: ColumnStats(min=to_bound(dtype, low), max=to_bound(dtype, high), null_count=0),
         }
-        location = f"memory://two/{index}-{place}{'-new' if swapped else ''}"
+        location = f"memory://two/{index}-{number}{'-new' if swapped else ''}"
         found.append(Block(location=location, row_count=10, file_size=100, col_stats=stats))
     return found
 
@@ -268,10 +268,10 @@ def test_verdicts_of_another_number_of_blocks_are_not_believed() -> None:
     _, pointer, schema, _ = events(60, store)
     table = Table(store, pointer, KEEPING)
     bound = bind(read_sql("s LIKE '/data/_1%' OR k < 7"), schema)
-    shelf = table.together.verdicts
-    assert shelf is not None
+    verdicts = table.together.verdicts
+    assert verdicts is not None
     for chunk in table.blocks.chunks:
-        shelf.put((chunk.key, Evaluator(bound).key), np.zeros(chunk.stop - chunk.first + 1, dtype=np.uint8), 1)
+        verdicts.put((chunk.key, Evaluator(bound).key), np.zeros(chunk.stop - chunk.first + 1, dtype=np.uint8), 1)
     found = table.prune(table.together, bound)
     assert found.answer.report.reused_blocks == 0
     assert described(found) == described(table.prune(table.plain, bound))

@@ -59,7 +59,9 @@ def test_what_is_chosen_suffices_and_nothing_of_it_is_needless(seed: int) -> Non
     assert whole[chosen].all()
     assert len(set(chosen.tolist())) == len(chosen)
     assert rows[chosen].sum() >= limit
-    alone = [size for size, held, all_match in zip(sizes, rows, whole, strict=True) if all_match and held >= limit]
+    alone = [
+        size for size, row_count, all_match in zip(sizes, rows, whole, strict=True) if all_match and row_count >= limit
+    ]
     if alone and limit:
         assert sizes[chosen].sum() <= min(alone)
 

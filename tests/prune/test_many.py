@@ -60,15 +60,15 @@ def test_a_batch_names_the_filter_that_is_wrong_and_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "count"),
+    ("options", "count"),
     [({}, 24), ({"shape": "columns"}, 24), ({"shape": "ranges"}, 8), ({"level": "segment"}, 8)],
 )
-def test_a_batch_has_no_more_blocks_than_it_may(asked: dict[str, Any], count: int) -> None:
+def test_a_batch_has_no_more_blocks_than_it_may(options: dict[str, Any], count: int) -> None:
     """Of all its answers together; runs and segments count as what they are. The filter with which it is too much is
     named.
     """
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
-    request = BatchRequest(filters=("a >= 0", "a < 1000000"), **asked)
+    request = BatchRequest(filters=("a >= 0", "a < 1000000"), **options)
     answer = lake.warehouse.prune_batch(lake.pointer, request, max_blocks=count)
     assert len(answer.answers) == 2
     with pytest.raises(LimitExceeded) as caught:
@@ -101,26 +101,28 @@ def test_a_diff_is_what_two_prunes_differ_in(seed: int) -> None:
     states = [(pointer, dict(blocks))]
     table_id = warehouse.snapshot(pointer).table_id
     for step in range(3):
-        gone = {place for place in blocks if rng.random() < 0.3}
-        back = [msgspec.structs.replace(blocks[place], content_id=f"v{step}") for place in gone if rng.random() < 0.3]
+        gone = {location for location in blocks if rng.random() < 0.3}
+        back = [
+            msgspec.structs.replace(blocks[location], content_id=f"v{step}") for location in gone if rng.random() < 0.3
+        ]
         fresh = [
             stages.block(100 * (step + 1) + i, columns, {})
             for i, columns in enumerate(generate.table(rng, lake.schema, blocks=2))
         ]
         added = warehouse.prepare(table_id, lake.schema, [*back, *fresh])
         pointer = warehouse.commit(pointer, added=added, removed=sorted(gone), now_ms=10 + step).pointer
-        blocks = {place: block for place, block in blocks.items() if place not in gone}
+        blocks = {location: block for location, block in blocks.items() if location not in gone}
         blocks |= {block.location: block for block in [*back, *fresh]}
         states.append((pointer, dict(blocks)))
     (before, then), (after, now) = rng.choice(states), rng.choice(states)
     predicate = generate.predicate(rng, lake.schema, lake.seen)
     request = DiffRequest(from_snapshot_id="", filter=tree_of(predicate))
     answer = warehouse.diff(before, after, request)
-    both = {place for place in then.keys() & now.keys() if then[place].content_id == now[place].content_id}
+    both = {location for location in then.keys() & now.keys() if then[location].content_id == now[location].content_id}
     assert answer.unchanged_blocks == len(both)
     for found, pointer, other in ((answer.removed, before, now), (answer.added, after, then)):
-        kept = warehouse.prune(pointer, PruneRequest(filter=request.filter)).blocks or ()
-        expected = {(b.location, b.verdict) for b in kept if b.location not in both}
+        selected = warehouse.prune(pointer, PruneRequest(filter=request.filter)).blocks or ()
+        expected = {(b.location, b.verdict) for b in selected if b.location not in both}
         assert {(b.location, b.verdict) for b in found} == expected, f"seed {seed}: {other}"
         assert len(found) == len(expected)
 
@@ -128,10 +130,10 @@ def test_a_diff_is_what_two_prunes_differ_in(seed: int) -> None:
 def test_a_diff_skips_what_both_snapshots_share() -> None:
     """Only the segments that a commit touched are read."""
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
-    place = "memory://blocks/4.parquet"
-    after = lake.warehouse.commit(lake.pointer, removed=[place], now_ms=9).pointer
+    location = "memory://blocks/4.parquet"
+    after = lake.warehouse.commit(lake.pointer, removed=[location], now_ms=9).pointer
     answer = lake.warehouse.diff(lake.pointer, after, DiffRequest(from_snapshot_id="", filter="a < 1000"))
-    assert ([b.location for b in answer.removed], answer.added) == ([place], ())
+    assert ([b.location for b in answer.removed], answer.added) == ([location], ())
     assert (answer.unchanged_blocks, answer.segments_skipped, answer.segments_read) == (11, 3, 2)
 
 

@@ -24,8 +24,8 @@ def pages(lake: stages.Lake, predicate: Any, request: PruneRequest) -> list[Prun
     found: list[PruneAnswer] = []
     while not found or found[-1].next_page_token is not None:
         token = found[-1].next_page_token if found else None
-        asked = msgspec.structs.replace(request, page_token=token)
-        found.append(lake.warehouse.prune_predicate(lake.pointer, predicate, asked))
+        page_request = msgspec.structs.replace(request, page_token=token)
+        found.append(lake.warehouse.prune_predicate(lake.pointer, predicate, page_request))
         assert len(found) < 100
     return found
 
@@ -105,10 +105,10 @@ def test_an_altered_or_foreign_token_is_refused() -> None:
     """Each byte of it counts, and so does the secret."""
     token = TOKENS.write("snapshot", REQUEST, Position(3, 4))
     data = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    for place in range(len(data)):
-        data[place] ^= 1
+    for position in range(len(data)):
+        data[position] ^= 1
         altered = base64.urlsafe_b64encode(bytes(data)).decode()
-        data[place] ^= 1
+        data[position] ^= 1
         with pytest.raises(InvalidPageToken):
             TOKENS.read(msgspec.structs.replace(REQUEST, page_token=altered))
     for text in ("", "x", "é", "A" * 2000, "****", token[:-4]):

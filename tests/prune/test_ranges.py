@@ -25,7 +25,7 @@ def expanded(lake: stages.Lake, answer: PruneAnswer) -> list[tuple[str, str]]:
         ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True
     ):
         blocks = lake.warehouse.blocks_of(lake.pointer, ranges.segment_id[segment])
-        found += [(place, verdict) for place in blocks.location[first : first + count]]
+        found += [(location, verdict) for location in blocks.location[first : first + count]]
     return found
 
 
@@ -58,7 +58,7 @@ def test_a_limit_leaves_the_ranges_of_the_blocks_that_it_leaves() -> None:
     blocks = lake.warehouse.prune(lake.pointer, request).blocks
     ranges = lake.warehouse.prune(lake.pointer, msgspec.structs.replace(request, shape="ranges"))
     assert blocks is not None
-    assert {place for place, _ in expanded(lake, ranges)} == {block.location for block in blocks}
+    assert {location for location, _ in expanded(lake, ranges)} == {block.location for block in blocks}
     assert len(expanded(lake, ranges)) == len(blocks)
 
 

@@ -19,24 +19,26 @@ SCHEMA = Schema.assign(
         Column(name="l", type="list", fields=(Column(name="element", type="int64"),)),
     ]
 )
-ASKED = ("a", "x")
+COLUMNS = ("a", "x")
 A = ColumnStats(min=Bound(int64=1), max=Bound(int64=9), null_count=0)
 X = ColumnStats(min=Bound(float64=1.0), max=Bound(float64=9.0), null_count=1)
 NULLS = ColumnStats(null_count=4)
 TABLE = "7d8b6f0e-0000-7000-8000-000000000001"
 
 
-def believed(*blocks: tuple[str, dict[int, ColumnStats]], asked: tuple[str, ...] = ASKED, sql: str = "true") -> object:
+def believed(
+    *blocks: tuple[str, dict[int, ColumnStats]], columns: tuple[str, ...] = COLUMNS, sql: str = "true"
+) -> object:
     """The answer's ``reader_columns`` over blocks at these places; ``own/`` is the folder of Lamella's own blocks."""
     warehouse = Warehouse(FsspecStore(), "memory://believed", segment_blocks=2)
     own = TableLayout(warehouse.table_location(TABLE)).blocks + "/"
     made = [
-        Block(location=place.replace("own/", own), row_count=4, file_size=100, col_stats=stats)
-        for place, stats in blocks
+        Block(location=location.replace("own/", own), row_count=4, file_size=100, col_stats=stats)
+        for location, stats in blocks
     ]
     pointer = warehouse.create(TABLE, SCHEMA, now_ms=1)
     pointer = warehouse.commit(pointer, added=warehouse.prepare(TABLE, SCHEMA, made), now_ms=2).pointer
-    return warehouse.prune(pointer, PruneRequest(filter=sql, reader_columns=asked)).reader_columns
+    return warehouse.prune(pointer, PruneRequest(filter=sql, reader_columns=columns)).reader_columns
 
 
 def test_columns_with_whole_footers_everywhere_are_named() -> None:
@@ -95,8 +97,8 @@ def test_a_default_value_is_not_in_the_file() -> None:
 
 def test_lists_and_unknown_names() -> None:
     """Bounds below a list are of elements; a column that is not there is an error; nothing asked, nothing said."""
-    assert believed(("memory://f/1", {1: A, 2: X}), asked=("a", "l.element")) == ("a",)
-    assert believed(("memory://f/1", {1: A, 2: X}), asked=()) is None
-    assert believed(asked=("a",)) == ("a",)
+    assert believed(("memory://f/1", {1: A, 2: X}), columns=("a", "l.element")) == ("a",)
+    assert believed(("memory://f/1", {1: A, 2: X}), columns=()) is None
+    assert believed(columns=("a",)) == ("a",)
     with pytest.raises(UnknownColumn):
-        believed(("memory://f/1", {1: A, 2: X}), asked=("nope",))
+        believed(("memory://f/1", {1: A, 2: X}), columns=("nope",))

@@ -20,7 +20,7 @@ from support.oracle import Oracle
 SEEDS = st.integers(0, 2**48)
 
 
-def check_residuals(seed: int, *, filters: int = 12, most: int = 100) -> int:
+def check_residuals(seed: int, *, filters: int = 12, max_count: int = 100) -> int:
     """Check the residuals of random filters over one random table row by row; returns how many rows were decided."""
     rng = Random(seed)
     schema = generate.schema(rng)
@@ -33,14 +33,14 @@ def check_residuals(seed: int, *, filters: int = 12, most: int = 100) -> int:
         outcome = evaluate(bind(predicate, schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
         codes = verdicts(outcome, sidecar.numbers("row_count"))
         rows = (codes != NONE).nonzero()[0]
-        residuals = Residuals(predicate, lambda atom: bind(atom, schema), max_count=most)
+        residuals = Residuals(predicate, lambda atom: bind(atom, schema), max_count=max_count)
         residuals.add(sidecar, rows, codes[rows])
-        found, places = residuals.table(), residuals.indexes()
-        assert len(found) <= most
-        assert [count for _, count in found] == [int((places == place).sum()) for place in range(len(found))]
-        for row, place in zip(rows, places, strict=True):
-            residual = found[place][0]
-            if codes[row] == ALL and most > 2:
+        found, indexes = residuals.table(), residuals.indexes()
+        assert len(found) <= max_count
+        assert [count for _, count in found] == [int((indexes == index).sum()) for index in range(len(found))]
+        for row, index in zip(rows, indexes, strict=True):
+            residual = found[index][0]
+            if codes[row] == ALL and max_count > 2:
                 assert residual == n.Constant(True)
             for cells in generate.rows_of(table[row]):
                 whole, rest = oracle.decide(predicate, cells), oracle.decide(residual, cells)
@@ -62,8 +62,8 @@ def test_a_residual_is_true_exactly_where_the_filter_is(seed: int) -> None:
 @given(SEEDS)
 def test_beyond_the_cap_the_whole_filter_stands_for_the_rarest(seed: int) -> None:
     """With room for one or two residuals only, the answer is still exact."""
-    check_residuals(seed, most=1)
-    check_residuals(seed, most=2)
+    check_residuals(seed, max_count=1)
+    check_residuals(seed, max_count=2)
 
 
 @pytest.mark.soak
@@ -111,13 +111,13 @@ def test_what_the_statistics_decide_is_gone(text: str, left: str) -> None:
     assert residual(text, a=[0, 9], b=[1, 9], n=[0, None]) == left
 
 
-def test_predicates_that_look_alike_are_kept_apart() -> None:
+def test_predicates_that_look_the_same_stay_apart() -> None:
     """A predicate that is drawn anew for each mention stays as often as it was written."""
     assert residual("rand() < 0.5 AND rand() < 0.5 AND a = 1", a=[1]).lower().count("rand()") == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
         ("(a > 5) IS NULL", [1, 2]),
         ("(a > 5) IS NOT NULL", [0, 1]),
@@ -129,7 +129,7 @@ def test_predicates_that_look_alike_are_kept_apart() -> None:
         ("isnotnull(a = b)", [0, 1]),
     ],
 )
-def test_whether_a_predicate_is_null_prunes(text: str, kept: list[int]) -> None:
+def test_whether_a_predicate_is_null_prunes(text: str, expected: list[int]) -> None:
     """IS NULL of comparisons, AND and OR, by three-valued logic over what the rows may be."""
     schema = Schema.assign([Column(name="a", type="int64"), Column(name="b", type="int64")])
     table: list[generate.Block] = [
@@ -142,4 +142,4 @@ def test_whether_a_predicate_is_null_prunes(text: str, kept: list[int]) -> None:
     node = bind(read_sql(text), schema)
     outcome = evaluate(node, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
     codes = verdicts(outcome, sidecar.numbers("row_count"))
-    assert (codes != NONE).nonzero()[0].tolist() == kept
+    assert (codes != NONE).nonzero()[0].tolist() == expected

@@ -72,7 +72,7 @@ def check_blocks(seed: int, filters: int = FILTERS_PER_TABLE, *, terms: bool = F
 
 @settings(max_examples=300, deadline=None)
 @given(SEEDS)
-def test_a_block_with_a_matching_row_is_kept_and_an_all_block_has_no_other_row(seed: int) -> None:
+def test_a_block_with_a_matching_row_is_selected_and_an_all_block_has_no_other_row(seed: int) -> None:
     """Over random types, values, weakened statistics and filters, verdicts agree with a decision row by row."""
     check_blocks(seed)
 
@@ -115,13 +115,13 @@ def check_layers(seed: int) -> None:
         predicate = generate.predicate(rng, schema, seen)
         answer = warehouse.prune_predicate(pointer, predicate, PruneRequest())
         assert answer.blocks is not None
-        kept = {block.location: block.verdict for block in answer.blocks}
-        assert not gone & set(kept)
+        verdict_of = {block.location: block.verdict for block in answer.blocks}
+        assert not gone & set(verdict_of)
         for block, columns in zip(blocks, table, strict=True):
             results = [oracle.decide(predicate, row) for row in generate.rows_of(columns)]
             case = f"seed {seed}: {text_of(predicate)} over {columns}"
-            assert block.location in gone or block.location in kept or True not in results, case
-            assert kept.get(block.location) != "ALL" or all(result is True for result in results), case
+            assert block.location in gone or block.location in verdict_of or True not in results, case
+            assert verdict_of.get(block.location) != "ALL" or all(result is True for result in results), case
 
 
 @settings(max_examples=120, deadline=None)
@@ -155,6 +155,6 @@ def test_exact_bounds_rule_out_what_they_can(seed: int) -> None:
     outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), 1)
     reaches = any(hits(op)) if op != "eq" else any(hits("ge")) and any(hits("le"))
     mixed_nan = any(cell != cell for cell in cells) and any(cell == cell for cell in cells)
-    kept = bool(filled(outcome.true, 1)[0])
-    exact = kept <= reaches if op == "eq" else kept == reaches  # a literal between two values equals none
+    is_selected = bool(filled(outcome.true, 1)[0])
+    exact = is_selected <= reaches if op == "eq" else is_selected == reaches  # a literal between two values equals none
     assert exact or mixed_nan, f"seed {seed}: {op} {literal} over {cells}"

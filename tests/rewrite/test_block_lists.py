@@ -27,7 +27,7 @@ MAX_BYTES = 16_384
 COLUMNS = [Column(name="id", type="int64"), Column(name="name", type="string"), Column(name="x", type="float64")]
 
 
-class Told(PooledTransport):
+class RecordingTransport(PooledTransport):
     """Remembers the commits that are sent; ``lost``: how many of their answers never come."""
 
     def __init__(self, url: str) -> None:
@@ -55,7 +55,7 @@ class Writing:
     """A table of a service whose requests are small, and a client of it."""
 
     def __init__(self, url: str) -> None:
-        self.transport = Told(url)
+        self.transport = RecordingTransport(url)
         self.lake = Lamella(url, transport=self.transport, policy=RetryPolicy(attempts=1))
         self.lake.create_namespace("db")
         self.lake.create_table("db.t", schema=COLUMNS)
@@ -107,11 +107,11 @@ def test_a_commit_changes_to_lists_where_a_request_would_be_too_large(writing: W
     with pytest.raises((BodyTooLarge, OutcomeUnknown)):
         writing.lake.table("db.t").commit(written.blocks)
     assert writing.commit(written) == 60
-    asked = writing.transport.last
-    assert asked.added == ()
-    assert isinstance(asked.added_from, tuple)
-    assert len(asked.added_from) >= 3
-    assert all(each.size_bytes <= MAX_BYTES for each in asked.added_from)
+    request = writing.transport.last
+    assert request.added == ()
+    assert isinstance(request.added_from, tuple)
+    assert len(request.added_from) >= 3
+    assert all(each.size_bytes <= MAX_BYTES for each in request.added_from)
     assert len(writing.transport.commits[-1].body) <= MAX_BYTES
     assert writing.lists() == []
     table = writing.lake.table("db.t")
@@ -127,8 +127,8 @@ def test_a_small_commit_brings_its_blocks_itself(writing: Writing) -> None:
     written = writing.written(2)
     assert encoded_bytes(written.blocks) < MAX_BYTES // 2
     assert writing.commit(written) == 2
-    asked = writing.transport.last
-    assert (len(asked.added), asked.added_from) == (2, msgspec.UNSET)
+    request = writing.transport.last
+    assert (len(request.added), request.added_from) == (2, msgspec.UNSET)
 
 
 def test_lists_of_a_refused_commit_are_removed(writing: Writing) -> None:
@@ -168,9 +168,9 @@ def test_blocks_are_taken_as_they_are_wanted(writing: Writing) -> None:
 
     store = WatchedStore(FsspecStore(), lambda _: taken_at_put.append(taken))
     assert commit_blocks(writing.lake, "db.t", one_by_one(), store=store).added == 60
-    asked = writing.transport.last
-    assert isinstance(asked.added_from, tuple)
-    counts = [each.block_count for each in asked.added_from]
+    request = writing.transport.last
+    assert isinstance(request.added_from, tuple)
+    counts = [each.block_count for each in request.added_from]
     put = [sum(counts[: number + 1]) for number in range(len(counts))]
     assert all(at <= done + 1 for at, done in zip(taken_at_put, put, strict=True))
 

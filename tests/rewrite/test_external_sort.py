@@ -168,7 +168,7 @@ def test_rows_come_out_in_order_and_all_of_them(tmp_path: Path, seed: int) -> No
     assert order == sorted(order)
 
 
-def test_one_key_for_most_rows_is_cut_as_evenly_as_any(tmp_path: Path) -> None:
+def test_one_key_for_nearly_all_rows_is_cut_as_evenly_as_any(tmp_path: Path) -> None:
     """Rows of one key go to several ranges, so that no task must hold them all."""
     rng = random.Random(5)
     files = Files(tmp_path, rng, [4000, 4000, 4000])
@@ -227,7 +227,7 @@ def test_processes_do_what_one_thread_does(tmp_path: Path) -> None:
     ]
 
 
-def test_a_stream_of_rows_without_a_key_becomes_blocks_of_the_size_asked_for(tmp_path: Path) -> None:
+def test_a_stream_of_rows_without_a_key_becomes_blocks_of_the_requested_size(tmp_path: Path) -> None:
     """Rows stay in their order, no small block is left behind: what is over is put together with what others left.
 
     Columns go by their place, as they come from Spark, also when several blocks come one after another.

@@ -36,7 +36,7 @@ def matching(condition: str, kind: str, values: list[Any], time_zone: str = "UTC
     made = RowFilter(read_filter(condition, time_zone=time_zone), schema, time_zone=time_zone)
     column = pa.array(values, _ARROW[kind])
     mask = made.matches({1: column}, len(values))
-    return [value for value, kept in zip(values, mask.tolist(), strict=True) if kept]
+    return [value for value, is_true in zip(values, mask.tolist(), strict=True) if is_true]
 
 
 def utc(text: str) -> dt.datetime:
@@ -51,7 +51,7 @@ def test_an_hour_that_the_clocks_show_twice_begins_twice() -> None:
     assert matching(condition, "timestamp(us)", [first, second], "Europe/Berlin") == [second]
 
 
-def test_a_day_whose_midnight_is_skipped_begins_later() -> None:
+def test_a_day_whose_midnight_is_skipped_begins_afterwards() -> None:
     """Where clocks jump at midnight, the day begins at the end of the jump."""
     noon = utc("2018-11-04T15:00")  # Sao Paulo jumped from 00:00 to 01:00, that is at 03:00 UTC
     condition = "date_trunc('day', a) = TIMESTAMP'2018-11-04 03:00:00Z'"
@@ -108,13 +108,13 @@ def test_the_side_that_comes_first_fails_first() -> None:
 
 def test_wide_decimals_are_computed_exactly() -> None:
     """Beyond 64 bits nothing is rounded."""
-    least = Decimal("9999999999999999999999999999.98")
-    most = Decimal("9999999999999999999999999999.99")
+    lower = Decimal("9999999999999999999999999999.98")
+    upper = Decimal("9999999999999999999999999999.99")
     lowest = Decimal("-9999999999999999999999999999.99")  # a minus sign in front would round
-    values = [least, most, lowest, None]
-    assert matching("a + 0.01 = 9999999999999999999999999999.99", "decimal(30,2)", values) == [least]
-    assert matching("abs(a) > 9999999999999999999999999999.98", "decimal(30,2)", values) == [most, lowest]
-    assert matching("a = 9999999999999999999999999999.99", "decimal(30,2)", values) == [most]
+    values = [lower, upper, lowest, None]
+    assert matching("a + 0.01 = 9999999999999999999999999999.99", "decimal(30,2)", values) == [lower]
+    assert matching("abs(a) > 9999999999999999999999999999.98", "decimal(30,2)", values) == [upper, lowest]
+    assert matching("a = 9999999999999999999999999999.99", "decimal(30,2)", values) == [upper]
 
 
 def test_unsigned_numbers_beyond_the_signed_ones_compare_as_numbers() -> None:
@@ -122,7 +122,7 @@ def test_unsigned_numbers_beyond_the_signed_ones_compare_as_numbers() -> None:
     assert matching("a > 9223372036854775807", "uint64", [0, 2**63, 2**64 - 1]) == [2**63, 2**64 - 1]
 
 
-def test_text_that_is_folded_differently_by_other_versions_is_an_error() -> None:
+def test_text_that_is_converted_differently_by_other_versions_is_an_error() -> None:
     """A letter that got its other case in a newer Unicode is not guessed at; the others are folded."""
     assert matching("upper(a) = 'STRASSE'", "string", ["straße", "strasse", "x"]) == ["straße", "strasse"]
     assert matching("lower(a) = 'όσος'", "string", ["ΌΣΟΣ"]) == ["ΌΣΟΣ"]
@@ -144,8 +144,8 @@ def test_bytes_that_are_no_text_are_an_error_only_where_characters_count() -> No
 def test_a_double_just_beyond_64_bits_is_cut() -> None:
     """Spark holds 2^63 against the greatest long as a double, finds it no greater, and cuts it to that."""
     schema = Schema.assign([Column(name="a", type="float64")])
-    most = n.Literal("integer", 2**63 - 1)
-    ours = RowFilter(n.Compare("eq", n.Cast(n.Ref("a"), "int64"), most), schema)
+    maximum = n.Literal("integer", 2**63 - 1)
+    ours = RowFilter(n.Compare("eq", n.Cast(n.Ref("a"), "int64"), maximum), schema)
     assert ours.matches({1: pa.array([2.0**63, 2.0**62, None])}, 3).tolist() == [True, False, False]
     with pytest.raises(EvaluationFailed):
         ours.matches({1: pa.array([2.0**63 + 2048])}, 1)

@@ -85,7 +85,7 @@ def test_what_fails_in_the_document_fails_in_the_result() -> None:
         ("$[0][12]", "$[0][12]"),
     ],
 )
-def test_paths_that_lead_to_the_same_place_are_equal(path: str, same: str) -> None:
+def test_paths_that_lead_to_the_same_value_are_equal(path: str, same: str) -> None:
     """They have the same steps, and are written alike."""
     steps = steps_of(path)
     assert steps is not None

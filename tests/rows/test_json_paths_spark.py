@@ -27,8 +27,8 @@ def of_spark(
     """What each path gives in each document."""
     pq.write_table(pa.table({"j": pa.array(documents, pa.string())}), folder / "j.parquet")
     frame = spark.read.parquet(str(folder / "j.parquet")).coalesce(1)
-    asked = [F.get_json_object("j", path).alias(f"c{at}") for at, path in enumerate(paths)]
-    return [column.to_pylist() for column in frame.select(*asked).toArrow().columns]
+    columns = [F.get_json_object("j", path).alias(f"c{at}") for at, path in enumerate(paths)]
+    return [column.to_pylist() for column in frame.select(*columns).toArrow().columns]
 
 
 @pytest.fixture(params=[False, True], ids=["each", "shared"])

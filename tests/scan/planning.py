@@ -99,9 +99,9 @@ class WarehouseTable:
         """One of the snapshots."""
         return self._warehouse.snapshot(self._pointers[snapshot_id])
 
-    def scan(self, filter: Any = None, *, store: Store | None = None, workers: int = 2, **asked: Any) -> Scan:
-        """A scan of the table; ``asked`` as of :class:`lamella.client.scan.Request`."""
-        request = Request(filter=filter, **asked)
+    def scan(self, filter: Any = None, *, store: Store | None = None, workers: int = 2, **options: Any) -> Scan:
+        """A scan of the table; ``options`` as of :class:`lamella.client.scan.Request`."""
+        request = Request(filter=filter, **options)
         return Scan(self, request, store or FsspecStore(), workers=workers, progress=False)
 
     def _pointer(self, snapshot_id: str | None) -> SnapshotPointer:

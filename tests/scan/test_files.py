@@ -50,8 +50,8 @@ def test_fields_of_structs_are_filtered_and_read_alone(tmp_path: Path, condition
     planner = written(tmp_path, NESTED, max_rows_per_page=50, write_batch_size=10)
     names = ("id", "s.x", "s.z.w")
     found = planner.scan(condition, columns=names).to_arrow()
-    kept = {"s.x = 500": [500], "s.z.w = 501": [501], "s.y = 'y502'": [502]}.get(condition, [994])
-    rows = [NESTED.slice(at, 1).to_pylist()[0] for at in kept]
+    matching = {"s.x = 500": [500], "s.z.w = 501": [501], "s.y = 'y502'": [502]}.get(condition, [994])
+    rows = [NESTED.slice(at, 1).to_pylist()[0] for at in matching]
     assert found.schema.names == list(names)
     assert found.to_pylist() == [
         {"id": row["id"], "s.x": (row["s"] or {}).get("x"), "s.z.w": ((row["s"] or {}).get("z") or {}).get("w")}
@@ -168,12 +168,12 @@ def test_an_index_that_miscounts_its_pages_is_an_error(tmp_path: Path) -> None:
     )
     path = tmp_path / "0.parquet"
     footer = read_footer(FsspecStore(), f"file://{path}")
-    place = footer.metadata.row_groups[0].chunks[1].offset_index
-    assert place is not None
+    location = footer.metadata.row_groups[0].chunks[1].offset_index
+    assert location is not None
     data = bytearray(path.read_bytes())
-    index = bytes(data[place[0] : place[0] + place[1]])
+    index = bytes(data[location[0] : location[0] + location[1]])
     at = index.index(b"\x16\xc8\x01\x00")  # the second page begins with row 100
-    data[place[0] + at + 1] = 0xC6  # now with row 99
+    data[location[0] + at + 1] = 0xC6  # now with row 99
     before = path.stat()
     path.write_bytes(bytes(data))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -110,10 +110,10 @@ def test_changes_come_in_parts(table: Table, tmp_path: Path) -> None:
     assert [part.location for part in parts] == [f"file://{tmp_path}/{FILES}.parquet"]
 
 
-@pytest.mark.parametrize("asked", [{"limit": 3}, {"order_by": (OrderBy(column="id"),)}])
-def test_what_no_part_can_keep_is_refused(planner: WarehouseTable, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"limit": 3}, {"order_by": (OrderBy(column="id"),)}])
+def test_what_no_part_can_keep_is_refused(planner: WarehouseTable, options: dict[str, Any]) -> None:
     """A limit or an order of the whole is nothing that a part could have."""
-    scan = planner.scan(**asked)
+    scan = planner.scan(**options)
     for read in (scan.fragments, scan.to_dask):
         with pytest.raises(InvalidRequest, match="cannot apply a limit or an order"):
             read()

@@ -167,7 +167,7 @@ def test_older_blocks_have_the_columns_of_now(tmp_path: Path, name: str) -> None
     assert lines(read(name, old)) == lines(old.to_arrow())
 
 
-def test_an_order_is_kept_by_every_reader(planner: WarehouseTable) -> None:
+def test_an_order_is_preserved_by_every_reader(planner: WarehouseTable) -> None:
     """The first rows of an order come in it."""
     scan = planner.scan("x < 100", order_by=(OrderBy(column="id", descending=True),), limit=5)
     wanted = scan.to_arrow().column("id").to_pylist()
@@ -183,7 +183,7 @@ def rows_of(relation: duckdb.DuckDBPyRelation | None) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_duckdb_reads_a_relation_as_often_as_it_is_asked(planner: WarehouseTable) -> None:
+def test_duckdb_reads_a_relation_as_often_as_it_is_queried(planner: WarehouseTable) -> None:
     """Lazily, by either connection; its own filters follow its own rules, in which NaN is greatest too."""
     scan = planner.scan("id >= 3000")
     orders = scan.to_duckdb()

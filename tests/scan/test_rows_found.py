@@ -113,9 +113,9 @@ def check_order(seed: int, folder: Path) -> None:
     keys = [key_of(row[leaf.name], descending=descending, nulls_first=first) for row in rows]
     wanted: list[Any] = []
     for kind in range(4):
-        alike = sorted((value for each, value in keys if each == kind), reverse=descending)
+        ordered = sorted((value for each, value in keys if each == kind), reverse=descending)
         special = None if kind in (0, 3) else math.nan
-        wanted += alike if kind == (2 if descending else 1) else [special] * len(alike)
+        wanted += ordered if kind == (2 if descending else 1) else [special] * len(ordered)
     values = found.column(0)
     vector = vector_of(values, leaf.dtype)
     cells = vector.values.to_pylist() if vector.is_bytes else vector.values.tolist()

@@ -13,8 +13,8 @@ import pytest
 from fixtures_s3 import S3Server
 from fixtures_server import start_shared
 from lamella.snapshot.storage import FsspecStore
-from support.gate import Gate, NewGate
 from support.own_app import NewOwn, OwnApp
+from support.pausable_service import NewPausable, PausableService
 from support.race import NewRace, Race
 from support.service_api import World
 
@@ -82,23 +82,23 @@ def race(new_race: NewRace) -> Race:
 
 
 @pytest.fixture
-def new_gate(tmp_path: Path) -> Iterator[NewGate]:
-    """Makes a gate with settings."""
+def new_pausable(tmp_path: Path) -> Iterator[NewPausable]:
+    """Makes a pausable service with settings."""
     with ExitStack() as opened:
 
-        def make(**settings: Any) -> Gate:
-            gate = Gate(tmp_path, **settings)
-            opened.enter_context(gate.opened)
-            opened.callback(gate.go.set)
-            return gate
+        def make(**settings: Any) -> PausableService:
+            pausable = PausableService(tmp_path, **settings)
+            opened.enter_context(pausable.opened)
+            opened.callback(pausable.go.set)
+            return pausable
 
         yield make
 
 
 @pytest.fixture
-def gate(new_gate: NewGate) -> Gate:
+def pausable(new_pausable: NewPausable) -> PausableService:
     """An app whose first commit can be held up."""
-    return new_gate()
+    return new_pausable()
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ def table(local: World) -> Iterator[tuple[TableApi, Table]]:
 
 def test_scores_over_http(table: tuple[TableApi, Table]) -> None:
     """A sorted column needs no index, a scattered one does; budgets are kept."""
-    _, asked = table
-    found = asked.advise(kinds=["bloom", "keys", "ngram"], budget_bytes=4_000)
+    _, handle = table
+    found = handle.advise(kinds=["bloom", "keys", "ngram"], budget_bytes=4_000)
     scores = {(each.column, each.kind): each for each in found.scores if each.layer == "block"}
     assert (found.blocks_total, found.blocks_seen) == (BLOCKS, BLOCKS)
     assert scores["a", None].score == pytest.approx(100, abs=1)
@@ -51,35 +51,35 @@ def test_scores_over_http(table: tuple[TableApi, Table]) -> None:
     assert ("b", "ngram") not in scores
     assert "counts of distinct values" in found.rests_on["b"]
     with pytest.raises(UnknownColumn):
-        asked.advise(["c"])
+        handle.advise(["c"])
     with pytest.raises(InvalidRequest, match="no index kind"):
-        asked.advise(kinds=["colours"])
+        handle.advise(kinds=["colours"])
     with pytest.raises(InvalidRequest, match="not both"):
-        asked.advise(budget_bytes=1, budget_share=0.1)
+        handle.advise(budget_bytes=1, budget_share=0.1)
 
 
-def test_what_is_asked_is_recorded_without_constants_and_replayed(table: tuple[TableApi, Table]) -> None:
+def test_what_is_queried_is_recorded_without_constants_and_replayed(table: tuple[TableApi, Table]) -> None:
     """Prunes leave their shapes; a what-if without filters replays them."""
-    _, asked = table
+    _, handle = table
     for value in (14, 210, 777):
-        asked.prune(f"b = {value}")
-    asked.prune("a BETWEEN 100 AND 300")
-    asked.prune(None)
-    found = asked.recorded_filters()
+        handle.prune(f"b = {value}")
+    handle.prune("a BETWEEN 100 AND 300")
+    handle.prune(None)
+    found = handle.recorded_filters()
     assert found.mode == "shape"
     assert {each.filter: each.times for each in found.filters} == {"b = '?'": 3, "a >= '?' AND a <= '?'": 1}
     assert sorted(each.considered for each in found.filters) == [BLOCKS, 3 * BLOCKS]
-    forecast = asked.what_if(index=IndexChange(kind="keys", expression="b"))
+    forecast = handle.what_if(index=IndexChange(kind="keys", expression="b"))
     assert len(forecast.filters) == 4
     assert forecast.then is not None
     assert forecast.then.skip > forecast.now.skip
     assert not forecast.measured
-    measured = asked.what_if(index=IndexChange(kind="keys", expression="b"), filters=["b = 14"], sample_blocks=20)
+    measured = handle.what_if(index=IndexChange(kind="keys", expression="b"), filters=["b = 14"], sample_blocks=20)
     assert measured.blocks_read == measured.now.blocks
     assert measured.then is not None
     assert measured.then.blocks == 1
-    assert asked.clear_recorded_filters() == 2
-    assert asked.recorded_filters().filters == ()
+    assert handle.clear_recorded_filters() == 2
+    assert handle.recorded_filters().filters == ()
 
 
 @pytest.mark.parametrize(("mode", "texts"), [("off", set()), ("full", {"b = 14"})])
@@ -88,36 +88,36 @@ def test_a_table_says_what_is_recorded_of_it(local: World, mode: str, texts: set
     made = local.table(properties={"lamella.record_prunes": mode})
     made.register(*local.numbers(local.folder(), 3))
     with Lamella(local.url) as lake:
-        asked = lake.table(f"{made.namespace}.{made.name}")
-        column = asked.info().schema.leaves()[0].name
-        asked.prune(f"{column} = 14")
-        found = asked.recorded_filters()
+        handle = lake.table(f"{made.namespace}.{made.name}")
+        column = handle.info().schema.leaves()[0].name
+        handle.prune(f"{column} = 14")
+        found = handle.recorded_filters()
         assert found.mode == mode
         assert {each.filter.replace(column, "b") for each in found.filters} == texts
         with pytest.raises(InvalidRequest, match=r"lamella\.record_prunes must be one of"):
-            asked.commit(properties={"lamella.record_prunes": "some"})
+            handle.commit(properties={"lamella.record_prunes": "some"})
 
 
 def test_why_not_over_http(table: tuple[TableApi, Table]) -> None:
     """From the index that is not there to the one that helps."""
-    _, asked = table
-    assert asked.why_not("b = 14").answers == ()
+    _, handle = table
+    assert handle.why_not("b = 14").answers == ()
     with pytest.raises(IndexNotFound):
-        asked.why_not("b = 14", fresh_name("i"))
-    asked.create_index("by_b", "keys", "b")
-    (found,) = asked.why_not("b = 14").answers
+        handle.why_not("b = 14", fresh_name("i"))
+    handle.create_index("by_b", "keys", "b")
+    (found,) = handle.why_not("b = 14").answers
     assert found.code == "empty"
-    asked.refresh_index("by_b")
-    answer = asked.why_not("b = 14 AND a < 10")
+    handle.refresh_index("by_b")
+    answer = handle.why_not("b = 14 AND a < 10")
     assert [(each.predicate, each.code) for each in answer.answers][-2:] == [("a < 10", "other_term"), (None, "helps")]
 
 
-def test_the_same_shape_is_one_line_however_often_it_is_asked(table: tuple[TableApi, Table]) -> None:
+def test_the_same_shape_is_one_line_however_often_it_is_queried(table: tuple[TableApi, Table]) -> None:
     """Hundreds of prunes are a few lines, and no more than the bound."""
-    _, asked = table
+    _, handle = table
     for value in range(300):
-        asked.prune(f"b = {value}")
-    (line,) = asked.recorded_filters().filters
+        handle.prune(f"b = {value}")
+    (line,) = handle.recorded_filters().filters
     assert line.times == 300
 
 

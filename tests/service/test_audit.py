@@ -59,7 +59,7 @@ def trail(app: AppClient, query: str = "") -> list[dict[str, Any]]:
     return list(answer.json()["entries"])
 
 
-def told(entries: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def summaries(entries: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """What they say, the oldest first."""
     members = ("operation", "target", "status", "code")
     return [tuple(entry[member] for member in members) for entry in reversed(entries)]
@@ -76,7 +76,7 @@ def mutating(app: AppClient) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_every_change_that_is_asked_for_is_in_the_trail(tmp_path: Path) -> None:
+def test_every_change_that_is_requested_is_in_the_trail(tmp_path: Path) -> None:
     """Each operation that is no GET leaves one entry with its status and code, but those that are known to change
     nothing."""
     with served(tmp_path) as app:
@@ -133,7 +133,7 @@ def test_an_entry_says_what_a_change_was_about(tmp_path: Path) -> None:
         app.delete(TABLE)
         app.post("/v1/namespaces/db/undrop", json={"name": "t", "as": "u"})
         app.post("/v1/vacuum-dropped", json={})
-        assert told(trail(app)) == [
+        assert summaries(trail(app)) == [
             ("create_namespace", "db.*", 201, None),
             ("create_namespace", "db.*", 409, "already_exists"),
             ("create_table", "db.t", 201, None),
@@ -173,7 +173,7 @@ def test_a_request_that_is_answered_again_is_in_the_trail_again(tmp_path: Path) 
             app.post("/v1/namespaces", json={"name": "db"}, headers={"Idempotency-Key": "a"})
         for _ in range(2):
             app.delete("/v1/namespaces/none", headers={"Idempotency-Key": "b"})
-        assert told(trail(app)) == [
+        assert summaries(trail(app)) == [
             ("create_namespace", "db.*", 201, None),
             ("create_namespace", "db.*", 201, None),
             ("drop_namespace", "none.*", 404, "namespace_not_found"),
@@ -291,7 +291,7 @@ def test_entries_are_written_by_themselves(world: World) -> None:
     assert world.stored == ["a"]
 
 
-def test_entries_are_held_while_the_catalog_does_not_answer(world: World) -> None:
+def test_entries_are_buffered_while_the_catalog_does_not_answer(world: World) -> None:
     """They are written once it does, in their order and each once, also where nobody knows whether it took them."""
     for error in (Unavailable("down"), OutcomeUnknown("who knows")):
         world.error = error
@@ -309,7 +309,7 @@ def test_entries_are_held_while_the_catalog_does_not_answer(world: World) -> Non
     assert (world.counted("stored"), world.counted("lost")) == (6, 0)
 
 
-def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_buffered_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is counted: the newest that were never looked at, and the oldest of those that were."""
     monkeypatch.setattr("lamella.service.usage.audit._MAX_PENDING", 3)
     world.error = Unavailable("down")
@@ -347,10 +347,10 @@ async def test_a_request_without_an_answer_is_noted_too(world: World) -> None:
     async def cut(_: Request) -> Response:
         raise KeyboardInterrupt
 
-    asked = request(namespace="db", table="t")
-    set_principal(asked, OPEN)
+    change = request(namespace="db", table="t")
+    set_principal(change, OPEN)
     with pytest.raises(KeyboardInterrupt):
-        await world.audit.watched("cut", cut)(asked)
+        await world.audit.watched("cut", cut)(change)
     (entry,) = world.audit.page(None, 10, "db.t")
     assert (entry.operation, entry.status, entry.code, entry.client) == ("cut", 499, None, "10.0.0.1")
 
@@ -374,10 +374,10 @@ def anyio_backend() -> str:
 
 def test_a_request_can_say_what_it_is_about() -> None:
     """Where its path does not; only a name counts."""
-    asked = request(namespace="db")
-    about(asked, "no name")
-    about(asked, "")
-    assert "lamella.target" not in asked.scope
-    about(asked, "db.t")
-    assert asked.scope["lamella.target"] == "db.t"
-    assert actor_of(asked) == "anonymous"
+    change = request(namespace="db")
+    about(change, "no name")
+    about(change, "")
+    assert "lamella.target" not in change.scope
+    about(change, "db.t")
+    assert change.scope["lamella.target"] == "db.t"
+    assert actor_of(change) == "anonymous"

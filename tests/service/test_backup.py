@@ -230,8 +230,8 @@ def test_any_changed_byte_of_a_file_is_noticed(new_engine: NewEngine) -> None:
     fill(engine, rows=2)
     plain = gzip.decompress(exported(engine))
     draw = random.Random(1)
-    for place in draw.sample(range(len(plain)), 300):
-        wrong = plain[:place] + bytes([plain[place] ^ (1 << draw.randrange(8))]) + plain[place + 1 :]
+    for position in draw.sample(range(len(plain)), 300):
+        wrong = plain[:position] + bytes([plain[position] ^ (1 << draw.randrange(8))]) + plain[position + 1 :]
         with pytest.raises((InvalidRequest, UnsupportedFormat)):
             read_catalog(io.BytesIO(gzip.compress(wrong, 1)))
 

@@ -89,9 +89,9 @@ def test_what_is_damaged_or_gone_fails_the_drill(start_server: StartServer, tmp_
         (tmp_path / "warehouse" / gone.info()["table_id"] / "_ss" / f"{first}_v2.json").unlink()
         status, outcome = drill(server)
         assert status == 1
-        told = " ".join(outcome["failures"])
-        assert f"{gone.namespace}.t: snapshots are gone" in told
-        assert f"{cut.namespace}.t: block_size" in told
+        failures = " ".join(outcome["failures"])
+        assert f"{gone.namespace}.t: snapshots are gone" in failures
+        assert f"{cut.namespace}.t: block_size" in failures
 
 
 def test_a_catalog_that_cannot_be_exported_fails_the_drill(start_server: StartServer, tmp_path: Path) -> None:

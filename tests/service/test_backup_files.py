@@ -30,28 +30,28 @@ def test_a_file_comes_where_there_are_no_links(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "link", refused)
-    place = tmp_path / "b.gz"
-    with archive.written(str(place), entropy) as out:
+    path = tmp_path / "b.gz"
+    with archive.written(str(path), entropy) as out:
         out.write(b"all of it")
         assert [each.name for each in tmp_path.iterdir()] == ["b.gz.0505050505050505.part"]
-    assert place.read_bytes() == b"all of it"
-    assert place.stat().st_mode & 0o777 == 0o600
-    assert list(tmp_path.iterdir()) == [place]
+    assert path.read_bytes() == b"all of it"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     """The later one is refused, and leaves nothing."""
-    place = tmp_path / "b.gz"
+    path = tmp_path / "b.gz"
 
-    def late() -> None:
-        with archive.written(str(place)) as out:
+    def write_second() -> None:
+        with archive.written(str(path)) as out:
             out.write(b"late")
-            place.write_bytes(b"first")
+            path.write_bytes(b"first")
 
     with pytest.raises(AlreadyExists):
-        late()
-    assert place.read_bytes() == b"first"
-    assert list(tmp_path.iterdir()) == [place]
+        write_second()
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("at", ["write", "fsync", "replace"])

@@ -350,7 +350,7 @@ def test_a_block_whose_statistics_cannot_be_true_is_refused(
         (7, "$.added[1]"),
     ],
 )
-def test_something_that_is_no_block_is_answered_with_its_place(
+def test_something_that_is_no_block_is_answered_with_its_position(
     local: World, table: TableApi, block: Any, path: str
 ) -> None:
     """The JSON path counts the blocks of the request."""

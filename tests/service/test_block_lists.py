@@ -17,9 +17,9 @@ from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.wire import BlockListSent
 from support import dying
 from support.built_parts import blocks_of, built, sent_blocks, sent_parts
-from support.gate import WAIT_S, Gate
 from support.listed import put_lists
 from support.own_app import NewOwn
+from support.pausable_service import WAIT_S, PausableService
 from support.race import TABLE, Race
 from support.service_api import TableApi, World
 
@@ -61,7 +61,7 @@ def test_blocks_of_lists_are_as_those_of_the_body(world: World) -> None:
         assert lake.table(f"{by_lists.namespace}.{by_lists.name}").verify(deep=True, sample=1.0).is_clean
 
 
-def test_parts_of_indexes_count_places_through_body_and_lists(local: World) -> None:
+def test_parts_of_indexes_count_positions_through_body_and_lists(local: World) -> None:
     """The places of a part's blocks go on from the body into the lists."""
     raw = local.table()
     with Lamella(local.url) as lake:
@@ -157,7 +157,7 @@ def test_wrong_lists_refuse_the_whole_commit(local: World) -> None:
     assert raw.api.problem("POST", f"{raw.path}/commits", {"added_from": []}).code == InvalidRequest.code
 
 
-def test_a_refused_block_is_named_with_its_list_and_place(local: World) -> None:
+def test_a_refused_block_is_named_with_its_list_and_position(local: World) -> None:
     """What is refused of a list says where it stands there; what is refused of the body stands nowhere else."""
     raw = local.table()
     blocks = fresh_blocks(local, raw, 4)
@@ -168,8 +168,8 @@ def test_a_refused_block_is_named_with_its_list_and_place(local: World) -> None:
     bad = msgspec.structs.replace(blocks[0], location=f"{local.root}/no.parquet")
     problem = raw.api.problem("POST", f"{raw.path}/commits", {"added": sent_blocks([bad]), "added_from": sent})
     assert problem.code == "blocks_refused"
-    places = [(each["code"], each.get("listed_in"), each.get("listed_at")) for each in problem.details["refused"]]
-    assert places == [
+    positions = [(each["code"], each.get("listed_in"), each.get("listed_at")) for each in problem.details["refused"]]
+    assert positions == [
         ("object_not_found", None, None),
         ("object_not_found", sent[1]["location"], 0),
         ("invalid_request", sent[1]["location"], 1),
@@ -300,22 +300,22 @@ def test_a_commit_that_loses_the_race_keeps_its_segments(race: Race) -> None:
     assert "lamella_commit_retries_total 1.0" in race.app.get("/metrics").text
 
 
-def test_commits_with_lists_share_a_snapshot_with_others(gate: Gate) -> None:
+def test_commits_with_lists_share_a_snapshot_with_others(pausable: PausableService) -> None:
     """Each has its own answer; who is refused does not hinder the others."""
-    location = gate.app.get(TABLE).json()["location"]
-    there = gate.file("there")
-    gate.app.post(f"{TABLE}/register", json={"paths": [there]})
+    location = pausable.app.get(TABLE).json()["location"]
+    there = pausable.file("there")
+    pausable.app.post(f"{TABLE}/register", json={"paths": [there]})
 
     def body(*files: str) -> dict[str, Any]:
         blocks = [Block(location=file, row_count=1, file_size=1) for file in files]
         return {"added_from": put_lists(FsspecStore(), location, blocks, each=1)}
 
-    bodies = [body(gate.file("x"), gate.file("y")), body(gate.file("z"), there)]
-    plain = {"added": [{"location": gate.file("plain"), "row_count": 1, "file_size": 1}]}
-    first = gate.hold()
-    sent = [gate.send("commits", each) for each in (*bodies, plain)]
-    gate.queued(3)
-    gate.go.set()
+    bodies = [body(pausable.file("x"), pausable.file("y")), body(pausable.file("z"), there)]
+    plain = {"added": [{"location": pausable.file("plain"), "row_count": 1, "file_size": 1}]}
+    first = pausable.hold()
+    sent = [pausable.send("commits", each) for each in (*bodies, plain)]
+    pausable.queued(3)
+    pausable.go.set()
     fine, refused, other = (future.result(WAIT_S) for future in sent)
     assert (first.result(WAIT_S).status_code, fine.status_code, refused.status_code) == (200, 200, 409)
     assert (fine.json()["added"], other.json()["added"]) == (2, 1)

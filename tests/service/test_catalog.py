@@ -264,11 +264,11 @@ def test_a_mutation_that_fails_remembers_nothing(catalog: Catalog) -> None:
 def test_old_answers_are_forgotten(catalog: Catalog) -> None:
     """Those stored before the given time, and no others."""
     catalog.create_namespace(NamespaceInfo(name="a"), now_ms=1, remember=stored("old"))
-    late = msgspec.structs.replace(stored("late"), created_at_ms=200)
-    catalog.create_namespace(NamespaceInfo(name="b"), now_ms=1, remember=late)
+    recent = msgspec.structs.replace(stored("late"), created_at_ms=200)
+    catalog.create_namespace(NamespaceInfo(name="b"), now_ms=1, remember=recent)
     assert catalog.forget_answers(before_ms=200) == 1
     assert catalog.answer("old", "POST /x") is None
-    assert catalog.answer("late", "POST /x") == late
+    assert catalog.answer("late", "POST /x") == recent
 
 
 def attempt(barrier: threading.Barrier, act: Callable[[], object]) -> LamellaError | None:

@@ -149,9 +149,7 @@ def test_a_rotation_keeps_the_text_before_and_no_other(catalog: SqlCatalog) -> N
 
 
 @pytest.mark.parametrize(("ends_ms", "old_until_ms"), [(None, 100), (100, 100), (99, 99), (101, 100), (1, 1)])
-def test_the_text_before_ends_no_later_than_it_would_have(
-    catalog: SqlCatalog, ends_ms: int | None, old_until_ms: int
-) -> None:
+def test_the_text_before_ends_when_it_would_have(catalog: SqlCatalog, ends_ms: int | None, old_until_ms: int) -> None:
     """Whatever the rotation says."""
     catalog.add_key(key(expires_ms=ends_ms), [])
     rotated = catalog.rotate_key("etl", sha256="1" * 64, old_until_ms=100, expires_ms=None, now_ms=50, by="root")
@@ -167,7 +165,7 @@ def test_the_use_of_a_key_is_noted(catalog: SqlCatalog) -> None:
     assert [each.used_ms for each in catalog.api_keys()] == [77, None]
 
 
-def test_grants_are_given_back_by_principal_and_place(catalog: SqlCatalog) -> None:
+def test_grants_are_given_back_by_principal_and_scope(catalog: SqlCatalog) -> None:
     """Those of some principals, however many are asked for, or all."""
     given = [
         grant("group:g", None, None, role="admin"),
@@ -186,7 +184,7 @@ def test_grants_are_given_back_by_principal_and_place(catalog: SqlCatalog) -> No
     assert catalog.grants([*(f"user:{number}" for number in range(1_700)), "user:Ann"]) == [given[4]]
 
 
-def test_one_role_stands_on_a_place(catalog: SqlCatalog) -> None:
+def test_one_role_stands_on_a_scope(catalog: SqlCatalog) -> None:
     """A new one takes the place of the one before; dropping says whether there was one."""
     catalog.put_grant(grant("user:ann", "a", role="admin"))
     newer = grant("user:ann", "a", role="read", created_ms=6, created_by="user:bob")

@@ -73,13 +73,13 @@ def new_table(catalog: SqlCatalog, name: str = "t", snapshots: int = 3) -> tuple
     return record.table_id, history
 
 
-def lease(table_id: str, held: HistoryEntry, expires_at_ms: int = 10_000) -> LeaseRecord:
+def lease(table_id: str, snapshot: HistoryEntry, expires_at_ms: int = 10_000) -> LeaseRecord:
     """A lease of a snapshot."""
     return LeaseRecord(
         lease_id=str(IDS.new()),
         table_id=table_id,
-        seq=held.seq,
-        snapshot_id=held.pointer.snapshot_id,
+        seq=snapshot.seq,
+        snapshot_id=snapshot.pointer.snapshot_id,
         owner="reader",
         created_at_ms=1,
         expires_at_ms=expires_at_ms,
@@ -123,7 +123,7 @@ def test_only_what_is_there_can_be_leased_and_only_in_time_renewed(catalog: SqlC
         catalog.add_lease(lease(table_id, history[2]))
 
 
-def test_condemned_objects_are_listed_until_they_are_acquitted(catalog: SqlCatalog) -> None:
+def test_marked_objects_are_listed_until_they_are_unmarked(catalog: SqlCatalog) -> None:
     """In pages, by table; condemning twice is condemning once; a forgotten table leaves nothing."""
     table_id, _ = new_table(catalog)
     other, _ = new_table(catalog, "other")
@@ -144,7 +144,7 @@ def test_condemned_objects_are_listed_until_they_are_acquitted(catalog: SqlCatal
     assert len(catalog.deletion_marks(other, after="", limit=10)) == 1
 
 
-def test_a_guard_notices_what_was_condemned_since(catalog: SqlCatalog) -> None:
+def test_a_guard_notices_what_was_marked_since(catalog: SqlCatalog) -> None:
     """Blocks of the table, external files anywhere, and leaves that are older than the watermark; nothing else."""
     table_id, _ = new_table(catalog)
     other, _ = new_table(catalog, "other")
@@ -197,11 +197,11 @@ def commit_beside(catalog: SqlCatalog, table_id: str, guard: CommitGuard, one: S
     def mark_for_deletion() -> bool:
         start.wait()
         catalog.mark_for_deletion(table_id, [one], watermark_ms=0)
-        return any(kept.seq == 2 for kept in catalog.whole_history(table_id))
+        return any(record.seq == 2 for record in catalog.whole_history(table_id))
 
     with ThreadPoolExecutor(2) as pool:
-        landed, seen = pool.submit(commit), pool.submit(mark_for_deletion)
-    return landed.result(), seen.result()
+        applied, seen = pool.submit(commit), pool.submit(mark_for_deletion)
+    return applied.result(), seen.result()
 
 
 @pytest.mark.parametrize("kind", ["block", "external"])
@@ -211,6 +211,6 @@ def test_a_commit_and_a_condemnation_that_meet_never_both_win(catalog: SqlCatalo
         table_id, _ = new_table(catalog, f"t{number}", snapshots=1)
         location = f"file:///{kind}/{number}"
         guard = catalog.guard(table_id, [location], since_ms=100)
-        landed, seen = commit_beside(catalog, table_id, guard, deletion_marks(table_id, location, kind))
-        assert landed == seen
-        assert landed == (catalog.table_by_id(table_id).version == 2)
+        applied, seen = commit_beside(catalog, table_id, guard, deletion_marks(table_id, location, kind))
+        assert applied == seen
+        assert applied == (catalog.table_by_id(table_id).version == 2)

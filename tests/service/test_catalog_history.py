@@ -174,10 +174,10 @@ def test_a_tag_needs_a_snapshot_of_a_live_table(catalog: Catalog) -> None:
     assert catalog.expire_snapshots(gone.table_id, [1], now_ms=10) == [1]
     with pytest.raises(SnapshotExpired):
         catalog.put_tag(gone, move=False, now_ms=10)
-    late = tag(catalog, "a", entries[2])
+    of_dropped = tag(catalog, "a", entries[2])
     catalog.drop_table("db", "t", now_ms=10)
     with pytest.raises(TableNotFound):
-        catalog.put_tag(late, move=False, now_ms=10)
+        catalog.put_tag(of_dropped, move=False, now_ms=10)
 
 
 def test_tagged_and_current_snapshots_do_not_expire(catalog: Catalog) -> None:
@@ -210,7 +210,7 @@ def test_a_time_in_a_gap_is_expired_and_never_another_snapshot(catalog: Catalog)
     assert catalog.snapshot(mine, entries[1].pointer.snapshot_id).until_ms == 3_000
 
 
-def test_an_id_that_expired_is_told_from_one_that_never_was(catalog: Catalog) -> None:
+def test_an_id_that_expired_is_distinguished_from_one_that_never_was(catalog: Catalog) -> None:
     """By its time, in a history with gaps; in a whole history an unknown id never was."""
     entries = new_table(catalog, 3)
     mine = table_id(catalog)
@@ -305,7 +305,7 @@ def test_dropped_tables_outlive_their_namespace(catalog: Catalog) -> None:
     assert table_id(catalog) == found[1].record.table_id
 
 
-def test_a_doomed_table_cannot_come_back_and_is_forgotten_at_last(catalog: Catalog) -> None:
+def test_a_marked_table_cannot_come_back_and_is_forgotten_at_last(catalog: Catalog) -> None:
     """Dooming comes first, so that files are never deleted under a table that was undropped."""
     entries = new_table(catalog, 3)
     mine = table_id(catalog)
@@ -330,7 +330,7 @@ def test_a_doomed_table_cannot_come_back_and_is_forgotten_at_last(catalog: Catal
     assert not catalog.forget_table(mine)
 
 
-def test_a_purged_table_is_doomed_at_once(catalog: Catalog) -> None:
+def test_a_purged_table_is_marked_at_once(catalog: Catalog) -> None:
     """No grace: it is not listed, does not come back, and its files may go now."""
     new_table(catalog)
     mine = table_id(catalog)
@@ -412,7 +412,7 @@ def test_a_snapshot_is_never_tagged_and_expired_both(catalog: Catalog) -> None:
             assert removed == [old.seq]
 
 
-def test_a_table_is_never_undropped_and_doomed_both(catalog: Catalog) -> None:
+def test_a_table_is_never_undropped_and_marked_both(catalog: Catalog) -> None:
     """Of the two at once exactly one happens."""
     for turn in range(10):
         new_table(catalog, name=f"t{turn}")

@@ -128,11 +128,11 @@ def test_jobs_come_by_priority_and_then_by_age(catalog: SqlCatalog) -> None:
         enqueue(catalog, new_table(catalog, name), priority=priority)
         for name, priority in (("a", 0), ("b", 5), ("c", 0))
     )
-    later = enqueue(catalog, not_before_ms=150)
+    postponed = enqueue(catalog, not_before_ms=150)
     other = enqueue(catalog, kind="verify")
     assert [claimed(catalog, "compact").job_id for _ in range(3)] == [urgent, old, young]
     assert claim(catalog, "compact", now_ms=149).job is None
-    assert claimed(catalog, "compact", now_ms=150).job_id == later
+    assert claimed(catalog, "compact", now_ms=150).job_id == postponed
     assert claim(catalog, "vacuum").job is None
     assert claimed(catalog, "vacuum", "verify").job_id == other
     assert claim(catalog).job is None
@@ -152,7 +152,7 @@ def test_jobs_of_one_table_run_one_after_another_and_block_no_other(catalog: Sql
     assert claimed(catalog).job_id == second
 
 
-def test_a_claim_tells_the_tables_name_now(catalog: SqlCatalog) -> None:
+def test_a_claimed_job_has_the_tables_present_name(catalog: SqlCatalog) -> None:
     """A table that came back under another name is worked at under that name."""
     table = new_table(catalog)
     enqueue(catalog, table)
@@ -192,22 +192,22 @@ def test_asking_twice_with_one_token_gives_the_same_job(catalog: SqlCatalog) -> 
     assert claim(catalog).job is not None
 
 
-def test_a_heartbeat_extends_the_lease_and_notes_what_is_told(catalog: SqlCatalog) -> None:
+def test_a_heartbeat_extends_the_lease_and_notes_what_is_reported(catalog: SqlCatalog) -> None:
     """What is not told stays as it was."""
     enqueue(catalog)
     job = claimed(catalog)
     assert job.lease_token is not None
     lines = tuple(JobLine(number=n, at_ms=n, text=f"line {n}") for n in (1, 2))
     report = JobReport(progress='{"done":1}', checkpoint="[1]", lines=lines)
-    told = catalog.heartbeat_job(job.job_id, job.lease_token, report, lease_expires_ms=5_000, now_ms=300)
-    assert (told.lease_expires_ms, told.heartbeat_ms) == (5_000, 300)
+    renewed = catalog.heartbeat_job(job.job_id, job.lease_token, report, lease_expires_ms=5_000, now_ms=300)
+    assert (renewed.lease_expires_ms, renewed.heartbeat_ms) == (5_000, 300)
     again = catalog.heartbeat_job(job.job_id, job.lease_token, NOTHING, lease_expires_ms=6_000, now_ms=400)
     assert (again.progress, again.checkpoint, again.log_lines) == ('{"done":1}', "[1]", 2)
     assert catalog.job(job.job_id) == again
     assert catalog.job_lines(job.job_id, after=0, limit=10) == list(lines)
 
 
-def test_lines_that_are_told_twice_are_kept_once_and_only_the_last_are_kept(catalog: SqlCatalog) -> None:
+def test_lines_that_are_sent_twice_are_stored_once_and_only_the_last_stay(catalog: SqlCatalog) -> None:
     """Their numbers decide; the log never has more than it may."""
     enqueue(catalog)
     job = claimed(catalog)
@@ -217,12 +217,12 @@ def test_lines_that_are_told_twice_are_kept_once_and_only_the_last_are_kept(cata
         lines = tuple(JobLine(number=n, at_ms=n, text=str(n), level="error") for n in some)
         report = JobReport(lines=lines, max_lines=4)
         catalog.heartbeat_job(job.job_id, token, report, lease_expires_ms=9_000, now_ms=300)
-    kept = catalog.job_lines(job.job_id, after=0, limit=10)
-    assert [(line.number, line.text, line.level) for line in kept] == [(n, str(n), "error") for n in (6, 7, 8, 9)]
+    stored = catalog.job_lines(job.job_id, after=0, limit=10)
+    assert [(line.number, line.text, line.level) for line in stored] == [(n, str(n), "error") for n in (6, 7, 8, 9)]
     assert [line.number for line in catalog.job_lines(job.job_id, after=7, limit=1)] == [8]
 
 
-def test_a_succeeded_job_is_over_and_can_be_told_so_again(catalog: SqlCatalog) -> None:
+def test_a_succeeded_job_is_over_and_can_be_finished_again(catalog: SqlCatalog) -> None:
     """The same end told twice is no error; another claim's is."""
     enqueue(catalog)
     job = claimed(catalog)
@@ -235,7 +235,7 @@ def test_a_succeeded_job_is_over_and_can_be_told_so_again(catalog: SqlCatalog) -
         catalog.heartbeat_job(job.job_id, str(job.lease_token), NOTHING, lease_expires_ms=1, now_ms=1)
 
 
-def test_a_failed_attempt_is_tried_again_later_as_long_as_one_is_left(catalog: SqlCatalog) -> None:
+def test_a_failed_attempt_is_tried_again_as_long_as_one_is_left(catalog: SqlCatalog) -> None:
     """It is not claimed before its time, keeps its checkpoint, and fails with the last attempt."""
     job_id = enqueue(catalog, max_attempts=2)
     first = claimed(catalog)
@@ -275,9 +275,11 @@ def test_a_job_whose_lease_ran_out_is_taken_over(catalog: SqlCatalog) -> None:
     assert found.job is not None
     assert (found.job.job_id, found.job.attempts) == (job_id, 2)
     assert "no heartbeat" in (found.job.error or "")
-    for late in (1, 10_000):
+    for expires_ms in (1, 10_000):
         with pytest.raises(JobLeaseLost):
-            catalog.heartbeat_job(job_id, str(first.lease_token), NOTHING, lease_expires_ms=late, now_ms=late)
+            catalog.heartbeat_job(
+                job_id, str(first.lease_token), NOTHING, lease_expires_ms=expires_ms, now_ms=expires_ms
+            )
         with pytest.raises(JobLeaseLost):
             finish(catalog, first)
     (line,) = catalog.job_lines(job_id, after=0, limit=10)
@@ -285,7 +287,7 @@ def test_a_job_whose_lease_ran_out_is_taken_over(catalog: SqlCatalog) -> None:
     assert line.number == found.job.log_lines == 1
 
 
-def test_a_late_heartbeat_keeps_a_job_that_nobody_took(catalog: SqlCatalog) -> None:
+def test_a_delayed_heartbeat_keeps_a_job_that_nobody_took(catalog: SqlCatalog) -> None:
     """A lease that ran out is lost only to somebody."""
     enqueue(catalog)
     job = claimed(catalog, lease_ms=10)
@@ -314,10 +316,10 @@ def test_cancelling(catalog: SqlCatalog) -> None:
     for ending in (JobEnding(outcome="cancelled"), JobEnding(outcome="failed", retry_at_ms=1)):
         enqueue(catalog)
         job = claimed(catalog)
-        asked = catalog.cancel_job(job.job_id, now_ms=150)
-        assert (asked.state, asked.cancel_requested) == ("running", True)
-        told = catalog.heartbeat_job(job.job_id, str(job.lease_token), NOTHING, lease_expires_ms=2_000, now_ms=160)
-        assert told.cancel_requested
+        cancelled = catalog.cancel_job(job.job_id, now_ms=150)
+        assert (cancelled.state, cancelled.cancel_requested) == ("running", True)
+        renewed = catalog.heartbeat_job(job.job_id, str(job.lease_token), NOTHING, lease_expires_ms=2_000, now_ms=160)
+        assert renewed.cancel_requested
         assert finish(catalog, job, ending).state == "cancelled"
 
     enqueue(catalog)
@@ -401,7 +403,7 @@ def test_no_job_is_claimed_twice_and_none_is_lost(catalog: SqlCatalog) -> None:
     live: dict[str, tuple[int, JobRecord]] = {}  # jobs that are at work, and when each was claimed last
     wrong: list[str] = []
 
-    def before_claim() -> tuple[int, dict[str, tuple[int, JobRecord]]]:
+    def observed() -> tuple[int, dict[str, tuple[int, JobRecord]]]:
         with guard:
             return next(clock), dict(live)
 
@@ -428,7 +430,7 @@ def test_no_job_is_claimed_twice_and_none_is_lost(catalog: SqlCatalog) -> None:
         draw = random.Random(seed)
         while any(catalog.pending_jobs().values()):
             dies = draw.random() < 0.15
-            at_ms, then = before_claim()
+            at_ms, then = observed()
             job = claim(catalog, now_ms=at_ms, lease_ms=20 if dies else 10**9).job
             if job is None:
                 continue

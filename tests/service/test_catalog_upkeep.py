@@ -72,7 +72,7 @@ def at_once(times: int, work: Callable[[], T]) -> list[T]:
         return [future.result() for future in [pool.submit(begin) for _ in range(times)]]
 
 
-def test_schedules_are_kept_replaced_and_dropped(catalog: SqlCatalog) -> None:
+def test_schedules_are_stored_replaced_and_dropped(catalog: SqlCatalog) -> None:
     """By name within a table; a replaced one keeps when it was made and last asked."""
     table = new_table(catalog)
     other = schedule(table, "B", cron="0 3 * * *", every_s=None, time_zone="Europe/Berlin", priority=2, max_attempts=1)
@@ -136,7 +136,7 @@ def test_a_schedule_that_changed_meanwhile_does_not_ask_for_what_it_was(catalog:
     assert pending(catalog) == []
 
 
-def test_a_policy_is_kept_replaced_and_dropped(catalog: SqlCatalog) -> None:
+def test_a_policy_is_stored_replaced_and_dropped(catalog: SqlCatalog) -> None:
     """One a table; a replaced one is due for a check, and its rules still cool down."""
     table = new_table(catalog)
     with pytest.raises(PolicyNotFound):

@@ -106,7 +106,7 @@ def test_a_sorted_table_has_depth_one(table: Table) -> None:
     assert found.segments_opened == pytest.approx(1.0)
 
 
-def test_any_other_key_can_be_asked_about(table: Table) -> None:
+def test_any_other_key_can_be_measured(table: Table) -> None:
     """No block was written for it; a key of several columns along a curve has look-ups for each column."""
     found = table.clustering(["S", "a"], "hilbert")
     assert (found.columns, found.kind, found.key_id) == (("s", "a"), "hilbert", None)
@@ -124,7 +124,7 @@ def test_a_filter_leaves_the_blocks_that_may_match(table: Table) -> None:
     assert table.clustering(where="a IS NULL").depth.histogram == {}
 
 
-def test_an_older_snapshot_can_be_asked_about(table: Table) -> None:
+def test_an_older_snapshot_can_be_measured(table: Table) -> None:
     """With the key that it had."""
     then = table.info().snapshot_id
     table.cluster_by(["s"], "zorder")
@@ -135,7 +135,7 @@ def test_an_older_snapshot_can_be_asked_about(table: Table) -> None:
     assert before.snapshot_id == then
 
 
-def test_recorded_filters_are_asked_again(table: Table) -> None:
+def test_recorded_filters_are_replayed(table: Table) -> None:
     """Each with what it reads now, of all blocks; filters whose column is gone are left out."""
     for _ in range(3):
         table.prune("a BETWEEN 20 AND 41")
@@ -182,7 +182,7 @@ def test_an_empty_table_has_a_layout_too(local: World) -> None:
         (lambda table: table.regroup(min_gain=-1.0), InvalidRequest),
     ],
 )
-def test_what_cannot_be_asked_is_refused(table: Table, ask: Callable[[Table], Any], error: type[Exception]) -> None:
+def test_what_cannot_be_requested_is_refused(table: Table, ask: Callable[[Table], Any], error: type[Exception]) -> None:
     """And nothing is changed."""
     before = table.info().snapshot_id
     with pytest.raises(error):
@@ -203,7 +203,7 @@ def test_a_table_without_a_key_needs_one_in_the_question(local: World) -> None:
         assert table.clustering(["a"]).blocks == 2
 
 
-def kept(table: Table, low: int) -> tuple[set[str], int]:
+def selected(table: Table, low: int) -> tuple[set[str], int]:
     """The blocks that a range leaves, and into how many segments it has to look."""
     found = table.prune(f"a BETWEEN {low} AND {low + 50}", explain=True)
     segments = next(stage for stage in found.report.stages if stage.stage == "segment")
@@ -214,20 +214,20 @@ def test_regrouping_lets_look_ups_skip_segments(mixed: tuple[TableApi, Table]) -
     """Same blocks, same answers, fewer segments looked into; as predicted, and as the figures measure it."""
     raw, table = mixed
     lows = range(0, 15_000, 1_111)
-    before, asked = {low: kept(table, low) for low in lows}, table.clustering()
-    assert asked.segments_opened == pytest.approx(3, abs=0.1)
+    before, figures = {low: selected(table, low) for low in lows}, table.clustering()
+    assert figures.segments_opened == pytest.approx(3, abs=0.1)
     assert {segments for _, segments in before.values()} == {3}
     parts: list[RegroupAnswer] = []
     done = table.regroup(on_part=parts.append)
     assert (done.groups, done.replaced, done.blocks, done.given_up, done.remaining) == (1, 3, 3 * BLOCKS, 0, 0)
-    assert done.measured_before == pytest.approx(asked.segments_opened)
+    assert done.measured_before == pytest.approx(figures.segments_opened)
     after = table.clustering()
     assert done.measured_after == pytest.approx(after.segments_opened)
     assert done.predicted_after == pytest.approx(after.segments_opened, rel=0.1)
     assert after.segments_opened < 1.5
     assert after.segment_depth.max_depth == 1
     for low, (blocks, _) in before.items():
-        found, segments = kept(table, low)
+        found, segments = selected(table, low)
         assert found == blocks
         assert segments <= 2
     assert [entry["operation"] for entry in raw.history()][:1] == ["regroup"]
@@ -408,14 +408,14 @@ def test_a_regrouping_can_die_before_each_object_that_it_writes_and_each_transac
     processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
-        for step, landed in deaths.items():
+        for step, outcomes in deaths.items():
             raw, table, lake = interleaved(world, 2)
             blocks = sorted(raw.locations())
             path, body = f"{raw.path}/regroup", {"target_depth": 1}
             with lake:
                 while True:
                     process = processes.Process(
-                        target=dying.post, args=(str(warehouse), path, body, "k", step, len(landed) + 1)
+                        target=dying.post, args=(str(warehouse), path, body, "k", step, len(outcomes) + 1)
                     )
                     process.start()
                     process.join()
@@ -423,7 +423,7 @@ def test_a_regrouping_can_die_before_each_object_that_it_writes_and_each_transac
                     done = raw.history()[0]["operation"] == "regroup"
                     if process.exitcode == 0:
                         break
-                    landed.append(done)
+                    outcomes.append(done)
                 assert done
                 assert raw.api.send("POST", path, body, key="k").headers.get("idempotency-replayed") == "true"
                 assert table.verify(files=False).is_clean

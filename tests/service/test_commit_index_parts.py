@@ -18,7 +18,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import Coverage
 from support import dying
 from support.built_parts import blocks_of, built, sent_blocks, sent_parts
-from support.gate import WAIT_S, Gate
+from support.pausable_service import WAIT_S, PausableService
 from support.race import TABLE, Race
 from support.service_api import TableApi, World, fresh_name
 
@@ -174,7 +174,7 @@ def test_wrong_parts_refuse_the_whole_commit(indexed: tuple[World, TableApi, Tab
 
 
 class Prepared:
-    """Commits of new files with parts for the index of a race or a gate."""
+    """Commits of new files with parts for the index of a race or a pausable service."""
 
     def __init__(self, app: Any, folder: Path) -> None:
         self.app = app
@@ -227,17 +227,17 @@ def test_an_index_that_is_dropped_between_check_and_commit_gets_no_parts(race: R
     assert made.known("i") == (0, 1)
 
 
-def test_commits_with_parts_that_wait_together_share_a_snapshot(gate: Gate) -> None:
+def test_commits_with_parts_that_wait_together_share_a_snapshot(pausable: PausableService) -> None:
     """Each brings its own parts, for the same index and for others; plain appends are in the same snapshot."""
-    made = Prepared(gate.app, gate.folder)
+    made = Prepared(pausable.app, pausable.folder)
     made.index("i")
     made.index("j")
-    bodies = [made.body(gate.file(fresh_name("x")), *names) for names in (("i",), ("i", "j"), ("j",), ())]
+    bodies = [made.body(pausable.file(fresh_name("x")), *names) for names in (("i",), ("i", "j"), ("j",), ())]
     bodies[3].pop("index_parts")
-    first = gate.hold()
-    sent = [gate.send("commits", body) for body in bodies]
-    gate.queued(4)
-    gate.go.set()
+    first = pausable.hold()
+    sent = [pausable.send("commits", body) for body in bodies]
+    pausable.queued(4)
+    pausable.go.set()
     answers = [future.result(WAIT_S) for future in sent]
     assert [answer.status_code for answer in (first.result(WAIT_S), *answers)] == [200] * 5
     assert len({answer.json()["snapshot_id"] for answer in answers}) == 1
@@ -245,21 +245,21 @@ def test_commits_with_parts_that_wait_together_share_a_snapshot(gate: Gate) -> N
     assert (made.known("i"), made.known("j")) == ((2, 3), (2, 3))
 
 
-def test_a_commit_that_is_refused_brings_no_parts_while_others_of_its_group_do(gate: Gate) -> None:
+def test_a_commit_that_is_refused_brings_no_parts_while_others_of_its_group_do(pausable: PausableService) -> None:
     """Blocks that are there already: their entries are not added a second time either."""
-    made = Prepared(gate.app, gate.folder)
+    made = Prepared(pausable.app, pausable.folder)
     made.index("i")
-    there, fresh = gate.file("there"), gate.file("fresh")
+    there, fresh = pausable.file("there"), pausable.file("fresh")
     doubled = made.body(there, "i")
     doubled["operation"] = "replace"
     fine = made.body(fresh, "i")
-    gate.app.post(f"{TABLE}/register", json={"paths": [there]})
-    first = gate.hold()
-    sent = [gate.send("commits", doubled), gate.send("commits", fine)]
-    gate.queued(2)
-    gate.go.set()
-    refused, landed = (future.result(WAIT_S) for future in sent)
-    assert (first.result(WAIT_S).status_code, refused.status_code, landed.status_code) == (200, 409, 200)
+    pausable.app.post(f"{TABLE}/register", json={"paths": [there]})
+    first = pausable.hold()
+    sent = [pausable.send("commits", doubled), pausable.send("commits", fine)]
+    pausable.queued(2)
+    pausable.go.set()
+    refused, accepted = (future.result(WAIT_S) for future in sent)
+    assert (first.result(WAIT_S).status_code, refused.status_code, accepted.status_code) == (200, 409, 200)
     assert made.known("i") == (1, 2)
 
 
@@ -272,7 +272,7 @@ def test_a_commit_with_parts_can_die_before_each_object_that_it_writes_and_each_
     processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world, Lamella(server.url) as lake:
-        for step, landed in deaths.items():
+        for step, outcomes in deaths.items():
             raw = world.table()
             raw.register(*world.numbers(world.folder(), 2))
             table = lake.table(f"{raw.namespace}.{raw.name}")
@@ -285,7 +285,7 @@ def test_a_commit_with_parts_can_die_before_each_object_that_it_writes_and_each_
             path = f"{raw.path}/commits"
             while True:
                 process = processes.Process(
-                    target=dying.post, args=(str(warehouse), path, body, "k", step, len(landed) + 1)
+                    target=dying.post, args=(str(warehouse), path, body, "k", step, len(outcomes) + 1)
                 )
                 process.start()
                 process.join()
@@ -294,7 +294,7 @@ def test_a_commit_with_parts_can_die_before_each_object_that_it_writes_and_each_
                 assert raw.info()["block_count"] == indexed
                 if process.exitcode == 0:
                     break
-                landed.append(indexed == 3)
+                outcomes.append(indexed == 3)
             assert known(table) == (3, 0)
             assert raw.api.send("POST", path, body, key="k").headers.get("idempotency-replayed") == "true"
     assert len(deaths["write"]) >= 4

@@ -105,7 +105,7 @@ def test_a_group_is_bounded_in_changes_and_in_blocks(leader: Leader, new_queue: 
     assert [group for _, group in leader.groups[1:]] == [["a", "b", "c"], ["d", "e"], ["f"], ["g"]]
 
 
-def test_a_change_that_goes_alone_keeps_its_place(leader: Leader, new_queue: NewQueue) -> None:
+def test_a_change_that_goes_alone_keeps_its_position(leader: Leader, new_queue: NewQueue) -> None:
     """It is neither overtaken nor does it overtake."""
     queue = new_queue()
     busy(leader, queue)
@@ -214,7 +214,7 @@ class _Dying(dict[str, int]):
         return super().get(key, default)
 
 
-def test_a_linger_that_fails_leaves_nobody_waiting(
+def test_a_batch_wait_that_fails_leaves_nobody_waiting(
     leader: Leader, new_queue: NewQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock, or the sleep, is part of what a leader may die of."""
@@ -270,12 +270,12 @@ def test_a_queue_that_is_closed_finishes_and_takes_nothing_more(leader: Leader, 
     leader.go.set()
     queue.close()
     assert answers(first) == ["answer to first"]
-    (late,) = send(queue, "late")
+    (rejected,) = send(queue, "late")
     with pytest.raises(Unavailable, match="stopping"):
-        late.answered.result(WAIT_S)
+        rejected.answered.result(WAIT_S)
 
 
-def test_a_commit_that_comes_alone_does_not_linger(leader: Leader, new_queue: NewQueue) -> None:
+def test_a_commit_that_comes_alone_does_not_wait(leader: Leader, new_queue: NewQueue) -> None:
     """Only after a group with company the leader waits for more, and then takes them together."""
     queue = new_queue(batch_wait_s=WAIT_S)
     assert answers(*send(queue, "a")) == ["answer to a"]

@@ -92,11 +92,11 @@ def test_what_is_not_there_has_no_tag(table: TableApi) -> None:
             assert ask(table, path, If_None_Match=known).status_code == 404
 
 
-def test_addresses_can_be_kept_for_ever_and_pointers_not(table: TableApi) -> None:
+def test_addresses_can_be_cached_for_ever_and_pointers_not(table: TableApi) -> None:
     """A segment's blocks never change; everything else is asked for again."""
-    kept = {path.rpartition("/")[2]: ask(table, path).headers["cache-control"] for path in paths(table)}
-    assert kept.pop("blocks") == "max-age=31536000, immutable"
-    assert set(kept.values()) == {"no-cache"}
+    cache_control = {path.rpartition("/")[2]: ask(table, path).headers["cache-control"] for path in paths(table)}
+    assert cache_control.pop("blocks") == "max-age=31536000, immutable"
+    assert set(cache_control.values()) == {"no-cache"}
 
 
 def test_large_manifests_are_compressed_for_those_who_read_that(local: World) -> None:

@@ -52,12 +52,12 @@ def problems(given: dict[str, Any] | None = None, *, config: str | None = None) 
     return list(found)
 
 
-PLACES = ("file", "secret file", "environment", "option")
+SOURCES = ("file", "secret file", "environment", "option")
 
 
 @examples(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(chosen=st.dictionaries(st.sampled_from(["port", "workers"]), st.sets(st.sampled_from(PLACES)), min_size=1))
-def test_the_nearest_place_wins_and_is_told(
+@given(chosen=st.dictionaries(st.sampled_from(["port", "workers"]), st.sets(st.sampled_from(SOURCES)), min_size=1))
+def test_the_nearest_source_wins_and_is_reported(
     tmp_path_factory: pytest.TempPathFactory, chosen: dict[str, set[str]]
 ) -> None:
     """An option before a variable or the file that one names, those before the configuration file, that before the
@@ -67,24 +67,24 @@ def test_the_nearest_place_wins_and_is_told(
     with pytest.MonkeyPatch.context() as patch:
         lines = ['warehouse = "/w"']
         options: dict[str, Any] = {}
-        for name, places in chosen.items():
-            places -= {"secret file"} if "environment" in places else set()  # both are refused: see below
-            if "file" in places:
+        for name, sources in chosen.items():
+            sources -= {"secret file"} if "environment" in sources else set()  # both are refused: see below
+            if "file" in sources:
                 lines.append(f"{name} = {values['file']}")
-            if "secret file" in places:
+            if "secret file" in sources:
                 (folder / name).write_text(f"{values['secret file']}\n")
                 patch.setenv(f"LAMELLA_{name.upper()}_FILE", str(folder / name))
-            if "environment" in places:
+            if "environment" in sources:
                 patch.setenv(f"LAMELLA_{name.upper()}", str(values["environment"]))
-            if "option" in places:
+            if "option" in sources:
                 options[name] = values["option"]
         (folder / "lamella.toml").write_text("\n".join(lines))
         patch.setenv("LAMELLA_CONFIG", str(folder / "lamella.toml"))
         found = load_settings(options)
     assert found.origins["warehouse"] == Origin(kind="file", name=str(folder / "lamella.toml"))
     assert found.origins["host"] == Origin(kind="default")
-    for name, places in chosen.items():
-        nearest = max(places, key=PLACES.index, default="default")
+    for name, sources in chosen.items():
+        nearest = max(sources, key=SOURCES.index, default="default")
         assert found.origins[name].kind == nearest
         assert getattr(found.settings, name) == values.get(nearest, Settings.model_fields[name].default)
 
@@ -133,7 +133,7 @@ def test_the_name_of_a_setting_is_no_file_of_another(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("warehouse = '/w'\nprot = 1", "prot in {path} is not a setting; did you mean port?"),
         ("warehouse = '/w'\nquite_another_thing = 1", "quite_another_thing in {path} is not a setting"),
@@ -142,14 +142,16 @@ def test_the_name_of_a_setting_is_no_file_of_another(monkeypatch: pytest.MonkeyP
         ("port = ", "{path}: not valid TOML: "),
     ],
 )
-def test_a_configuration_file_with_a_mistake_is_refused(write: Callable[[str, str], str], text: str, told: str) -> None:
+def test_a_configuration_file_with_a_mistake_is_refused(
+    write: Callable[[str, str], str], text: str, message: str
+) -> None:
     """By the setting's name, the file, and what may have been meant."""
     path = write("lamella.toml", text)
     (problem,) = problems(config=path)
-    assert problem.startswith(told.format(path=path))
+    assert problem.startswith(message.format(path=path))
 
 
-def test_all_mistakes_are_told_together_and_without_values(
+def test_all_mistakes_are_reported_together_and_without_values(
     write: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Nobody starts a service five times to learn of five of them; a secret in the wrong place stays one."""
@@ -181,7 +183,7 @@ def test_all_mistakes_are_told_together_and_without_values(
     assert "hush" not in " ".join(found)
 
 
-def test_a_setting_that_is_missing_is_told_with_every_way_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_missing_is_reported_with_every_way_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is, the option where the command has one, the variable, a file, and the configuration file."""
     monkeypatch.delenv("LAMELLA_WAREHOUSE", raising=False)
     (found,) = problems({"warehouse": None, "catalog": None})
@@ -206,7 +208,7 @@ def test_a_setting_that_is_missing_is_told_with_every_way_to_give_it(monkeypatch
         ("warehouse", "", "must not be empty"),
     ],
 )
-def test_a_bad_value_is_told_where_it_stands(
+def test_a_bad_value_is_reported_where_it_stands(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[str, str], str], name: str, value: str, said: str
 ) -> None:
     """As an option, a variable or a line of the configuration file, in plain words."""
@@ -237,7 +239,7 @@ def test_variables_of_others_are_no_mistakes(monkeypatch: pytest.MonkeyPatch) ->
     assert "enableServiceLinks" in problem
 
 
-def test_whoever_may_read_the_secrets_of_a_file_is_told(write: Callable[[str, str], str]) -> None:
+def test_a_file_whose_secrets_others_may_read_is_reported(write: Callable[[str, str], str]) -> None:
     """A configuration file with a password in it is the owner's alone, or there is a warning."""
     path = write("lamella.toml", 'warehouse = "/w"\ntoken_secret = "sixteen characters"')
     assert load_settings(config=path).warnings == ()
@@ -268,7 +270,7 @@ def checked(connect: bool = False, **given: Any) -> ConfigReport:
     return check_configuration(load_settings({"warehouse": "/tmp/w", **given}), connect=connect)  # noqa: S108
 
 
-def told(report: ConfigReport, severity: str) -> dict[str, str]:
+def messages(report: ConfigReport, severity: str) -> dict[str, str]:
     """What was found of that severity, by what it is about."""
     return {finding.about: finding.message for finding in report.findings if finding.severity == severity}
 
@@ -291,7 +293,7 @@ def test_what_a_start_would_refuse_is_said_beforehand(given: dict[str, Any], abo
     """Each by the setting that it is about; the service would not start."""
     report = checked(**given)
     assert not report.is_usable
-    assert message in told(report, "error")[about]
+    assert message in messages(report, "error")[about]
 
 
 def test_a_certificate_that_cannot_be_served_with_is_said_beforehand(tmp_path: Path) -> None:
@@ -300,14 +302,14 @@ def test_a_certificate_that_cannot_be_served_with_is_said_beforehand(tmp_path: P
     text.write_text("no certificate")
     report = checked(tls_cert_file=str(text), tls_key_file=str(text))
     assert not report.is_usable
-    assert "cannot be used" in told(report, "error")["tls_cert_file"]
+    assert "cannot be used" in messages(report, "error")["tls_cert_file"]
 
 
-def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_missing_is_reported_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the setting that needs it; the others are not asked for."""
     monkeypatch.setattr("lamella.service.config.check.find_spec", lambda _: None)
     given: dict[str, Any] = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
-    errors = told(checked(**given), "error")
+    errors = messages(checked(**given), "error")
     assert {about: text.partition(";")[2] for about, text in errors.items()} == {
         "warehouse": " run: pip install 'lamella[s3]'",
         "catalog": " run: pip install 'lamella[postgres]'",
@@ -320,7 +322,7 @@ def test_a_check_makes_nothing(tmp_path: Path) -> None:
     """A catalog and a warehouse that are not there are not there afterwards, and that is no error."""
     report = checked(connect=True, warehouse=str(tmp_path / "w"))
     assert report.is_usable
-    assert "set up" in told(report, "info")["catalog"]
+    assert "set up" in messages(report, "info")["catalog"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -329,14 +331,14 @@ def test_a_check_that_connects_tells_what_is_there(tmp_path: Path) -> None:
     settings = {"warehouse": str(tmp_path / "w"), "catalog": str(tmp_path / "c.db")}
     open_catalog(str(tmp_path / "c.db")).close()
     (tmp_path / "w").mkdir()
-    found = told(checked(connect=True, **settings), "info")
+    found = messages(checked(connect=True, **settings), "info")
     assert "schema revision 0" in found["catalog"]
     assert "no service was ready" in found["warehouse"]
     FsspecStore().put(f"file://{tmp_path}/w/_lamella_v1.json", b"{}")
-    assert told(checked(connect=True, **settings), "info")["warehouse"] == "it answers"
+    assert messages(checked(connect=True, **settings), "info")["warehouse"] == "it answers"
     (tmp_path / "c.db").write_bytes(b"no database at all" * 100)
     report = checked(connect=True, **settings)
-    assert "not a SQLite database" in told(report, "error")["catalog"]
+    assert "not a SQLite database" in messages(report, "error")["catalog"]
     assert not report.is_usable
 
 
@@ -351,19 +353,19 @@ def test_a_check_tells_of_a_schema_that_is_not_this_releases(tmp_path: Path) -> 
         connection.close()
         return checked(connect=True, catalog=str(path), **given)
 
-    assert "migrated at the start" in told(report_at("0001"), "info")["catalog"]
-    assert "lamella catalog migrate" in told(report_at("0001", auto_migrate=False), "error")["catalog"]
-    assert "does not know schema revision" in told(report_at("9999"), "error")["catalog"]
+    assert "migrated at the start" in messages(report_at("0001"), "info")["catalog"]
+    assert "lamella catalog migrate" in messages(report_at("0001", auto_migrate=False), "error")["catalog"]
+    assert "does not know schema revision" in messages(report_at("9999"), "error")["catalog"]
 
 
 @pytest.mark.postgres
 def test_a_check_tells_of_a_database_that_does_not_answer(postgres_database: str) -> None:
     """With the reason, without the password; one that answers is new."""
-    assert "postgresql, empty" in told(checked(connect=True, catalog=postgres_database), "info")["catalog"]
+    assert "postgresql, empty" in messages(checked(connect=True, catalog=postgres_database), "info")["catalog"]
     wrong = sa.make_url(postgres_database).set(database="nobody_made_this", password="hush")
     address = wrong.render_as_string(hide_password=False)
     report = checked(connect=True, catalog=address)
-    assert "nobody_made_this" in told(report, "error")["catalog"]
+    assert "nobody_made_this" in messages(report, "error")["catalog"]
     assert "hush" not in str(report)
 
 

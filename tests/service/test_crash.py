@@ -90,17 +90,17 @@ def test_a_registration_can_die_before_each_of_its_steps(
     processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "statement": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
-        for step, landed in deaths.items():
+        for step, outcomes in deaths.items():
             table, file = world.table(), world.numbers(world.folder(), 1, ROWS)[0]
             while True:
-                asked = (str(warehouse), table.path, file, "k", step, len(landed) + 1)
-                process = processes.Process(target=dying.register, args=asked)
+                arguments = (str(warehouse), table.path, file, "k", step, len(outcomes) + 1)
+                process = processes.Process(target=dying.register, args=arguments)
                 process.start()
                 process.join()
                 if process.exitcode == 0:
                     break
                 assert process.exitcode == -signal.SIGKILL
-                landed.append(check(table, set(), {file}, adds=True))
+                outcomes.append(check(table, set(), {file}, adds=True))
             assert check(table, set(), {file}, adds=True)
             again = world.api.send("POST", f"{table.path}/register", {"paths": [file]}, key="k")
             assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")

@@ -81,16 +81,16 @@ def test_every_look_sees_what_was_acknowledged_before(seed: int, catalogs: tuple
     alive: dict[str, TableRecord] = {}
     for _ in range(12):
         writer, name = rng.choice(catalogs), rng.choice(names)
-        held = alive.get(name)
-        if held is None:
+        known = alive.get(name)
+        if known is None:
             alive[name] = new_table(writer, name)
         elif rng.random() < 0.2:
             writer.drop_table("db", name, now_ms=7)
             del alive[name]
         else:
-            following = entry(held.version + 1)
-            assert writer.advance(held.table_id, following)
-            alive[name] = msgspec.structs.replace(held, version=following.seq, pointer=following.pointer)
+            following = entry(known.version + 1)
+            assert writer.advance(known.table_id, following)
+            alive[name] = msgspec.structs.replace(known, version=following.seq, pointer=following.pointer)
         for reader in catalogs:
             assert {each: reader.current("db", each) for each in names} == {each: alive.get(each) for each in names}
     for name in alive:

@@ -45,9 +45,9 @@ def made_block(folder: Path, number: int) -> Block:
     """A block of ten numbers, with the sketches of its columns."""
     values = list(range(number * 10, number * 10 + 10))
     rows = pa.table({"a": values, "s": [str(value) for value in values]})
-    place = folder / f"{number:02}.parquet"
-    place.write_bytes(parquet_bytes(rows))
-    (block,), _ = ingest(FsspecStore(), [f"file://{place}"], SCHEMA, workers=1)
+    path = folder / f"{number:02}.parquet"
+    path.write_bytes(parquet_bytes(rows))
+    (block,), _ = ingest(FsspecStore(), [f"file://{path}"], SCHEMA, workers=1)
     return Block(
         **{name: getattr(block, name) for name in block.__struct_fields__} | {"sketches": sketches_of(rows, SCHEMA)}
     )
@@ -137,9 +137,9 @@ def test_damaged_layers_are_typed_errors_or_more_blocks(layered: Path, damage: s
     change = (DAMAGES | MORE)[damage]
     left = f"file://{layered}/00.parquet"
     for kind, paths in kinds.items():
-        kept = {path: path.read_bytes() for path in paths}
+        originals = {path: path.read_bytes() for path in paths}
         try:
-            for path, data in kept.items():
+            for path, data in originals.items():
                 changed = change(data)
                 path.unlink()
                 if changed is not None:
@@ -155,5 +155,5 @@ def test_damaged_layers_are_typed_errors_or_more_blocks(layered: Path, damage: s
                     assert answer.status_code >= 400, (kind, route)
                     check(iter([answer]), needed)
         finally:
-            for path, data in kept.items():
+            for path, data in originals.items():
                 path.write_bytes(data)

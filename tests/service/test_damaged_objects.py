@@ -115,13 +115,13 @@ def check(answers: Iterator[httpx2.Response], needed: set[str]) -> int:
     """Every answer is typed, and no prune leaves a block out; how many were not good."""
     bad = 0
     for answer in answers:
-        asked = f"{answer.request.method} {answer.request.url}"
+        request = f"{answer.request.method} {answer.request.url}"
         if answer.status_code >= 400:
             bad += 1
-            assert '"lamella_error"' not in answer.text, f"{asked}: {answer.text}"
-            assert "the service failed" not in answer.text, f"{asked}: {answer.text}"
+            assert '"lamella_error"' not in answer.text, f"{request}: {answer.text}"
+            assert "the service failed" not in answer.text, f"{request}: {answer.text}"
         elif answer.request.url.path == f"{TABLE}/prune":
-            assert needed <= {block["location"] for block in answer.json()["blocks"]}, asked
+            assert needed <= {block["location"] for block in answer.json()["blocks"]}, request
     return bad
 
 
@@ -157,9 +157,9 @@ def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set
     kinds = kinds_of_objects(made)
     assert len(kinds) >= 6
     for kind, paths in kinds.items():
-        kept = {path: path.read_bytes() for path in paths}
+        originals = {path: path.read_bytes() for path in paths}
         try:
-            for path, data in kept.items():
+            for path, data in originals.items():
                 changed = DAMAGES[damage](data)
                 path.unlink()
                 if changed is not None:
@@ -169,7 +169,7 @@ def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set
                 if kind.startswith("_ss"):
                     assert bad > REFUSED
         finally:
-            for path, data in kept.items():
+            for path, data in originals.items():
                 path.write_bytes(data)
 
 
@@ -177,13 +177,13 @@ def test_a_damaged_index_directory_keeps_blocks_and_says_so(made: Path, needed: 
     """The prune is answered without the index, the report and a metric tell of it, and a verification finds it."""
     directories = [path for path in (made / "w").rglob("_ix/*") if is_directory(path)]
     assert directories
-    kept = {path: path.read_bytes() for path in directories}
+    originals = {path: path.read_bytes() for path in directories}
     with served(made) as client:
         (use,) = ask(client, "POST", f"{TABLE}/prune", {"filter": FILTER})["report"]["indexes"]
         assert use["ruled_out"] > 0
         assert "failure" not in use
     try:
-        for path, data in kept.items():
+        for path, data in originals.items():
             path.write_bytes(DAMAGES["a bit"](data) or b"")
         with served(made) as client:
             for _ in range(2):
@@ -196,7 +196,7 @@ def test_a_damaged_index_directory_keeps_blocks_and_says_so(made: Path, needed: 
             assert "lamella_prune_index_failures_total 2.0" in client.get("/metrics").text
             assert ask(client, "POST", f"{TABLE}/verify", {})["findings"]
     finally:
-        for path, data in kept.items():
+        for path, data in originals.items():
             path.write_bytes(data)
     with served(made) as client:
         (use,) = ask(client, "POST", f"{TABLE}/prune", {"filter": FILTER})["report"]["indexes"]
@@ -219,14 +219,14 @@ COLUMNS = {"pointer", "properties", "arguments", "progress", "error", "result", 
 @contextmanager
 def own_catalog(made: Path, folder: Path) -> Iterator[sqlite3.Connection]:
     """The catalog, which may be damaged until the end; then it is as before."""
-    database, kept = made / "catalog.db", folder / "kept.db"
+    database, backup = made / "catalog.db", folder / "kept.db"
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        shutil.copy(database, kept)
+        shutil.copy(database, backup)
         yield connection
     for more in ("catalog.db-wal", "catalog.db-shm"):
         (made / more).unlink(missing_ok=True)
-    shutil.copy(kept, database)
+    shutil.copy(backup, database)
 
 
 def text_columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:

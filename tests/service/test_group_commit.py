@@ -11,90 +11,92 @@ import pytest
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from support.app_client import AppClient
-from support.gate import TABLE, WAIT_S, Gate, NewGate
+from support.pausable_service import TABLE, WAIT_S, NewPausable, PausableService
 from support.service_api import TableApi, World, read_problem
 
 
-def test_commits_that_wait_become_one_snapshot_and_each_gets_its_own_answer(gate: Gate) -> None:
+def test_commits_that_wait_become_one_snapshot_and_each_gets_its_own_answer(pausable: PausableService) -> None:
     """Counts are the caller's own, the snapshot is shared, and the appends share one segment."""
-    old = [gate.file("old0"), gate.file("old1")]
-    gate.app.post(f"{TABLE}/register", json={"paths": old})
-    new = [gate.file(f"new{i}") for i in range(6)]
-    first = gate.hold()
+    old = [pausable.file("old0"), pausable.file("old1")]
+    pausable.app.post(f"{TABLE}/register", json={"paths": old})
+    new = [pausable.file(f"new{i}") for i in range(6)]
+    first = pausable.hold()
     block = {"location": new[5], "row_count": 1, "file_size": 0}
     sent = [
-        gate.send("register", {"paths": new[:2]}, key="a"),
-        gate.send("register", {"paths": new[2:5]}, key="b"),
-        gate.send("commits", {"added": [block], "removed": old[:1], "operation": "compact"}, key="c"),
-        gate.send("commits", {"removed": old[1:], "operation": "delete"}, key="d"),
+        pausable.send("register", {"paths": new[:2]}, key="a"),
+        pausable.send("register", {"paths": new[2:5]}, key="b"),
+        pausable.send("commits", {"added": [block], "removed": old[:1], "operation": "compact"}, key="c"),
+        pausable.send("commits", {"removed": old[1:], "operation": "delete"}, key="d"),
     ]
-    gate.queued(4)
-    gate.puts.clear()
-    gate.go.set()
+    pausable.queued(4)
+    pausable.puts.clear()
+    pausable.go.set()
     a, b, c, d = (future.result(WAIT_S) for future in sent)
     assert [answer.status_code for answer in (first.result(WAIT_S), a, b, c, d)] == [200] * 5
     assert len({answer.json()["snapshot_id"] for answer in (a, b, c, d)}) == 1
     assert [a.json()["registered"], b.json()["registered"]] == [2, 3]
     assert [(x.json()["added"], x.json()["removed"]) for x in (c, d)] == [(1, 1), (0, 1)]
-    history = gate.history()
+    history = pausable.history()
     assert (history[0]["operation"], history[0]["block_count"], len(history)) == ("several", 7, 4)
-    assert gate.locations() >= set(new)
+    assert pausable.locations() >= set(new)
     for key, future in zip("abcd", sent, strict=True):
         route = "register" if key in "ab" else "commits"
-        stored = gate.catalog.answer(key, f"POST {TABLE}/{route}")
+        stored = pausable.catalog.answer(key, f"POST {TABLE}/{route}")
         assert stored is not None
         assert stored.body == future.result().content
 
 
-def test_many_small_appends_of_a_group_are_one_segment(gate: Gate) -> None:
+def test_many_small_appends_of_a_group_are_one_segment(pausable: PausableService) -> None:
     """Twenty files by twenty callers: one segment is written for them, and at most one more to fold small ones."""
-    files = [gate.file(f"f{i}") for i in range(20)]
-    gate.hold()
-    sent = [gate.send("register", {"paths": [file]}) for file in files]
-    gate.queued(20)
-    gate.puts.clear()
-    gate.go.set()
+    files = [pausable.file(f"f{i}") for i in range(20)]
+    pausable.hold()
+    sent = [pausable.send("register", {"paths": [file]}) for file in files]
+    pausable.queued(20)
+    pausable.puts.clear()
+    pausable.go.set()
     assert {future.result(WAIT_S).status_code for future in sent} == {200}
-    assert sum("/_sg/" in put and put.endswith(".json") for put in gate.puts) <= 2
-    assert gate.locations() >= set(files)
+    assert sum("/_sg/" in put and put.endswith(".json") for put in pausable.puts) <= 2
+    assert pausable.locations() >= set(files)
 
 
-def test_what_fails_in_a_group_fails_alone(gate: Gate) -> None:
+def test_what_fails_in_a_group_fails_alone(pausable: PausableService) -> None:
     """A duplicate, a conflict and a strict registration are refused; their neighbours land in the same snapshot."""
-    old, shared, good = gate.file("old"), gate.file("shared"), gate.file("good")
-    gate.app.post(f"{TABLE}/register", json={"paths": [old]})
-    gate.hold()
+    old, shared, good = pausable.file("old"), pausable.file("shared"), pausable.file("good")
+    pausable.app.post(f"{TABLE}/register", json={"paths": [old]})
+    pausable.hold()
     bodies: list[tuple[str, Any]] = [
         ("register", {"paths": [shared]}),
         ("register", {"paths": [shared], "strict": True}),
         ("commits", {"removed": [old]}),
         ("commits", {"removed": [old]}),
         ("register", {"paths": [good]}),
-        ("commits", {"removed": [gate.file("never")]}),
+        ("commits", {"removed": [pausable.file("never")]}),
     ]
     sent = []
     for number, (route, body) in enumerate(bodies):
-        sent.append(gate.send(route, body))
-        gate.queued(number + 1)
-    gate.go.set()
+        sent.append(pausable.send(route, body))
+        pausable.queued(number + 1)
+    pausable.go.set()
     answers = [future.result(WAIT_S) for future in sent]
     assert [answer.status_code for answer in answers] == [200, 409, 200, 409, 200, 409]
     codes = [read_problem(answers[i]).code for i in (1, 3, 5)]
     assert codes == ["duplicate_block", "commit_conflict", "commit_conflict"]
     assert len({answers[i].json()["snapshot_id"] for i in (0, 2, 4)}) == 1
-    assert gate.locations() >= {shared, good}
-    assert old not in gate.locations()
+    assert pausable.locations() >= {shared, good}
+    assert old not in pausable.locations()
 
 
-def test_a_damaged_segment_fails_only_those_who_need_it(gate: Gate) -> None:
+def test_a_damaged_segment_fails_only_those_who_need_it(pausable: PausableService) -> None:
     """One removal has to read a manifest that is gone: it gets a 500, the appends beside it land."""
-    old = [gate.file("old0"), gate.file("old1")]
-    snapshot = gate.app.post(f"{TABLE}/register", json={"paths": old}).json()["snapshot_id"]
-    segment = gate.app.get(f"{TABLE}/snapshots/{snapshot}").json()["segments"][0]["manifest"]["location"]
-    new = [gate.file("new0"), gate.file("new1")]
-    with AppClient(create_app(Settings(warehouse=str(gate.folder / "warehouse")), catalog=gate.catalog)) as fresh:
+    old = [pausable.file("old0"), pausable.file("old1")]
+    snapshot = pausable.app.post(f"{TABLE}/register", json={"paths": old}).json()["snapshot_id"]
+    segment = pausable.app.get(f"{TABLE}/snapshots/{snapshot}").json()["segments"][0]["manifest"]["location"]
+    new = [pausable.file("new0"), pausable.file("new1")]
+    with AppClient(
+        create_app(Settings(warehouse=str(pausable.folder / "warehouse")), catalog=pausable.catalog)
+    ) as fresh:
         # Another process: it has not the segment in memory.
-        gate.app, kept = fresh, gate.app
+        pausable.app, original = fresh, pausable.app
         Path(segment.removeprefix("file://")).unlink()
         with ThreadPoolExecutor(3) as pool:
             sent = [
@@ -102,89 +104,89 @@ def test_a_damaged_segment_fails_only_those_who_need_it(gate: Gate) -> None:
                 *(pool.submit(fresh.post, f"{TABLE}/register", json={"paths": [file]}) for file in new),
             ]
             answers = [future.result(WAIT_S) for future in sent]
-        gate.app = kept
+        pausable.app = original
     assert [answer.status_code for answer in answers] == [500, 200, 200]
     assert read_problem(answers[0]).code == "manifest_error"
 
 
-def test_a_store_that_fails_once_fails_that_group_and_nobody_waits(gate: Gate) -> None:
+def test_a_store_that_fails_once_fails_that_group_and_nobody_waits(pausable: PausableService) -> None:
     """All that share the segment which could not be written hear of it; the next group goes through."""
-    gate.hold()
-    sent = [gate.send("register", {"paths": [gate.file(f"f{i}")]}) for i in range(3)]
-    gate.queued(3)
+    pausable.hold()
+    sent = [pausable.send("register", {"paths": [pausable.file(f"f{i}")]}) for i in range(3)]
+    pausable.queued(3)
 
     def fail(location: str) -> None:
-        gate.failing = None
+        pausable.failing = None
         raise OSError(f"the disk broke at {location}")
 
-    gate.failing = fail
-    gate.go.set()
+    pausable.failing = fail
+    pausable.go.set()
     statuses = {future.result(WAIT_S).status_code for future in sent}
     assert statuses <= {200, 500, 502}
-    assert gate.send("register", {"paths": [gate.file("later")]}).result(WAIT_S).status_code == 200
+    assert pausable.send("register", {"paths": [pausable.file("later")]}).result(WAIT_S).status_code == 200
 
 
-def test_a_schema_change_keeps_its_place_in_the_queue(gate: Gate) -> None:
+def test_a_schema_change_keeps_its_position_in_the_queue(pausable: PausableService) -> None:
     """It has a snapshot of its own, between those before and those behind it."""
-    gate.hold()
+    pausable.hold()
     sent = []
     change = {"changes": [{"change": "add", "name": "b", "type": "string"}]}
     requests: list[tuple[str, Any]] = [
-        ("register", {"paths": [gate.file("before")]}),
+        ("register", {"paths": [pausable.file("before")]}),
         ("schema", change),
-        ("register", {"paths": [gate.file("behind")]}),
+        ("register", {"paths": [pausable.file("behind")]}),
     ]
     for number, (route, body) in enumerate(requests):
-        sent.append(gate.send(route, body))
-        gate.queued(number + 1)
-    gate.go.set()
+        sent.append(pausable.send(route, body))
+        pausable.queued(number + 1)
+    pausable.go.set()
     answers = [future.result(WAIT_S) for future in sent]
     assert [answer.status_code for answer in answers] == [200] * 3, [answer.text for answer in answers]
     ids = [answer.json()["snapshot_id"] for answer in answers]
-    assert [entry["snapshot_id"] for entry in gate.history()[:3]] == ids[::-1]
+    assert [entry["snapshot_id"] for entry in pausable.history()[:3]] == ids[::-1]
 
 
-def test_a_full_queue_is_answered_with_429(new_gate: NewGate) -> None:
+def test_a_full_queue_is_answered_with_429(new_pausable: NewPausable) -> None:
     """Beyond `mutation_queue` requests nothing is looked at; `Retry-After` says when to come back."""
-    gate = new_gate(mutation_queue=3)
-    first = gate.hold()
-    waiting = [gate.send("register", {"paths": [gate.file(f"f{i}")]}) for i in range(2)]
-    gate.queued(2)
-    late = gate.file("late")
-    refused = gate.send("register", {"paths": [late]}, key="k").result(WAIT_S)
+    pausable = new_pausable(mutation_queue=3)
+    first = pausable.hold()
+    waiting = [pausable.send("register", {"paths": [pausable.file(f"f{i}")]}) for i in range(2)]
+    pausable.queued(2)
+    extra = pausable.file("late")
+    refused = pausable.send("register", {"paths": [extra]}, key="k").result(WAIT_S)
     problem = read_problem(refused)
     assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "table")
     assert int(refused.headers["retry-after"]) >= 1
-    assert gate.app.get(f"{TABLE}").status_code == 200
-    gate.go.set()
+    assert pausable.app.get(f"{TABLE}").status_code == 200
+    pausable.go.set()
     assert {future.result(WAIT_S).status_code for future in (first, *waiting)} == {200}
-    again = gate.send("register", {"paths": [late]}, key="k").result(WAIT_S)
+    again = pausable.send("register", {"paths": [extra]}, key="k").result(WAIT_S)
     assert (again.status_code, again.headers.get("idempotency-replayed")) == (200, None)
 
 
-def test_bodies_that_are_too_large_together_are_answered_with_429(new_gate: NewGate) -> None:
+def test_bodies_that_are_too_large_together_are_answered_with_429(new_pausable: NewPausable) -> None:
     """The bytes of all waiting bodies are bounded, over all tables."""
-    gate = new_gate(mutation_queue_bytes=2048)
-    first = gate.hold()
-    refused = gate.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S)
+    pausable = new_pausable(mutation_queue_bytes=2048)
+    first = pausable.hold()
+    refused = pausable.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S)
     problem = read_problem(refused)
     assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "bytes")
-    gate.go.set()
+    pausable.go.set()
     assert first.result(WAIT_S).status_code == 200
-    assert gate.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S).status_code == 200
+    assert pausable.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S).status_code == 200
 
 
-def test_a_turn_that_does_not_come_in_time_is_answered_with_503(new_gate: NewGate) -> None:
+def test_a_turn_that_does_not_come_in_time_is_answered_with_503(new_pausable: NewPausable) -> None:
     """What the leader had not begun is not done later either; what it had begun is answered as it ends."""
-    gate = new_gate(commit_deadline_s=0.5)
-    first = gate.hold()
-    late = gate.file("late")
-    answer = gate.send("register", {"paths": [late]}).result(WAIT_S)
+    pausable = new_pausable(commit_deadline_s=0.5)
+    first = pausable.hold()
+    extra = pausable.file("late")
+    answer = pausable.send("register", {"paths": [extra]}).result(WAIT_S)
     assert (read_problem(answer).status, read_problem(answer).code) == (503, "unavailable")
-    gate.go.set()
+    pausable.go.set()
     assert first.result(WAIT_S).status_code == 200
-    assert gate.send("register", {"paths": [gate.file("next")]}).result(WAIT_S).status_code == 200
-    assert late not in gate.locations()
+    assert pausable.send("register", {"paths": [pausable.file("next")]}).result(WAIT_S).status_code == 200
+    assert extra not in pausable.locations()
 
 
 def clients(world: World, count: int, appends: int) -> tuple[TableApi, set[str]]:

@@ -122,8 +122,8 @@ def test_a_tag_is_moved_only_when_that_is_said(world: World) -> None:
     assert table.snapshot("t")["snapshot_id"] == ids[1]
     now = table.api.call("POST", tags, {"name": "t", "move": True})
     assert now == {**made, "snapshot_id": ids[3], "timestamp_ms": now["timestamp_ms"]}
-    later = table.api.call("POST", tags, {"name": "t", "snapshot_id": "t", "move": True, "max_age_ms": 2 * 10**9})
-    assert later["expires_at_ms"] > made["expires_at_ms"]
+    extended = table.api.call("POST", tags, {"name": "t", "snapshot_id": "t", "move": True, "max_age_ms": 2 * 10**9})
+    assert extended["expires_at_ms"] > made["expires_at_ms"]
     table.api.call("DELETE", f"{tags}/t", expect=204)
     assert table.api.problem("DELETE", f"{tags}/t").code == "tag_not_found"
     assert table.prune(snapshot_id=ids[1])["snapshot_id"] == ids[1]
@@ -228,7 +228,7 @@ def test_a_rollback_names_the_blocks_that_are_gone(world: World) -> None:
     assert table.info() == before
 
 
-def test_a_block_of_the_same_place_and_content_stays_and_another_one_comes_back(world: World) -> None:
+def test_a_block_of_the_same_location_and_content_stays_and_another_one_comes_back(world: World) -> None:
     """Blocks are told apart by content: a file that was replaced and registered again cannot be rolled back."""
     table, files, ids = grown(world, 2)
     table.commit(removed=files[:1], operation="delete")
@@ -281,16 +281,16 @@ def test_a_rollback_within_one_schema_leaves_it_alone(world: World) -> None:
     assert after["properties"] == {"owner": "me"}
 
 
-def test_changes_are_told_snapshot_by_snapshot(world: World) -> None:
+def test_changes_are_listed_snapshot_by_snapshot(world: World) -> None:
     """Oldest first, each with what made it; without the first one's own blocks."""
     table, files, ids = grown(world)
     table.commit(removed=[files[1]], operation="delete")
     tagged(table, "first", snapshot_id=ids[1])
-    told = changes(table, since="first")
-    assert moved(told) == [("append", [files[1]], []), ("append", [files[2]], []), ("delete", [], [files[1]])]
-    assert [entry["from_snapshot_id"] for entry in told] == ids[1:]
-    assert [entry["snapshot_id"] for entry in told[:2]] == ids[2:]
-    assert moved(changes(table, since=ids[1], until=ids[2])) == moved(told)[:1]
+    listed = changes(table, since="first")
+    assert moved(listed) == [("append", [files[1]], []), ("append", [files[2]], []), ("delete", [], [files[1]])]
+    assert [entry["from_snapshot_id"] for entry in listed] == ids[1:]
+    assert [entry["snapshot_id"] for entry in listed[:2]] == ids[2:]
+    assert moved(changes(table, since=ids[1], until=ids[2])) == moved(listed)[:1]
     assert changes(table, since=ids[1], until=ids[1]) == []
     assert moved(changes(table, since="first", net="true")) == [("net", [files[2]], [])]
     assert moved(changes(table, since="first", filter="a >= 25")) == [
@@ -302,7 +302,7 @@ def test_changes_are_told_snapshot_by_snapshot(world: World) -> None:
     assert moved(changes(table, since=ids[0], filter=tree, net="true")) == [("net", files[:1], [])]
     times = {entry["snapshot_id"]: entry["timestamp_ms"] for entry in table.history()}
     by_time = changes(table, since_timestamp=times[ids[1]], until_timestamp=times[ids[2]])
-    assert moved(by_time) == moved(told)[:1]
+    assert moved(by_time) == moved(listed)[:1]
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 5, 100])
@@ -337,7 +337,7 @@ def test_changes_come_in_pages_of_so_many_blocks(world: World, page_size: int) -
     assert [len(e["added"]) - len(e["removed"]) for e in whole] == [3, -2, 2]
 
 
-def test_a_reader_of_appends_is_told_of_a_rewrite(world: World) -> None:
+def test_a_reader_of_appends_is_notified_of_a_rewrite(world: World) -> None:
     """What came before it is answered first; removals that the filter rules out, or that net out, do not matter."""
     table, files, ids = grown(world)
     table.commit(removed=[files[1]], operation="compact")
@@ -360,8 +360,8 @@ def test_the_names_in_a_filter_of_changes_are_those_of_the_last_snapshot(world: 
     table, files, ids = grown(world, 2)
     rename = {"changes": [{"change": "rename", "column": "a", "name": "b"}]}
     table.api.call("POST", f"{table.path}/schema", rename)
-    told = changes(table, since=ids[0], filter="b < 5")
-    assert moved(told) == [("append", files[:1], []), ("append", [], []), ("schema", [], [])]
+    listed = changes(table, since=ids[0], filter="b < 5")
+    assert moved(listed) == [("append", files[:1], []), ("append", [], []), ("schema", [], [])]
     wrong = f"{table.path}/changes?since={ids[0]}&filter=a%3C5"
     assert table.api.problem("GET", wrong).code == "unknown_column"
     before = changes(table, since=ids[0], until=ids[2], filter="a < 5")
@@ -386,8 +386,8 @@ def test_the_names_in_a_filter_of_changes_are_those_of_the_last_snapshot(world: 
 def test_changes_that_cannot_be_meant_are_refused(local: World, query: str, code: str) -> None:
     """With the code that says why."""
     table, _, ids = grown(local, 1)
-    asked = query.replace("FIRST", ids[0]).replace("LAST", ids[1])
-    assert table.api.problem("GET", f"{table.path}/changes?{asked}").code == code
+    parameters = query.replace("FIRST", ids[0]).replace("LAST", ids[1])
+    assert table.api.problem("GET", f"{table.path}/changes?{parameters}").code == code
 
 
 def test_a_token_of_other_changes_or_of_a_prune_is_refused(local: World) -> None:

@@ -125,7 +125,7 @@ def test_a_conflict_stays_one(world: World) -> None:
     assert world.api.send("POST", f"{table.path}/commits", {"removed": files[:1]}, key="anew").status_code == 200
 
 
-def test_how_long_keys_are_kept_can_be_asked(world: World) -> None:
+def test_how_long_keys_are_stored_can_be_queried(world: World) -> None:
     """`/v1/config` tells the lifetime of an answer, and the limits of a request."""
     config = world.api.call("GET", "/v1/config")
     defaults = Settings(warehouse="/w")
@@ -135,7 +135,7 @@ def test_how_long_keys_are_kept_can_be_asked(world: World) -> None:
     assert config["version"]
 
 
-def test_requests_with_one_key_at_once_are_answered_alike(world: World) -> None:
+def test_requests_with_one_key_at_once_are_answered_the_same(world: World) -> None:
     """Eight at the same moment: one is carried out, and the others get its answer, never a conflict with themselves."""
     table, folder = world.table(), world.folder()
     world.numbers(folder, 3)

@@ -23,5 +23,5 @@ def test_a_refresh_leaves_out_a_block_with_text_that_is_none(local: World) -> No
             assert answer.indexed == 4
             assert [left.reason for left in answer.left_out] == ["s has text that is not UTF-8"]
             assert answer.left_out[0].location.endswith("/broken.parquet")
-    kept = table.prune("s = 'v7' AND a < 5")["blocks"]
-    assert any(block["location"].endswith("/broken.parquet") for block in kept)
+    selected = table.prune("s = 'v7' AND a < 5")["blocks"]
+    assert any(block["location"].endswith("/broken.parquet") for block in selected)

@@ -190,23 +190,23 @@ def test_a_time_budget_ends_a_part_but_not_before_one_block(filled: tuple[World,
 def test_prunes_use_an_index_and_keep_what_it_does_not_know(local: World) -> None:
     """From the first part on; a new block, a replaced one, and those of a part that is gone are kept."""
     table, folder = local.table(), local.folder()
-    places = [local.put(f"{folder}/{i}.parquet", a=[i, 1_000 - i], s=["x", "y"]) for i in range(6)]
-    table.register(*places)
+    locations = [local.put(f"{folder}/{i}.parquet", a=[i, 1_000 - i], s=["x", "y"]) for i in range(6)]
+    table.register(*locations)
     with Lamella(local.url) as lake:
         handle = lake.table(f"{table.namespace}.{table.name}")
         handle.create_index("i", "value_set", "a")
-        assert table.locations("a = 5") == places
+        assert table.locations("a = 5") == locations
         handle.refresh_index("i", max_blocks=6)
-        assert table.locations("a = 5") == [places[5]]
+        assert table.locations("a = 5") == [locations[5]]
         assert table.locations("a = 500") == []
         (use,) = table.prune("a = 5")["report"]["indexes"]
         assert (use["name"], use["considered"], use["ruled_out"], use["not_indexed"]) == ("i", 6, 5, 0)
-        later = local.put(f"{folder}/later.parquet", a=[0, 1_000], s=["x", "y"])
-        table.register(later)
-        table.commit(removed=[places[1]], operation="delete")
-        local.store.delete(places[1])
-        table.register(local.put(places[1], a=[5, 999], s=["x", "y"]))
-        assert sorted(table.locations("a = 5")) == sorted([places[1], places[5], later])
+        appended = local.put(f"{folder}/later.parquet", a=[0, 1_000], s=["x", "y"])
+        table.register(appended)
+        table.commit(removed=[locations[1]], operation="delete")
+        local.store.delete(locations[1])
+        table.register(local.put(locations[1], a=[5, 999], s=["x", "y"]))
+        assert sorted(table.locations("a = 5")) == sorted([locations[1], locations[5], appended])
         (use,) = table.prune("a = 5")["report"]["indexes"]
         assert use["not_indexed"] == 2
         handle.drop_index("i")
@@ -268,32 +268,32 @@ def test_blocks_that_cannot_be_indexed_are_left_out_with_the_reason_and_tried_on
 ) -> None:
     """A file that is gone, or another one by now, does not hold up the others."""
     world, raw, table = filled
-    places = raw.locations()
-    world.store.delete(places[1])
-    world.store.delete(places[4])
-    world.put(places[4], a=[1], s=["x"])
+    locations = raw.locations()
+    world.store.delete(locations[1])
+    world.store.delete(locations[4])
+    world.put(locations[4], a=[1], s=["x"])
     table.create_index("i", "value_set", "a")
     seen: list[RefreshAnswer] = []
     answer = table.refresh_index("i", max_blocks=3, on_part=seen.append)
-    assert {left.location for left in answer.left_out} == {places[1], places[4]}
+    assert {left.location for left in answer.left_out} == {locations[1], locations[4]}
     assert all(left.reason for left in answer.left_out)
     assert answer.indexed == BLOCKS - 2
     assert len(seen) == BLOCKS // 3
     assert known(table.index("i")) == (BLOCKS - 2, 2, 0)
 
 
-def test_a_block_that_was_replaced_in_place_is_stale_until_it_is_indexed_again(
+def test_a_block_whose_file_was_replaced_is_stale_until_it_is_indexed_again(
     filled: tuple[World, TableApi, Table],
 ) -> None:
     """What was known of the old file is never believed of the new one."""
     world, raw, table = filled
     table.create_index("i", "value_set", "a")
     table.refresh_index("i")
-    place = raw.locations()[2]
-    raw.commit(removed=[place], operation="delete")
-    world.store.delete(place)
-    world.put(place, a=[9_999], s=["new"])
-    raw.register(place)
+    location = raw.locations()[2]
+    raw.commit(removed=[location], operation="delete")
+    world.store.delete(location)
+    world.put(location, a=[9_999], s=["new"])
+    raw.register(location)
     assert known(table.index("i")) == (BLOCKS - 1, 1, 1)
     assert table.refresh_index("i").indexed == 1
     shown = table.index("i")
@@ -360,10 +360,10 @@ def test_an_index_outlives_appends_removals_rollback_and_time_travel(filled: tup
     table.create_index("i", "value_set", "a")
     table.refresh_index("i")
     full = raw.info()["snapshot_id"]
-    places = raw.locations()
+    locations = raw.locations()
     raw.register(*world.numbers(world.folder(), 2))
     assert known(table.index("i")) == (BLOCKS, 2, 0)
-    raw.commit(removed=places[:6], operation="compact")
+    raw.commit(removed=locations[:6], operation="compact")
     assert known(table.index("i")) == (BLOCKS - 6, 2, 0)
     assert known(table.index("i", snapshot_id=full)) == (BLOCKS, 0, 0)
     table.rollback(full)
@@ -532,7 +532,7 @@ def test_a_refresh_can_die_before_each_object_that_it_writes_and_each_commit(
     processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world, Lamella(server.url) as lake:
-        for step, landed in deaths.items():
+        for step, outcomes in deaths.items():
             raw = world.table()
             raw.register(*world.numbers(world.folder(), 3))
             table = lake.table(f"{raw.namespace}.{raw.name}")
@@ -540,7 +540,7 @@ def test_a_refresh_can_die_before_each_object_that_it_writes_and_each_commit(
             while True:
                 path = f"{raw.path}/indexes/i/refresh"
                 process = processes.Process(
-                    target=dying.post, args=(str(warehouse), path, {}, "k", step, len(landed) + 1)
+                    target=dying.post, args=(str(warehouse), path, {}, "k", step, len(outcomes) + 1)
                 )
                 process.start()
                 process.join()
@@ -548,7 +548,7 @@ def test_a_refresh_can_die_before_each_object_that_it_writes_and_each_commit(
                     break
                 assert process.exitcode == -signal.SIGKILL
                 assert known(table.index("i")) in ((0, 3, 0), (3, 0, 0))
-                landed.append(known(table.index("i")) == (3, 0, 0))
+                outcomes.append(known(table.index("i")) == (3, 0, 0))
             assert known(table.index("i")) == (3, 0, 0)
             again = world.api.send("POST", path, {}, key="k")
             assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")

@@ -68,7 +68,7 @@ def _drain(world: World) -> None:
             lake.jobs.finish(claimed.job.job_id, FinishJob(lease_token=token, outcome="cancelled"))
 
 
-def test_a_job_is_asked_for_looked_at_cancelled_and_tried_again(world: World) -> None:
+def test_a_job_is_requested_looked_at_cancelled_and_tried_again(world: World) -> None:
     """What is asked for is what is shown."""
     table = world.table()
     made = submit(table, "recluster", arguments={"max_bytes": 5, "where": "a > 1"}, priority=7, timeout_s=60)
@@ -129,7 +129,7 @@ def test_a_unique_job_is_the_one_that_is_pending(world: World) -> None:
         ({"when": "now"}, 400, "invalid_request"),
     ],
 )
-def test_jobs_that_cannot_be_asked_for(world: World, change: dict[str, Any], status: int, code: str) -> None:
+def test_jobs_that_cannot_be_requested(world: World, change: dict[str, Any], status: int, code: str) -> None:
     """A wrong kind, table, argument or number is the caller's mistake, and adds nothing."""
     table = world.table()
     body = {"kind": "compact", "table": name_of(table), **change}
@@ -194,25 +194,25 @@ def test_a_worker_takes_a_job_tells_of_it_and_ends_it(queue: World) -> None:
         assert (claimed.job.job_id, claimed.job.state, claimed.job.worker) == (made.job_id, "running", "w")
         assert (claimed.table, claimed.checkpoint, claimed.log_lines) == (name_of(table), None, 0)
         assert lake.jobs.claim("w", token, lease_s=60).job == claimed.job
-        told = Heartbeat(
+        heartbeat = Heartbeat(
             lease_token=token,
             lease_s=120,
             progress=Progress(done=1, total=2, unit="blocks"),
             log=tuple(JobLine(number=n, at_ms=n, text=f"{n}\0" + "x" * 3_000, level="debug") for n in range(1, 6)),
             checkpoint={"at": 1},
         )
-        answer = lake.jobs.heartbeat(made.job_id, told)
+        answer = lake.jobs.heartbeat(made.job_id, heartbeat)
         assert not answer.cancel_requested
         assert answer.lease_expires_ms > (claimed.job.lease_expires_ms or 0)
         log = lake.jobs.log(made.job_id)
         assert [line.number for line in log.lines] == [3, 4, 5]
         assert log.lines[0].text == "3\N{REPLACEMENT CHARACTER}" + "x" * 1_998 + "…"
         done = lake.jobs.finish(made.job_id, FinishJob(lease_token=token, outcome="succeeded", result={"found": []}))
-        assert (done.state, done.result, done.progress) == ("succeeded", {"found": []}, told.progress)
+        assert (done.state, done.result, done.progress) == ("succeeded", {"found": []}, heartbeat.progress)
         assert lake.jobs.finish(made.job_id, FinishJob(lease_token=token, outcome="succeeded")) == done
         assert next(lake.jobs.list(name_of(table))).result is None, "a listing leaves it out"
         with pytest.raises(JobLeaseLost):
-            lake.jobs.heartbeat(made.job_id, told)
+            lake.jobs.heartbeat(made.job_id, heartbeat)
         assert [line.number for line in lake.jobs.follow(made.job_id, after=3)] == [4, 5]
 
 
@@ -233,8 +233,8 @@ def test_waits_between_attempts_double_up_to_their_bound(queue: World) -> None:
             token = str(IDS.new())
             assert lake.jobs.claim("w", token, lease_s=60).job is not None
             error = JobError(code="job_program_failed", detail="x")
-            told = FinishJob(lease_token=token, outcome="failed", error=error, **ending)
-            ended = lake.jobs.finish(job_id, told)
+            failure = FinishJob(lease_token=token, outcome="failed", error=error, **ending)
+            ended = lake.jobs.finish(job_id, failure)
             assert (ended.state, ended.error) == ("queued", error)
             return (ended.not_before_ms - (ended.heartbeat_ms or 0)) / 1000
 
@@ -334,7 +334,7 @@ def due(world: World, times: int = 1) -> list[str]:
             return list(lake.jobs.due().enqueued)
 
     with ThreadPoolExecutor(times) as pool:
-        return [job_id for asked in [pool.submit(ask) for _ in range(times)] for job_id in asked.result()]
+        return [job_id for future in [pool.submit(ask) for _ in range(times)] for job_id in future.result()]
 
 
 def wait_for(world: World, table: TableApi, count: int = 1) -> list[dict[str, Any]]:
@@ -448,8 +448,8 @@ def test_two_checks_at_once_enqueue_once(own: World) -> None:
         table = own.table()
         policy = {"verify": {"every_s": 3_600}, "vacuum": {"every_s": 3_600}}
         table.api.call("PUT", f"{table.path}/policy", policy)
-        asked = due(own, 6)
-        assert len(asked) == len(set(asked))
+        enqueued = due(own, 6)
+        assert len(enqueued) == len(set(enqueued))
         assert sorted(job["kind"] for job in jobs_of(table)) == ["vacuum", "verify"]
         table.api.call("DELETE", f"{table.path}/policy", expect=204)
 

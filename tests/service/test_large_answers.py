@@ -23,12 +23,14 @@ def filled(own: OwnApp, blocks: int) -> list[str]:
     return [before, answer.json()["snapshot_id"]]
 
 
-def test_what_is_large_waits_for_a_turn_whatever_was_asked(new_own: NewOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_large_waits_for_a_turn_whatever_was_requested(
+    new_own: NewOwn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A batch, a difference, changes, the blocks of a segment: the same bytes, sent in pieces; small ones wait not."""
     own = new_own()
     before, _ = filled(own, 30)
     runs = own.app.post(f"{TABLE}/prune", json={"shape": "ranges"}).json()["block_ranges"]
-    asked: list[tuple[str, str, Any]] = [
+    requests: list[tuple[str, str, Any]] = [
         ("POST", "prune/batch", {"filters": ["a > 1"]}),
         ("POST", "diff", {"from_snapshot_id": before}),
         ("GET", f"changes?since={before}", None),
@@ -42,7 +44,7 @@ def test_what_is_large_waits_for_a_turn_whatever_was_asked(new_own: NewOwn, monk
         return await wait(self, owner)
 
     monkeypatch.setattr(LargeAnswers, "turn", turn)
-    for method, path, body in asked:
+    for method, path, body in requests:
         whole = own.app.request(method, f"{TABLE}/{path}", json=body)
         assert (whole.status_code, turns) == (200, [])
         assert "content-length" in whole.headers

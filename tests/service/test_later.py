@@ -9,7 +9,7 @@ import pytest
 from lamella.service.process.threads import Debouncer
 
 
-def test_it_is_done_once_for_all_who_asked_meanwhile() -> None:
+def test_it_is_done_once_for_all_requests_meanwhile() -> None:
     """And again for those who ask while it is being done, which may have begun too early for them."""
     began, go, done = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
     times: list[str] = []
@@ -20,19 +20,19 @@ def test_it_is_done_once_for_all_who_asked_meanwhile() -> None:
         times.append(threading.current_thread().name)
         done.release()
 
-    later = Debouncer(work, 0.0, "worker")
-    states = [later.is_due]
-    later.soon()
+    debouncer = Debouncer(work, 0.0, "worker")
+    states = [debouncer.is_due]
+    debouncer.soon()
     assert began.acquire(timeout=60)
     for _ in range(100):
-        later.soon()
-    states.append(later.is_due)
+        debouncer.soon()
+    states.append(debouncer.is_due)
     for _ in range(2):
         go.release()
         assert done.acquire(timeout=60)
-    later.close()
+    debouncer.close()
     assert states == [False, True]
-    assert not later.is_due
+    assert not debouncer.is_due
     assert times == ["worker", "worker"]
 
 
@@ -48,44 +48,44 @@ def test_a_failure_is_logged_and_the_next_one_who_asks_has_it_done(caplog: pytes
         finally:
             done.release()
 
-    later = Debouncer(work, 0.0, "worker")
+    debouncer = Debouncer(work, 0.0, "worker")
     for _ in range(2):
-        later.soon()
+        debouncer.soon()
         assert done.acquire(timeout=60)
-    later.close()
+    debouncer.close()
     assert [record.getMessage() for record in caplog.records] == ["worker failed"]
 
 
 def test_nothing_is_done_once_it_is_closed() -> None:
     """What was asked for right before is left to whoever closes it."""
     times: list[int] = []
-    later = Debouncer(lambda: times.append(1), 3_600.0, "worker")
-    later.soon()
-    later.close()
-    later.soon()
-    later.close()
+    debouncer = Debouncer(lambda: times.append(1), 3_600.0, "worker")
+    debouncer.soon()
+    debouncer.close()
+    debouncer.soon()
+    debouncer.close()
     assert times == []
     Debouncer(lambda: None, 0.0, "never asked").close()
 
 
 def test_its_thread_ends_when_it_is_closed_just_before_the_work_begins() -> None:
     """The thread has waited its time, and clears the wake-up with which it is closed."""
-    later = Debouncer(lambda: None, 0.0, "worker")
-    closing = threading.Thread(target=later.close, daemon=True)
+    debouncer = Debouncer(lambda: None, 0.0, "worker")
+    closing = threading.Thread(target=debouncer.close, daemon=True)
 
-    class Asked(threading.Event):
+    class ClosingEvent(threading.Event):
         def clear(self) -> None:
             if not closing.is_alive():
                 closing.start()
-                assert later._closed.wait(60)
-                with later._lock:  # by then it has told the thread
+                assert debouncer._closed.wait(60)
+                with debouncer._lock:  # by then it has told the thread
                     super().clear()
 
-    later._wake = Asked()
-    later.soon()
-    assert later._thread is not None
-    later._thread.join(timeout=60)
-    assert not later._thread.is_alive()
+    debouncer._wake = ClosingEvent()
+    debouncer.soon()
+    assert debouncer._thread is not None
+    debouncer._thread.join(timeout=60)
+    assert not debouncer._thread.is_alive()
     closing.join(timeout=60)
 
 
@@ -102,11 +102,11 @@ def test_the_thread_outlives_whatever_its_work_raises(death: type[BaseException]
         finally:
             done.release()
 
-    later = Debouncer(work, 0.0, "worker")
+    debouncer = Debouncer(work, 0.0, "worker")
     for _ in range(2):
-        later.soon()
+        debouncer.soon()
         assert done.acquire(timeout=60)
-    later.close()
+    debouncer.close()
 
 
 def test_a_thread_that_cannot_start_is_started_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,13 +116,13 @@ def test_a_thread_that_cannot_start_is_started_the_next_time(monkeypatch: pytest
         raise RuntimeError("can't start new thread")
 
     done = threading.Semaphore(0)
-    later, never = Debouncer(done.release, 0.0, "worker"), Debouncer(done.release, 0.0, "never")
+    debouncer, never = Debouncer(done.release, 0.0, "worker"), Debouncer(done.release, 0.0, "never")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)
-        later.soon()
+        debouncer.soon()
         never.soon()
     never.close()
-    assert not later.is_due
-    later.soon()
+    assert not debouncer.is_due
+    debouncer.soon()
     assert done.acquire(timeout=60)
-    later.close()
+    debouncer.close()

@@ -38,9 +38,9 @@ class World:
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self.folder = folder
         self.opened = opened
-        for place in ("sales", "shared", "secret"):
-            (folder / place).mkdir()
-            (folder / place / "x.parquet").write_bytes(parquet_bytes({"a": [1, 2, 3]}))
+        for name in ("sales", "shared", "secret"):
+            (folder / name).mkdir()
+            (folder / name / "x.parquet").write_bytes(parquet_bytes({"a": [1, 2, 3]}))
         self.rules = {"*": [str(folder / "shared")], "db": [str(folder / "sales")]}
         self.start(allowed_locations=self.rules)
         for namespace in ("db", "other"):
@@ -60,7 +60,7 @@ class World:
         """The answer, whatever it is; nothing outside of allowed places was asked of the store on the way."""
         self.store.touched.clear()
         answer: httpx2.Response = self.app.post(path, json=body)
-        allowed = [f"file://{self.folder}/{place}" for place in ("sales", "shared", "warehouse")]
+        allowed = [f"file://{self.folder}/{name}" for name in ("sales", "shared", "warehouse")]
         for touched in self.store.touched:
             assert any(f"{normal(touched)}/".startswith(f"{each}/") for each in allowed), touched
         return answer
@@ -93,7 +93,7 @@ def own_world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, opened)
 
 
-def test_files_in_allowed_places_are_taken(own_world: World) -> None:
+def test_files_in_allowed_locations_are_taken(own_world: World) -> None:
     """The namespace's own prefixes, those of every namespace, and the table's folder; by folder, glob and name."""
     folder = own_world.folder
     (folder / "sales" / "y.parquet").write_bytes(parquet_bytes({"a": [4]}))
@@ -118,7 +118,7 @@ def test_a_prefix_of_one_namespace_is_not_anothers(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "template",
     [
         "{folder}/secret/x.parquet",
         "{folder}/secret/nothing.parquet",
@@ -132,9 +132,9 @@ def test_a_prefix_of_one_namespace_is_not_anothers(world: World) -> None:
         "memory://sales/x.parquet",
     ],
 )
-def test_a_place_elsewhere_is_refused_by_every_request(world: World, place: str) -> None:
+def test_a_location_elsewhere_is_refused_by_every_request(world: World, template: str) -> None:
     """Whether something is there makes no difference to the answer."""
-    location = place.format(folder=world.folder, foreign=world.foreign)
+    location = template.format(folder=world.folder, foreign=world.foreign)
     lists = put_lists(world.store, world.own, [world.block(location)])
     bad, good = world.block(location), world.block(world.folder / "sales" / "x.parquet")
     before = world.app.get(TABLE).json()
@@ -165,12 +165,12 @@ def test_a_folder_or_glob_with_more_in_it_is_refused(world: World, url: str) -> 
 
 
 @pytest.mark.parametrize(
-    "place", ["{folder}/secret/x.part", "{foreign}/_ix/{part}", "{own}/../x/_ix/{part}", "{folder}/sales/x.part"]
+    "template", ["{folder}/secret/x.part", "{foreign}/_ix/{part}", "{own}/../x/_ix/{part}", "{folder}/sales/x.part"]
 )
-def test_parts_of_indexes_are_in_the_tables_own_folder(world: World, place: str) -> None:
+def test_parts_of_indexes_are_in_the_tables_own_folder(world: World, template: str) -> None:
     """Allowed prefixes are for data files; a part anywhere else is no part, and is not looked at."""
     name = f"{Ids().new()}_v1.part"
-    location = place.format(folder=world.folder, foreign=world.foreign, own=world.own, part=name)
+    location = template.format(folder=world.folder, foreign=world.foreign, own=world.own, part=name)
     index = {"name": f"i{Ids().new().hex}", "kind": "value_set", "expression": "a"}
     made = world.app.post(f"{TABLE}/indexes", json=index)
     assert made.status_code == 200, made.text
@@ -250,13 +250,13 @@ def test_a_clean_up_deletes_nothing_where_the_table_may_not_be(own_world: World)
     """A file that was registered before there were rules is not the table's to delete."""
     folder = own_world.folder
     own_world.start()
-    for place in ("secret", "sales"):
-        path = f"{folder}/{place}/x.parquet"
+    for name in ("secret", "sales"):
+        path = f"{folder}/{name}/x.parquet"
         assert own_world.app.post(f"{TABLE}/register", json={"paths": [path]}).status_code == 200
         assert own_world.app.post(f"{TABLE}/commits", json={"removed": [path]}).status_code == 200
     own_world.start(allowed_locations=own_world.rules, retention_max_age_s=0, vacuum_min_age_s=0)
-    asked = {"execute": True, "include_external_blocks": True}
-    answer = own_world.post(f"{TABLE}/vacuum", asked)
+    body = {"execute": True, "include_external_blocks": True}
+    answer = own_world.post(f"{TABLE}/vacuum", body)
     assert answer.status_code == 200, answer.text
     assert not (folder / "sales" / "x.parquet").exists()
     assert (folder / "secret" / "x.parquet").exists()
@@ -264,17 +264,17 @@ def test_a_clean_up_deletes_nothing_where_the_table_may_not_be(own_world: World)
     assert "may not use its location" in left[f"file://{folder}/secret/x.parquet"]
 
 
-def test_what_was_condemned_before_there_were_rules_is_not_deleted(own_world: World) -> None:
+def test_what_was_marked_before_there_were_rules_is_not_deleted(own_world: World) -> None:
     """A clean-up that could not delete a file notes that it must go; rules that came since count for more."""
     path = f"{own_world.folder}/secret/x.parquet"
     own_world.start(retention_max_age_s=0, vacuum_min_age_s=0)
     assert own_world.app.post(f"{TABLE}/register", json={"paths": [path]}).status_code == 200
     assert own_world.app.post(f"{TABLE}/commits", json={"removed": [path]}).status_code == 200
     own_world.store.stuck = True
-    asked = {"execute": True, "include_external_blocks": True}
-    assert own_world.app.post(f"{TABLE}/vacuum", json=asked).json()["left"]
+    body = {"execute": True, "include_external_blocks": True}
+    assert own_world.app.post(f"{TABLE}/vacuum", json=body).json()["left"]
     own_world.start(allowed_locations=own_world.rules, retention_max_age_s=0, vacuum_min_age_s=0)
-    assert own_world.post(f"{TABLE}/vacuum", asked).status_code == 200
+    assert own_world.post(f"{TABLE}/vacuum", body).status_code == 200
     assert Path(path).exists()
 
 
@@ -291,13 +291,13 @@ def test_without_the_setting_rules_come_with_authentication(tmp_path: Path) -> N
     elsewhere: dict[str, Any] = {"x": ["/data"]}
     cases: list[dict[str, Any]] = [{"auth": True}, {"allowed_locations": {}}]
     for options in (*cases, {"auth": True, "allowed_locations": elsewhere}):
-        places = rules_of(tmp_path, **options)
-        assert places.allows(f"{tmp_path}/01920000-0000-7000-8000-000000000001/x")
-        assert not places.allows("/data/x")
+        rules = rules_of(tmp_path, **options)
+        assert rules.allows(f"{tmp_path}/01920000-0000-7000-8000-000000000001/x")
+        assert not rules.allows("/data/x")
     assert rules_of(tmp_path, auth=True, allowed_locations={"*": ["/data"]}).allows("/data/x")
 
 
-def test_prefixes_that_cannot_be_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefixes_that_cannot_be_are_reported_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the name of the setting and the prefix; and by whoever checks the configuration before."""
     for prefix in ("data", f"{tmp_path}/landing", "s3://b/*", "s3://b/../c"):
         with pytest.raises(InvalidRequest, match="LAMELLA_ALLOWED_LOCATIONS") as caught:

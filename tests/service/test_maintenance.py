@@ -36,7 +36,7 @@ def test_a_fresh_table_has_nothing_to_clean_up(world: World) -> None:
         assert answer["executed"] is execute
         assert answer["garbage"] == {}
         assert answer["young"]["objects"] > 5
-        assert [fate["expires"] for fate in answer["snapshots"]] == [False, False]
+        assert [disposition["expires"] for disposition in answer["snapshots"]] == [False, False]
         assert answer["snapshots"][0]["reason"] == "it is the current one"
     assert world.store.stat(garbage).size_bytes > 0
 
@@ -44,7 +44,7 @@ def test_a_fresh_table_has_nothing_to_clean_up(world: World) -> None:
 @pytest.mark.parametrize(
     "body", [{"older_than": "soon"}, {"max_objects": 0}, {"max_objects": 10**9}, {"page_token": "x"}, {"now": True}]
 )
-def test_a_vacuum_that_cannot_be_asked_for(world: World, body: dict[str, object]) -> None:
+def test_a_vacuum_that_cannot_be_requested(world: World, body: dict[str, object]) -> None:
     """Wrong ages, numbers, tokens and members are the caller's mistake."""
     table = world.table()
     assert table.api.problem("POST", f"{table.path}/vacuum", body).status == 400
@@ -72,17 +72,17 @@ def test_a_lease_is_taken_renewed_listed_and_released(world: World) -> None:
                 handle.lease(owner, ttl_s=ttl_s)
 
 
-def test_a_snapshot_is_held_while_a_block_of_code_runs(world: World) -> None:
+def test_a_snapshot_is_pinned_while_a_block_of_code_runs(world: World) -> None:
     """There is a lease inside and none afterwards; one that is only for long work is not taken for short."""
     table = world.table()
     with Lamella(world.url) as lake:
         handle = lake.table(f"{table.namespace}.{table.name}")
-        with SnapshotLease(handle, owner="a test") as held:
-            assert held.lease is not None
+        with SnapshotLease(handle, owner="a test") as pinned:
+            assert pinned.lease is not None
             assert [one.owner for one in handle.leases()] == ["a test"]
         assert handle.leases() == ()
-        with SnapshotLease(handle, after_s=3600) as held:
-            assert held.lease is None
+        with SnapshotLease(handle, after_s=3600) as pinned:
+            assert pinned.lease is None
         assert handle.leases() == ()
 
 

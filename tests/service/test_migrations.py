@@ -194,7 +194,7 @@ def test_looking_at_a_catalog_makes_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def add_what_a_later_release_might(url: str) -> None:
+def add_what_a_newer_release_might(url: str) -> None:
     """A revision nobody knows: a column more in every table, a table more, an index more."""
     with administered(url, timeout_s=10) as engine, engine.begin() as connection:
         names = sa.inspect(connection).get_table_names()
@@ -205,7 +205,7 @@ def add_what_a_later_release_might(url: str) -> None:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
 
 
-def test_a_running_service_goes_on_when_a_later_release_adds_to_the_schema(
+def test_a_running_service_goes_on_when_a_newer_release_adds_to_the_schema(
     url: str, start_server: StartServer, tmp_path: Path
 ) -> None:
     """Replicas are replaced one after another: those that run read, commit, drop, and clean up as before. One that is
@@ -215,7 +215,7 @@ def test_a_running_service_goes_on_when_a_later_release_adds_to_the_schema(
         table = world.table()
         files = world.numbers(world.folder(), 4)
         table.register(*files[:2])
-        add_what_a_later_release_might(url)
+        add_what_a_newer_release_might(url)
         _everything(world, files)
         assert table.info()["block_count"] == 2
         table.register(*files[2:], key="k")

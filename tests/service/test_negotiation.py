@@ -33,7 +33,7 @@ JSON, ARROW, PACK = "application/json", "application/vnd.apache.arrow.stream", "
         (",;,;q=1,", JSON),
     ],
 )
-def test_the_form_that_is_wanted_most_is_sent(accept: str, chosen: str) -> None:
+def test_the_preferred_form_is_sent(accept: str, chosen: str) -> None:
     """Of equals the first that is offered; JSON when none of them is wanted."""
     assert media_type(accept, (JSON, ARROW, PACK)) == chosen
 
@@ -57,7 +57,7 @@ def test_the_form_that_is_wanted_most_is_sent(accept: str, chosen: str) -> None:
         ("gzip;q=x", None),
     ],
 )
-def test_the_coding_that_is_wanted_most_is_used(accept_encoding: str, chosen: Coding | None) -> None:
+def test_the_preferred_coding_is_used(accept_encoding: str, chosen: Coding | None) -> None:
     """Never one that was refused or not named."""
     assert coding(accept_encoding) == chosen
 

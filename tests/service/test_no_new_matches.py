@@ -23,7 +23,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.schema.evolution import AddColumn, RenameColumn
 from lamella.snapshot.wire import NoNewMatches
 from support.built_parts import blocks_of, sent_blocks
-from support.gate import WAIT_S, Gate
+from support.pausable_service import WAIT_S, PausableService
 from support.race import TABLE, Race
 from support.service_api import TableApi, World, read_problem
 
@@ -86,21 +86,21 @@ def test_what_cannot_match_does_not_matter(rewriter: Rewriter) -> None:
 def test_a_block_that_may_match_is_a_conflict_and_is_named(rewriter: Rewriter, filter: Any) -> None:
     """Also where statistics cannot tell, and where nothing at all may have come; the table stays as it was."""
     first, _ = rewriter.raw.locations()
-    came = appended(rewriter, 30, 40)
+    added = appended(rewriter, 30, 40)
     before = rewriter.raw.info()["snapshot_id"]
     with pytest.raises(NewMatches) as caught:
         rewriter.commit(filter, [first], 100)
     assert isinstance(caught.value, CommitConflict)
-    assert caught.value.details["blocks"] == [came]
+    assert caught.value.details["blocks"] == [added]
     assert (caught.value.details["snapshot_id"], caught.value.details["snapshot_is"]) == (before, "current")
     assert rewriter.raw.info()["snapshot_id"] == before
 
 
-def test_blocks_that_came_and_went_again_do_not_matter(rewriter: Rewriter) -> None:
+def test_blocks_that_were_added_and_removed_again_do_not_matter(rewriter: Rewriter) -> None:
     """What counts is the state that is committed upon."""
     first, _ = rewriter.raw.locations()
-    came = appended(rewriter, 1)
-    rewriter.raw.commit(removed=[came])
+    added = appended(rewriter, 1)
+    rewriter.raw.commit(removed=[added])
     assert rewriter.commit("a < 5", [first], 100).removed == 1
 
 
@@ -122,7 +122,7 @@ def test_a_compaction_counts_as_new_rows(rewriter: Rewriter) -> None:
     assert rewriter.commit("a < 10", [first], 5).removed == 1
 
 
-def test_a_file_that_was_replaced_in_place_is_a_new_block(rewriter: Rewriter) -> None:
+def test_a_file_that_was_replaced_is_a_new_block(rewriter: Rewriter) -> None:
     """Its location was there; its rows were not."""
     first, second = rewriter.raw.locations()
     rewriter.raw.commit(removed=[second])
@@ -150,7 +150,9 @@ def test_other_columns_are_a_conflict_of_the_schema(rewriter: Rewriter) -> None:
         ({"x": 1}, InvalidFilter),
     ],
 )
-def test_a_filter_that_cannot_be_asked_is_refused(rewriter: Rewriter, filter: Any, error: type[LamellaError]) -> None:
+def test_a_filter_that_cannot_be_evaluated_is_refused(
+    rewriter: Rewriter, filter: Any, error: type[LamellaError]
+) -> None:
     """Whether something came or not."""
     first, _ = rewriter.raw.locations()
     for _ in range(2):
@@ -190,9 +192,9 @@ def test_it_is_looked_at_again_when_another_process_comes_first(race: Race, valu
     """What counts is the snapshot that is committed upon, not the one that was there when the request came."""
     old, new = race.file("old"), race.file("new", value)
     race.app.post(f"{TABLE}/register", json={"paths": [old]})
-    asked = body(race.app, [old], "a < 5")
+    rewrite = body(race.app, [old], "a < 5")
     race.meanwhile = lambda: race.other.post(f"{TABLE}/register", json={"paths": [new]})
-    answer = race.app.post(f"{TABLE}/commits", json=asked)
+    answer = race.app.post(f"{TABLE}/commits", json=rewrite)
     assert answer.status_code == status, answer.text
     if status == 409:
         problem = read_problem(answer)
@@ -202,23 +204,23 @@ def test_it_is_looked_at_again_when_another_process_comes_first(race: Race, valu
         assert race.locations() == [new]
 
 
-def test_an_append_of_the_same_queue_comes_before_or_after_and_never_beside(gate: Gate) -> None:
+def test_an_append_of_the_same_queue_comes_before_or_after_and_never_beside(pausable: PausableService) -> None:
     """A rewrite that waited behind a matching append is refused; an append behind a rewrite goes through."""
-    old, first, last = gate.file("old"), gate.file("first"), gate.file("last")
-    gate.app.post(f"{TABLE}/register", json={"paths": [old]})
-    asked = body(gate.app, [old], "a = 1")
-    held = gate.hold()
+    old, first, last = pausable.file("old"), pausable.file("first"), pausable.file("last")
+    pausable.app.post(f"{TABLE}/register", json={"paths": [old]})
+    rewrite = body(pausable.app, [old], "a = 1")
+    append = pausable.hold()
     sent = [
-        gate.send("register", {"paths": [first]}),
-        gate.send("commits", asked),
-        gate.send("register", {"paths": [last]}),
+        pausable.send("register", {"paths": [first]}),
+        pausable.send("commits", rewrite),
+        pausable.send("register", {"paths": [last]}),
     ]
-    gate.queued(3)
-    gate.go.set()
-    answers = [future.result(WAIT_S) for future in (held, *sent)]
+    pausable.queued(3)
+    pausable.go.set()
+    answers = [future.result(WAIT_S) for future in (append, *sent)]
     assert [answer.status_code for answer in answers] == [200, 200, 409, 200]
     assert read_problem(answers[2]).code == "new_matches"
-    assert gate.locations() >= {old, first, last}
+    assert pausable.locations() >= {old, first, last}
 
 
 def test_of_two_rewrites_that_read_the_same_only_one_goes_through(local: World) -> None:
@@ -230,23 +232,23 @@ def test_of_two_rewrites_that_read_the_same_only_one_goes_through(local: World) 
         with Lamella(local.url) as lake:
             table = lake.table(f"{raw.namespace}.{raw.name}")
             jobs = [Rewriter(local, raw, table) for _ in range(3)]
-            places = raw.locations()
+            locations = raw.locations()
             # Each moves the rows that it read to where another one reads.
             ranges = [(0, 9), (10, 19), (0, 19)]
             works: list[Callable[[], Any]] = []
             for job, (low, high) in zip(jobs, ranges, strict=True):
-                removed = [place for place, start in zip(places, (0, 10), strict=True) if low <= start <= high]
+                removed = [location for location, start in zip(locations, (0, 10), strict=True) if low <= start <= high]
                 target = 15 if low == 0 and high == 9 else 5
                 works.append(partial(job.commit, f"a BETWEEN {low} AND {high}", removed, target))
             rng.shuffle(works)
-            landed = 0
+            committed = 0
             for work in works:
                 try:
                     work()
                 except CommitConflict:
                     continue
-                landed += 1
-            assert landed == 1
+                committed += 1
+            assert committed == 1
 
 
 def test_sent_blocks_are_those_of_the_job(rewriter: Rewriter) -> None:

@@ -94,8 +94,8 @@ def test_a_token_goes_on_and_no_other_is_taken(client: AppClient, listing: str) 
     assert page(client, listing, token).status_code == 200
     made_up = [
         *(
-            token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :]
-            for place in range(0, len(token), 7)
+            token[:position] + ("A" if token[position] != "A" else "B") + token[position + 1 :]
+            for position in range(0, len(token), 7)
         ),
         base64.urlsafe_b64encode(b"snapshots-below:1").decode().rstrip("="),
         base64.urlsafe_b64encode(b"names-behind:a").decode().rstrip("="),

@@ -105,7 +105,7 @@ def test_a_file_that_contradicts_its_folder_is_refused(local: World, part: str, 
     assert register(table, folder, path_columns="ignore")["registered"] == 1
 
 
-def test_folders_above_the_registered_place_count(world: World) -> None:
+def test_folders_above_the_registered_location_count(world: World) -> None:
     """One partition, or one file of it, that is registered by itself would lose its value as well."""
     table, folder = world.table(_DECLARED), world.folder()
     file = world.put(f"{folder}/year=2020/deep/x.parquet", a=[1])

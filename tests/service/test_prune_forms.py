@@ -162,8 +162,8 @@ def test_ranges_are_resolved_to_the_same_blocks(big: Big) -> None:
             expected = table.prune("a >= 5 AND a < 149990")
             assert found.block_columns == expected.block_columns
     text = big.api.send("GET", "/metrics").text
-    asked = next(line for line in text.splitlines() if "segments/{segment_id}/blocks" in line and "_total" in line)
-    assert float(asked.rpartition(" ")[2]) == segments
+    metric = next(line for line in text.splitlines() if "segments/{segment_id}/blocks" in line and "_total" in line)
+    assert float(metric.rpartition(" ")[2]) == segments
 
 
 def test_a_large_answer_that_nobody_takes_stalls_no_other(start_big: Callable[..., Big]) -> None:
@@ -199,7 +199,7 @@ def test_the_short_way_to_the_route_is_no_other_route(big: Big) -> None:
     assert 'route="/v1/namespaces/{namespace}/tables/{table}/prune",status="404"' in text
 
 
-def test_answers_from_kept_texts_are_as_the_first_ones(big: Big) -> None:
+def test_answers_from_cached_texts_are_as_the_first_ones(big: Big) -> None:
     """What was written once is used again for other ranges, in both shapes; MessagePack, made anew, says the same."""
     for shape in ("columns", "records"):
         for low in (0, 5_000, 14_980, 99_990, 5_020):

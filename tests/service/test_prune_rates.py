@@ -87,7 +87,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.catalog.close()
 
 
-def test_a_note_counts_the_snapshot_and_what_was_kept_of_it(world: World) -> None:
+def test_a_note_counts_the_snapshot_and_what_was_selected_of_it(world: World) -> None:
     """Bytes are those of the last stage of blocks; time is that of all stages."""
     world.rates.note(world.record, report(("snapshot", 1_000), ("block", 300), ("index", 70), ("page", 3)), 4)
     world.rates.note(world.record, report(), 100)
@@ -138,7 +138,7 @@ def test_closing_writes_what_is_left(world: World) -> None:
     assert world.prunes() == 2
 
 
-def test_prune_rates_are_held_while_the_catalog_does_not_answer(world: World) -> None:
+def test_prune_rates_are_buffered_while_the_catalog_does_not_answer(world: World) -> None:
     """They are added once it does; of what may have been added nothing is added twice, and it is counted as lost."""
     world.failing.error = Unavailable("down")
     for _ in range(3):
@@ -157,7 +157,7 @@ def test_prune_rates_are_held_while_the_catalog_does_not_answer(world: World) ->
     assert (world.prunes(), world.lost()) == (4, 1)
 
 
-def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_buffered_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound prunes are lost and counted, whatever time they are of."""
     monkeypatch.setattr("lamella.service.usage.filters._MAX_PENDING", 2)
     world.failing.error = Unavailable("down")
@@ -196,7 +196,7 @@ def served(folder: Path) -> Iterator[AppClient]:
         yield app
 
 
-def asked(app: AppClient, query: str = "") -> dict[str, Any]:
+def rates(app: AppClient, query: str = "") -> dict[str, Any]:
     """The prune rates of the table."""
     answer = app.get(f"{TABLE}/prune-rates{query}")
     assert answer.status_code == 200, answer.text
@@ -206,10 +206,10 @@ def asked(app: AppClient, query: str = "") -> dict[str, Any]:
 def test_every_way_to_prune_is_counted(tmp_path: Path) -> None:
     """On the event loop, in a thread, and many at once; with what was kept of how much."""
     with served(tmp_path) as app:
-        empty, nothing = asked(app), msgspec.to_builtins(PruneRate())
+        empty, nothing = rates(app), msgspec.to_builtins(PruneRate())
         assert (empty["total"], empty["series"], empty["bucket_s"]) == (nothing, [], BUCKET_MS // 1000)
         bytes_total = app.get(TABLE).json()["file_size_bytes"]
-        kept_bytes = 0
+        selected_bytes = 0
         bodies: list[dict[str, Any]] = [
             {"filter": "a < 25"},
             {"filter": "a < 25", "shape": "ranges"},
@@ -221,19 +221,19 @@ def test_every_way_to_prune_is_counted(tmp_path: Path) -> None:
         for body in bodies:
             answer = app.post(f"{TABLE}/prune", json=body)
             stages = answer.json()["report"]["stages"]
-            kept_bytes += [stage["bytes"] for stage in stages if stage["stage"] != "page"][-1]
-        kept = 3 + 3 + 3 + 1 + 1 + 8
+            selected_bytes += [stage["bytes"] for stage in stages if stage["stage"] != "page"][-1]
+        selected = 3 + 3 + 3 + 1 + 1 + 8
         batch = {"filters": ["a < 5", "a < 15", "a > 1000"], "shape": "columns"}
         for each in app.post(f"{TABLE}/prune/batch", json=batch).json()["answers"]:
-            kept_bytes += each["report"]["stages"][-1]["bytes"]
-        kept += 1 + 2
-        total = asked(app)["total"]
+            selected_bytes += each["report"]["stages"][-1]["bytes"]
+        selected += 1 + 2
+        total = rates(app)["total"]
         assert total["prunes"] == 9
         assert total["considered_blocks"] == 9 * 8
-        assert total["kept_blocks"] == kept
+        assert total["kept_blocks"] == selected
         assert total["bytes_total"] == 9 * bytes_total
-        assert total["kept_bytes"] == kept_bytes
-        assert asked(app, "?since_s=691200")["total"] == total
+        assert total["kept_bytes"] == selected_bytes
+        assert rates(app, "?since_s=691200")["total"] == total
 
 
 def test_prunes_that_do_not_say_what_was_skipped_are_not_counted(tmp_path: Path) -> None:
@@ -243,10 +243,10 @@ def test_prunes_that_do_not_say_what_was_skipped_are_not_counted(tmp_path: Path)
         parts = {"segments": [found[0]["segment_id"]]}
         for body in (parts, {"page_size": 3}):
             assert app.post(f"{TABLE}/prune", json=body).status_code == 200
-        assert asked(app)["series"] == []
+        assert rates(app)["series"] == []
 
 
-def test_prune_rates_are_asked_of_a_table_that_is_there(tmp_path: Path) -> None:
+def test_prune_rates_are_shown_of_a_table_that_is_there(tmp_path: Path) -> None:
     """Within the time that they are kept."""
     with served(tmp_path) as app:
         assert read_problem(app.get("/v1/namespaces/db/tables/none/prune-rates")).code == "table_not_found"

@@ -66,11 +66,11 @@ class World:
 
     def ask(self, text: str, **request: Any) -> None:
         """A prune."""
-        asked = PruneRequest(filter=text, **request)
-        self.recorder.note(self.record, asked, self.warehouse.find(self.record.pointer, asked))
+        prune_request = PruneRequest(filter=text, **request)
+        self.recorder.note(self.record, prune_request, self.warehouse.find(self.record.pointer, prune_request))
 
     @property
-    def kept(self) -> list[str]:
+    def recorded(self) -> list[str]:
         """The filters that are kept."""
         return [each.text for each in self.recorder.filters(self.record.table_id, 1_000_000)]
 
@@ -79,12 +79,12 @@ class World:
         return float(self.metrics.filters_recorded.labels(outcome)._value.get())
 
 
-def test_the_least_recently_asked_goes_when_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_filter_is_evicted_when_there_are_too_many(tmp_path: Path) -> None:
     """By number, and by bytes."""
     world = World(tmp_path, recorded_filters=3)
     for number in range(6):
         world.ask(f"a > 1 {'AND a < 5 ' * number}")
-    assert len(world.kept) == 3
+    assert len(world.recorded) == 3
     small = World(tmp_path, recorded_bytes=1024)
     for number in range(40):
         small.ask(f"a IN ({', '.join(map(str, range(number + 1)))})")
@@ -107,7 +107,7 @@ def test_notes_are_bounded_and_written_by_a_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "text"), [("shape", "s = '?'"), ("full", "s = 'secret'"), ("off", None), ("hashed", "s = '?")]
 )
-def test_what_is_kept_is_what_the_service_says(tmp_path: Path, mode: str, text: str | None) -> None:
+def test_what_is_recorded_is_what_the_service_says(tmp_path: Path, mode: str, text: str | None) -> None:
     """Constants only when somebody asked for that."""
     world = World(tmp_path, record_prunes=mode)
     world.ask("s = 'secret'")
@@ -122,12 +122,12 @@ def test_a_dropped_table_loses_its_notes_and_nothing_else(tmp_path: Path) -> Non
     """Notes of a table that is gone are left out; when its files are gone, so is what was recorded."""
     world = World(tmp_path)
     world.ask("a = 1")
-    assert world.kept == ["a = '?'"]
+    assert world.recorded == ["a = '?'"]
     world.catalog.drop_table("n", "t", now_ms=5, purge=True)
     world.ask("a = 2 AND s = 'x'")
     assert world.catalog.forget_table(world.record.table_id)
     world.ask("a = 3")
-    assert world.kept == []
+    assert world.recorded == []
 
 
 def test_a_catalog_that_does_not_answer_costs_only_advice(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_a_catalog_that_does_not_answer_costs_only_advice(tmp_path: Path) -> Non
     assert (world.count("stored"), world.count("lost")) == (0, 1)
 
 
-def test_enormous_filters_are_not_kept(tmp_path: Path) -> None:
+def test_enormous_filters_are_not_recorded(tmp_path: Path) -> None:
     """Nor filters that the database cannot hold."""
     world = World(tmp_path, record_prunes="full")
     world.ask(f"a IN ({', '.join(map(str, range(20_000)))})")
     world.ask("s = 'a\\u0000b'")
     world.ask("a = 1")
-    assert world.kept == ["a = 1"]
+    assert world.recorded == ["a = 1"]
     assert world.count("lost") == 2
 
 
@@ -184,7 +184,7 @@ def test_the_catalog_counts_what_comes_again(tmp_path: Path) -> None:
     assert world.catalog.clear_recorded(world.record.table_id) == 1
 
 
-def test_a_prune_is_answered_and_filters_are_kept_later_when_no_thread_starts(
+def test_a_prune_is_answered_and_filters_are_recorded_afterwards_when_no_thread_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The notes wait for the next one who brings one."""

@@ -26,8 +26,8 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.parquet.footer import read_footer
 from lamella.snapshot.storage import FsspecStore
 from support.app_client import AppClient
-from support.gate import WAIT_S, Gate
 from support.own_app import NewOwn
+from support.pausable_service import WAIT_S, PausableService
 from support.race import TABLE, Race
 from support.service_api import World, fresh_name, parquet_bytes, read_problem
 
@@ -76,7 +76,7 @@ class Registrations(RuleBasedStateMachine):
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    def landed(self, snapshot_id: str) -> None:
+    def committed(self, snapshot_id: str) -> None:
         """A snapshot that has what the model has now."""
         self.current = snapshot_id
         self.history[snapshot_id] = (dict(self.rows), frozenset(self.gone))
@@ -90,9 +90,9 @@ class Registrations(RuleBasedStateMachine):
     def register(self, picks: set[int], take: bool) -> None:
         """Some files, of which each is taken only if no row of it can be in the table or was deleted from it."""
         files = sorted(location for location, number in self.files.items() if number in picks)
-        held = frozenset().union(*self.rows.values()) if self.rows else frozenset()
+        present = frozenset().union(*self.rows.values()) if self.rows else frozenset()
         if take:  # only where the caller is right that no row is in the table
-            files = [f for f in files if held.isdisjoint(self.numbers(f))]
+            files = [f for f in files if present.isdisjoint(self.numbers(f))]
         fresh = [f for f in files if f not in self.rows and (take or f not in self.gone)]
         if not files:
             return
@@ -106,7 +106,7 @@ class Registrations(RuleBasedStateMachine):
         assert sorted(entry["path"] for entry in answer["refused"]) == sorted(set(files) - set(fresh))
         assert answer["registered"] == len(fresh)
         self.rows |= {f: self.numbers(f) for f in fresh}
-        self.landed(answer["snapshot_id"])
+        self.committed(answer["snapshot_id"])
 
     @rule(
         picks=st.sets(st.integers(0, _FILES - 1), min_size=1, max_size=3),
@@ -118,8 +118,8 @@ class Registrations(RuleBasedStateMachine):
         """A program adds files of the folder, or exchanges those that are there: all of them, or it is refused."""
         files = sorted(location for location, number in self.files.items() if number in picks)
         removed = [f for f in files if f in self.rows] if drops else []
-        held = frozenset().union(*(rows for f, rows in self.rows.items() if f not in removed))
-        if take and any(not held.isdisjoint(self.numbers(f)) for f in files):
+        present = frozenset().union(*(rows for f, rows in self.rows.items() if f not in removed))
+        if take and any(not present.isdisjoint(self.numbers(f)) for f in files):
             return
         added = [{"location": f, "row_count": _ROWS, "file_size": 0} for f in files]
         if footer:
@@ -133,7 +133,7 @@ class Registrations(RuleBasedStateMachine):
             return
         answer = self.call("POST", f"/{self.name}/commits", body)
         self.rows |= {f: self.numbers(f) for f in files}
-        self.landed(answer["snapshot_id"])
+        self.committed(answer["snapshot_id"])
 
     def numbers(self, file: str) -> frozenset[int]:
         """The rows of a file of the folder."""
@@ -147,7 +147,7 @@ class Registrations(RuleBasedStateMachine):
     def rewrite(self, picks: list[int], lost: set[int]) -> None:
         """A compaction, or a delete that leaves some rows: a block of Lamella's in the place of others."""
         removed = self.some(picks)
-        left = sorted(a for place in removed for a in self.rows[place] if a % _ROWS not in lost)
+        left = sorted(a for location in removed for a in self.rows[location] if a % _ROWS not in lost)
         if not left:
             return
         made = self.put(f"{self.root}/_b/{self.ids.new()}_v1.parquet", left)
@@ -157,12 +157,12 @@ class Registrations(RuleBasedStateMachine):
             "operation": "delete" if lost else "compact",
         }
         answer = self.call("POST", f"/{self.name}/commits", body)
-        for place in removed:
-            del self.rows[place]
-            if place in self.files:
-                self.gone.add(place)
+        for location in removed:
+            del self.rows[location]
+            if location in self.files:
+                self.gone.add(location)
         self.rows[made] = frozenset(left)
-        self.landed(answer["snapshot_id"])
+        self.committed(answer["snapshot_id"])
 
     @precondition(lambda self: self.rows)
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=3))
@@ -170,11 +170,11 @@ class Registrations(RuleBasedStateMachine):
         """A delete of all rows of some blocks."""
         removed = self.some(picks)
         answer = self.call("POST", f"/{self.name}/commits", {"removed": removed, "operation": "delete"})
-        for place in removed:
-            del self.rows[place]
-            if place in self.files:
-                self.gone.add(place)
-        self.landed(answer["snapshot_id"])
+        for location in removed:
+            del self.rows[location]
+            if location in self.files:
+                self.gone.add(location)
+        self.committed(answer["snapshot_id"])
 
     @rule(pick=st.integers(0, 99))
     def roll_back(self, pick: int) -> None:
@@ -186,22 +186,22 @@ class Registrations(RuleBasedStateMachine):
         answer = self.call("POST", f"/{self.name}/rollback", {"snapshot_id": target})
         rows, gone = self.history[target]
         self.rows, self.gone = dict(rows), set(gone)
-        self.landed(answer["snapshot_id"])
+        self.committed(answer["snapshot_id"])
 
     @rule()
     def clean_up(self) -> None:
         """All older snapshots and what only they need go; what left the table is still known."""
         self.call("POST", f"/{self.name}/vacuum", {"execute": True, "older_than": "0s"})
-        kept = {
+        retained = {
             entry["snapshot_id"] for entry in self.call("GET", f"/{self.name}/snapshots?page_size=1000")["snapshots"]
         }
-        self.history = {snapshot_id: state for snapshot_id, state in self.history.items() if snapshot_id in kept}
+        self.history = {snapshot_id: state for snapshot_id, state in self.history.items() if snapshot_id in retained}
 
     @rule()
     def add_property(self) -> None:
         """A snapshot of the same blocks."""
         answer = self.call("POST", f"/{self.name}/commits", {"properties": {"x": "y"}})
-        self.landed(answer["snapshot_id"])
+        self.committed(answer["snapshot_id"])
 
     @invariant()
     def no_row_is_there_twice(self) -> None:
@@ -295,7 +295,7 @@ def added(location: str, **more: Any) -> dict[str, Any]:
     return {"location": location, "row_count": 3, "file_size": 0, **more}
 
 
-def test_a_commit_brings_no_file_back_unless_it_is_asked_to(local: World) -> None:
+def test_a_commit_brings_no_file_back_unless_that_is_requested(local: World) -> None:
     """A program that sends its commit again after a compaction is refused as a registration is, and told what to do."""
     table, folder = local.table(), local.folder()
     file = local.put(f"{folder}/x.parquet", a=[1, 2, 3], s=["x", "y", "z"])
@@ -316,7 +316,7 @@ def test_a_commit_brings_no_file_back_unless_it_is_asked_to(local: World) -> Non
         assert handle.commit([added(file)], take_replaced=True).row_count == 6
 
 
-def test_a_commit_of_another_file_at_the_place_of_a_dropped_one_is_taken(local: World) -> None:
+def test_a_commit_of_another_file_at_the_location_of_a_dropped_one_is_taken(local: World) -> None:
     """Where the footers show that it is another one; without them it may be the file whose rows were deleted."""
     table, folder = local.table(), local.folder()
     (file,) = local.numbers(folder, 1)
@@ -332,11 +332,11 @@ def test_a_commit_of_another_file_at_the_place_of_a_dropped_one_is_taken(local: 
     assert table.api.call("POST", path, {"added": [added(file, footer_sha256=other)]})["row_count"] == 3
 
 
-def test_commits_of_one_group_bring_no_file_back(gate: Gate) -> None:
+def test_commits_of_one_group_bring_no_file_back(pausable: PausableService) -> None:
     """Of those that wait together each comes behind the ones before it: what they took out stays out."""
-    file, made = gate.file("old"), gate.file("made")
-    assert gate.app.post(f"{TABLE}/register", json={"paths": [file]}).status_code == 200
-    first = gate.hold()
+    file, made = pausable.file("old"), pausable.file("made")
+    assert pausable.app.post(f"{TABLE}/register", json={"paths": [file]}).status_code == 200
+    first = pausable.hold()
     bodies: list[dict[str, Any]] = [
         {"removed": [file], "added": [added(made)], "operation": "compact"},
         {"added": [added(file)]},
@@ -344,9 +344,9 @@ def test_commits_of_one_group_bring_no_file_back(gate: Gate) -> None:
     ]
     sent = []
     for number, body in enumerate(bodies):
-        sent.append(gate.send("commits", body))
-        gate.queued(number + 1)
-    gate.go.set()
+        sent.append(pausable.send("commits", body))
+        pausable.queued(number + 1)
+    pausable.go.set()
     answers = [future.result(WAIT_S) for future in (first, *sent)]
     assert [answer.status_code for answer in answers] == [200, 200, 409, 200]
     assert read_problem(answers[2]).code == "duplicate_block"

@@ -357,7 +357,7 @@ def test_settings_that_cannot_be_used_are_explained_in_a_line(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_port_that_is_in_use_is_told_before_anything_is_started(tmp_path: Path, workers: str) -> None:
+def test_a_port_that_is_in_use_is_reported_before_anything_is_started(tmp_path: Path, workers: str) -> None:
     """One line, a status, nothing on standard output, no catalog, and no log that says that something started."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -381,7 +381,7 @@ def test_a_port_that_is_in_use_is_told_before_anything_is_started(tmp_path: Path
         ),
     ],
 )
-def test_what_nobody_can_serve_at_is_told_before_anything_is_started(
+def test_what_nobody_can_serve_at_is_reported_before_anything_is_started(
     tmp_path: Path, environment: dict[str, str], said: str
 ) -> None:
     """As for a port in use."""

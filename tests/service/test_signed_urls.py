@@ -34,7 +34,7 @@ OPTIONS = {"s3": {"key": "AK", "secret": "a secret", "endpoint_url": "https://s3
 TABLE = "/v1/namespaces/db/tables/t"
 BLOCKS = 60
 #: What asks for blocks in another order, in parts, or with more said of each.
-ASKED: Sequence[Mapping[str, Any]] = (
+REQUESTS: Sequence[Mapping[str, Any]] = (
     {},
     {"filter": "a >= 100 AND a < 230"},
     {"order_by": [{"column": "a", "descending": True}], "limit": 25},
@@ -46,10 +46,15 @@ ASKED: Sequence[Mapping[str, Any]] = (
 
 
 class Service:
-    """A service over a table of blocks that were never written, in ``s3://data`` unless ``place`` says otherwise."""
+    """A service over a table of blocks that were never written, below ``folder_url``."""
 
     def __init__(
-        self, folder: Path, opened: ExitStack, place: str = "s3://data/a folder", blocks: int = BLOCKS, **options: Any
+        self,
+        folder: Path,
+        opened: ExitStack,
+        folder_url: str = "s3://data/a folder",
+        blocks: int = BLOCKS,
+        **options: Any,
     ) -> None:
         self.settings = Settings(
             warehouse=f"{folder}/warehouse", catalog=f"{folder}/c.db", log_level="debug", **options
@@ -63,7 +68,7 @@ class Service:
         leaf = schema.leaves()[0]
         self.blocks = [
             Block(
-                location=f"{place}/part {number % 7}/{number:04}.parquet",
+                location=f"{folder_url}/part {number % 7}/{number:04}.parquet",
                 row_count=10,
                 file_size=1_000 + number,
                 content_id=f"etag-{number}",
@@ -100,7 +105,7 @@ class Service:
 def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Starts services."""
     with ExitStack() as opened:
-        yield lambda *place, **options: Service(tmp_path, opened, *place, **options)
+        yield lambda *arguments, **options: Service(tmp_path, opened, *arguments, **options)
 
 
 @pytest.fixture(scope="module")
@@ -136,20 +141,22 @@ def is_of(location: str, url: str | None) -> bool:
         return False
     parts = urlsplit(url)
     query = parse_qs(parts.query)
-    place = f"s3:/{unquote(parts.path)}" == location and parts.netloc == "s3.example.com"
-    return place and query["X-Amz-Expires"] == ["900"] and query["X-Amz-SignedHeaders"] == ["host"]
+    is_location = f"s3:/{unquote(parts.path)}" == location and parts.netloc == "s3.example.com"
+    return is_location and query["X-Amz-Expires"] == ["900"] and query["X-Amz-SignedHeaders"] == ["host"]
 
 
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("options", REQUESTS)
 @pytest.mark.parametrize("accept", [JSON, ARROW, PACK])
-def test_every_form_of_an_answer_has_a_url_for_each_block(service: Service, accept: str, asked: dict[str, Any]) -> None:
+def test_every_form_of_an_answer_has_a_url_for_each_block(
+    service: Service, accept: str, options: dict[str, Any]
+) -> None:
     """Beside its own location, in the answer's order; no cache may keep it. Without asking for them there is none."""
     for shape in ("records", "columns"):
         for level in ("block", "page"):
-            if level == "page" and "join" in asked:
+            if level == "page" and "join" in options:
                 continue
             for coding in ("identity", "gzip", "zstd"):
-                body = {**asked, "shape": shape, "level": level}
+                body = {**options, "shape": shape, "level": level}
                 plain = service.prune(accept, coding, **body)
                 response = service.prune(accept, coding, **body, sign_urls=True)
                 found, expires_ms = signed(response)
@@ -165,16 +172,16 @@ def test_every_form_of_an_answer_has_a_url_for_each_block(service: Service, acce
                 assert "cache-control" not in plain.headers
 
 
-def test_pages_have_urls_as_they_are_asked_for(service: Service) -> None:
+def test_pages_have_urls_as_they_are_requested(service: Service) -> None:
     """A token goes on with or without them, and each page has its own."""
     cases: list[dict[str, Any]] = [{}, {"limit": 33, "order_by": [{"column": "a"}]}]
-    for asked in cases:
-        whole = [location for location, _ in signed(service.prune(**asked))[0]]
+    for options in cases:
+        whole = [location for location, _ in signed(service.prune(**options))[0]]
         for flags in ((True, True, True), (True, False, False), (False, True, False)):
             seen, token = [], None
             for flag in (*flags, *([flags[-1]] * 9)):
                 more: dict[str, Any] = {} if token is None else {"page_token": token}
-                response = service.prune(**asked, page_size=13, sign_urls=flag, **more)
+                response = service.prune(**options, page_size=13, sign_urls=flag, **more)
                 found, _ = signed(response)
                 assert all(is_of(*each) == flag for each in found)
                 seen += [location for location, _ in found]
@@ -185,7 +192,7 @@ def test_pages_have_urls_as_they_are_asked_for(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"shape": "ranges"},
         {"level": "segment"},
@@ -193,9 +200,9 @@ def test_pages_have_urls_as_they_are_asked_for(service: Service) -> None:
         {"level": "segment", "limit": 3},
     ],
 )
-def test_forms_without_single_blocks_refuse_urls(service: Service, asked: dict[str, Any]) -> None:
+def test_forms_without_single_blocks_refuse_urls(service: Service, options: dict[str, Any]) -> None:
     """Clearly, and not by leaving them out."""
-    assert "signed URLs" in service.refused("prune", {**asked, "sign_urls": True})["detail"]
+    assert "signed URLs" in service.refused("prune", {**options, "sign_urls": True})["detail"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +285,7 @@ def test_blocks_of_other_stores_are_not_signable(start: Callable[..., Service]) 
         assert problem["details"] == {"location": service.blocks[0].location}
 
 
-def test_a_block_outside_of_allowed_places_is_not_signed(start: Callable[..., Service]) -> None:
+def test_a_block_outside_of_allowed_locations_is_not_signed(start: Callable[..., Service]) -> None:
     """It was registered before there were rules, and is pruned as ever; but nobody gets a URL of it."""
     service = start(allowed_locations={"db": ["s3://data/a folder/part 1"]})
     assert all(is_of(*each) for each in signed(service.prune(filter="a >= 10 AND a < 20", sign_urls=True))[0])
@@ -293,17 +300,17 @@ def test_a_block_outside_of_allowed_places_is_not_signed(start: Callable[..., Se
     assert len(signed(service.prune())[0]) == BLOCKS
 
 
-def test_no_url_gets_into_a_log_or_is_kept(
+def test_no_url_gets_into_a_log_or_is_stored(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Neither in our log nor in a library's, on the most talkative level, nor on disk, nor in the next answer."""
     caplog.set_level(logging.DEBUG)
     with ExitStack() as opened:
         service = Service(tmp_path, opened, record_prunes="full", log_requests=True, cache_dir=f"{tmp_path}/cache")
-        for asked in ASKED:
+        for options in REQUESTS:
             for accept in (JSON, ARROW, PACK):
-                service.prune(accept, **asked, sign_urls=True)
-                assert not any(url for _, url in signed(service.prune(accept, **asked))[0])
+                service.prune(accept, **options, sign_urls=True)
+                assert not any(url for _, url in signed(service.prune(accept, **options))[0])
         locations = [block.location for block in service.blocks]
         service.app.post(f"{TABLE}/blocks", json={"locations": locations, "sign_urls": True})
         service.refused("prune", {"sign_urls": True, "shape": "ranges"})

@@ -94,7 +94,7 @@ def test_many_filters_have_one_answer_each(table: TableApi) -> None:
     assert (problem.code, problem.details["filter"]) == ("unknown_column", 1)
 
 
-def test_a_difference_names_the_blocks_that_came_and_went(world: World) -> None:
+def test_a_difference_names_the_blocks_that_were_added_and_removed(world: World) -> None:
     """Between two snapshots, for one filter."""
     table = world.table()
     paths = world.numbers(world.folder(), 4)

@@ -85,7 +85,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.core.close()
 
 
-def test_a_service_that_was_asked_nothing_says_so(world: World) -> None:
+def test_a_service_without_requests_says_so(world: World) -> None:
     """Who it is, since when, and that what it stands on answers."""
     world.now_ms += 90_500
     found = world.look()
@@ -177,7 +177,7 @@ def test_workers_that_have_a_job_are_named(world: World) -> None:
     )
 
 
-def test_what_does_not_answer_is_told_and_not_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_answer_is_reported_and_not_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog and the store, each by itself, with no password of an address."""
 
     def fail() -> None:
@@ -197,9 +197,9 @@ def test_the_disk_cache_shows_what_it_holds(tmp_path: Path) -> None:
     world = World(tmp_path, cache_dir=str(tmp_path / "cache"), cache_dir_bytes=1 << 20)
     _, empty = world.look().caches
     assert (empty.name, empty.scope, empty.size_bytes, empty.limit_bytes) == ("disk", "machine", 0, 1 << 20)
-    kept = world.core.status._disk_cache
-    assert kept is not None
-    kept.derived("k", lambda: [memoryview(b"x" * 10_000)])
+    cache = world.core.status._disk_cache
+    assert cache is not None
+    cache.derived("k", lambda: [memoryview(b"x" * 10_000)])
     _, disk = world.look().caches
     assert disk.size_bytes >= 10_000
     assert (disk.hits, disk.misses, disk.evicted, disk.damaged, disk.failed) == (0, 1, 0, 0, 0)

@@ -109,9 +109,9 @@ def test_an_answer_that_fails_on_the_way_never_gets_its_end() -> None:
     assert sent[3]["type"] == "http.response.start"
 
 
-def test_an_answer_on_the_short_way_that_fails_is_told_and_cut() -> None:
+def test_an_answer_on_the_short_way_that_fails_is_reported_and_cut() -> None:
     """Its error is reported once, and goes on to the server; what was sent stays without its end."""
-    limits, sent, told = large(), [], []
+    limits, sent, reported = large(), [], []
 
     async def handler(_request: Request) -> StreamedResponse:
         pieces = Pieces(iter(Chunks(5, fails_at=2)), None)
@@ -131,12 +131,14 @@ def test_an_answer_on_the_short_way_that_fails_is_told_and_cut() -> None:
         name="c", method="POST", path="/a/{b}/c", permission=PUBLIC, summary="", tag="", answer_type=Nothing
     )
     direct = DirectMiddleware(
-        other, targets=[(operation, handler)], failed=lambda request, error: told.append((request.path_params, error))
+        other,
+        targets=[(operation, handler)],
+        failed=lambda request, error: reported.append((request.path_params, error)),
     )
     scope = {"type": "http", "method": "POST", "path": "/a/x/c", "headers": []}
     with pytest.raises(StoreError) as caught:
         asyncio.run(direct(scope, receive, send))  # type: ignore[arg-type]  # a server of the test's own
-    assert told == [({"b": "x"}, caught.value)]
+    assert reported == [({"b": "x"}, caught.value)]
     assert [message.get("more_body") for message in sent] == [None, True, True]
 
 
@@ -253,9 +255,9 @@ def test_who_waits_for_a_turn_waits_no_longer_than_for_the_answer() -> None:
         limits = large(waiting=1)
         first = await limits.turn("a")
         wait_until(time.monotonic() + 0.05)
-        with pytest.raises(Unavailable) as late:
+        with pytest.raises(Unavailable) as caught:
             await limits.turn("b")
-        assert late.value.details["reason"] == "deadline"
+        assert caught.value.details["reason"] == "deadline"
         wait_until(None)
         second = asyncio.ensure_future(limits.turn("b"))
         await asyncio.sleep(0)
@@ -336,9 +338,11 @@ def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
         async def admit(self, _: Request) -> None:
             return
 
-    gate: Any = Everyone()
+    authenticator: Any = Everyone()
     admission: Any = None  # nobody asks for a place
-    boundary = RouteFactory(make_log("error"), limits.metrics, gate, admission, lambda _, handler: handler)
+    route_factory = RouteFactory(
+        make_log("error"), limits.metrics, authenticator, admission, lambda _, handler: handler
+    )
     operation = Operation(
         name="x", method="GET", path="/x", permission=BY_REQUEST, summary="", tag="", answer_type=Nothing
     )
@@ -347,7 +351,7 @@ def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
     async def test() -> None:
         for _ in range(2):
             request = Request({"type": "http", "method": "GET", "path": "/x", "headers": []})
-            refused = await boundary.endpoint(served)(request)
+            refused = await route_factory.endpoint(served)(request)
             assert refused.status_code == 500
 
     asyncio.run(test())

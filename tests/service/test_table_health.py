@@ -166,11 +166,11 @@ def test_snapshots_past_their_retention_are_those_that_a_vacuum_expires(world: W
     world.register((6, 7))
     health = world.healths.get(world.record)
     answer = world.post(f"{TABLE}/vacuum")
-    assert health.expired_snapshots == sum(fate["expires"] for fate in answer["snapshots"]) == 5
+    assert health.expired_snapshots == sum(disposition["expires"] for disposition in answer["snapshots"]) == 5
     assert health.snapshots == 8
 
 
-def test_looking_never_waits_and_measures_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_never_waits_and_measures_in_the_background(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look finds nothing; then figures stay until there is another snapshot, or for some minutes."""
     began, go = threading.Event(), threading.Event()
     measure, record = world.healths._measure, world.record

@@ -43,15 +43,15 @@ def ms(text: str) -> int:
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**12), st.integers(0, 10**12))
-def test_intervals_keep_their_phase(every_s: int, last_ms: int, late_ms: int) -> None:
+def test_intervals_keep_their_phase(every_s: int, last_ms: int, delay_ms: int) -> None:
     """The next time is after now, by no more than an interval, and a whole number of them behind the last."""
-    now_ms = last_ms + late_ms
+    now_ms = last_ms + delay_ms
     found = next_every(every_s, last_ms, now_ms)
     assert now_ms < found <= now_ms + every_s * 1000
     assert (found - last_ms) % (every_s * 1000) == 0
 
 
-def test_an_interval_is_not_zero_when_the_clock_went_back() -> None:
+def test_an_interval_is_not_zero_when_the_clock_was_set_back() -> None:
     """A time before the last one still has its next behind the last."""
     assert next_every(60, 1_000_000, 500) == 1_060_000
 
@@ -80,10 +80,10 @@ class Said:
 
     def __init__(self, **figures: Any) -> None:
         self._figures = figures
-        self.asked: list[str] = []
+        self.measured: list[str] = []
 
     def _figure(self, name: str) -> Measurements:
-        self.asked.append(name)
+        self.measured.append(name)
         found = self._figures[name]
         if isinstance(found, Exception):
             raise found
@@ -130,7 +130,7 @@ def test_each_index_is_a_case_of_its_own() -> None:
         "index_c": False,
     }
     assert cases[0][0].arguments == {"mode": "full", "index": "index_a"}
-    assert said.asked == ["index_a", "index_b"], "what cools down is not measured"
+    assert said.measured == ["index_a", "index_b"], "what cools down is not measured"
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,18 @@ from support.service_api import TableApi, World
 def table(world: World) -> TableApi:
     """Six blocks, registered in two commits."""
     table = world.table()
-    places = world.numbers(world.folder(), 6)
-    table.register(*places[:3])
-    table.register(*places[3:])
+    locations = world.numbers(world.folder(), 6)
+    table.register(*locations[:3])
+    table.register(*locations[3:])
     return table
 
 
-def parts(table: TableApi, **asked: Any) -> list[dict[str, Any]]:
+def parts(table: TableApi, **options: Any) -> list[dict[str, Any]]:
     """Every part of a verification."""
-    found = [table.api.call("POST", f"{table.path}/verify", asked)]
+    found = [table.api.call("POST", f"{table.path}/verify", options)]
     while found[-1]["next_page_token"] is not None:
         token = found[-1]["next_page_token"]
-        found.append(table.api.call("POST", f"{table.path}/verify", {**asked, "page_token": token}))
+        found.append(table.api.call("POST", f"{table.path}/verify", {**options, "page_token": token}))
     return found
 
 
@@ -37,24 +37,24 @@ def test_a_table_is_clean_and_damage_is_named(world: World, table: TableApi) -> 
     assert answer["checked"]["blocks"] == answer["checked"]["blocks_read"] == 6
     assert answer["checked"]["snapshots"] == 3
     assert answer["steps"] == answer["steps_done"]
-    place = table.blocks()[2]["location"]
-    world.store.delete(place)
+    location = table.blocks()[2]["location"]
+    world.store.delete(location)
     (answer,) = parts(table, max_ms=60_000)
     (finding,) = answer["findings"]
-    assert (finding["code"], finding["block"], finding["severity"]) == ("block_missing", place, "error")
+    assert (finding["code"], finding["block"], finding["severity"]) == ("block_missing", location, "error")
     assert answer["counts"] == {"block_missing": 1}
 
 
 def test_parts_are_of_the_first_ones_snapshot(world: World, table: TableApi) -> None:
     """A commit between two parts changes nothing, and each part has its own steps."""
-    asked = {"deep": True, "blocks": 2, "max_ms": 0.001}
-    first = table.api.call("POST", f"{table.path}/verify", asked)
+    options = {"deep": True, "blocks": 2, "max_ms": 0.001}
+    first = table.api.call("POST", f"{table.path}/verify", options)
     assert first["steps_done"] == 1
     table.register(*world.numbers(world.folder(), 1))
     answers = [first]
     while answers[-1]["next_page_token"] is not None:
         token = answers[-1]["next_page_token"]
-        answers.append(table.api.call("POST", f"{table.path}/verify", {**asked, "page_token": token}))
+        answers.append(table.api.call("POST", f"{table.path}/verify", {**options, "page_token": token}))
     assert {answer["snapshot_id"] for answer in answers} == {first["snapshot_id"]}
     assert [answer["steps_done"] for answer in answers] == list(range(1, first["steps"] + 1))
     assert sum(answer["checked"]["blocks"] for answer in answers) == 6
@@ -70,7 +70,7 @@ def test_an_older_snapshot_can_be_verified(table: TableApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("options", "code"),
     [
         ({"sample": 2, "deep": True}, "invalid_request"),
         ({"sample": 0.1, "blocks": 1, "deep": True}, "invalid_request"),
@@ -84,34 +84,34 @@ def test_an_older_snapshot_can_be_verified(table: TableApi) -> None:
         ({"snapshot_id": "nosuch"}, "snapshot_not_found"),
     ],
 )
-def test_what_cannot_be_done_is_refused(table: TableApi, asked: dict[str, Any], code: str) -> None:
+def test_what_cannot_be_done_is_refused(table: TableApi, options: dict[str, Any], code: str) -> None:
     """Each with the code of the mistake."""
-    assert table.api.problem("POST", f"{table.path}/verify", asked).code == code
+    assert table.api.problem("POST", f"{table.path}/verify", options).code == code
 
 
 def test_a_token_belongs_to_its_request(table: TableApi) -> None:
     """Other options with the same token are refused."""
     first = table.api.call("POST", f"{table.path}/verify", {"max_ms": 0.001})
-    asked = {"page_token": first["next_page_token"], "files": False}
-    assert table.api.problem("POST", f"{table.path}/verify", asked).code == "invalid_page_token"
+    options = {"page_token": first["next_page_token"], "files": False}
+    assert table.api.problem("POST", f"{table.path}/verify", options).code == "invalid_page_token"
     token = first["next_page_token"]
     for altered in (token[:-4] + "AAAA", "A" * len(token), token[:10]):
         problem = table.api.problem("POST", f"{table.path}/verify", {"page_token": altered})
         assert problem.code == "invalid_page_token"
 
 
-def test_a_part_of_another_tree_is_asked_for_again(world: World, table: TableApi) -> None:
+def test_a_part_of_another_tree_is_requested_again(world: World, table: TableApi) -> None:
     """Steps go by their numbers: where the store gives fewer of them than before, the part ends with an error."""
-    asked = {"max_ms": 0.001}
-    first = table.api.call("POST", f"{table.path}/verify", asked)
-    place = f"{table.info()['location']}/_ss/{first['snapshot_id']}_v2.json"
-    manifest = world.store.read(place)
-    world.store.delete(place)
-    again = {**asked, "page_token": first["next_page_token"]}
+    options = {"max_ms": 0.001}
+    first = table.api.call("POST", f"{table.path}/verify", options)
+    location = f"{table.info()['location']}/_ss/{first['snapshot_id']}_v2.json"
+    manifest = world.store.read(location)
+    world.store.delete(location)
+    again = {**options, "page_token": first["next_page_token"]}
     answer = table.api.send("POST", f"{table.path}/verify", again)
     assert (answer.status_code, answer.json()["code"]) == (502, "store_error")
     assert "try again" in answer.json()["detail"]
-    world.store.put(place, manifest)
+    world.store.put(location, manifest)
     assert table.api.call("POST", f"{table.path}/verify", again)["steps_done"] == 2
 
 

@@ -27,7 +27,7 @@ from support.service_api import parquet_bytes
 
 OPTIONS = {"s3": {"key": "AK", "secret": "a secret", "endpoint_url": "https://s3.example.com"}}
 TABLE = "/delta-sharing/shares/lamella/schemas/db/tables/t"
-BLOCKS, MOST = 3_000, 2_500
+BLOCKS, MAX_FILES = 3_000, 2_500
 
 
 class Service:
@@ -95,10 +95,10 @@ def test_large_answers_are_sent_in_pieces(large: Service, coding: str) -> None:
 def test_more_files_than_one_answer_may_have_come_in_pages(tmp_path: Path) -> None:
     """Who asks for no pages is refused, and who asks for larger ones gets smaller ones."""
     with ExitStack() as opened:
-        service = Service(tmp_path, opened, signed_urls_max=MOST)
+        service = Service(tmp_path, opened, signed_urls_max=MAX_FILES)
         refused = service.query()
         assert (refused.status_code, refused.json()["errorCode"]) == (400, "LIMIT_EXCEEDED")
-        assert f"at most {MOST}" in refused.json()["message"]
+        assert f"at most {MAX_FILES}" in refused.json()["message"]
         counts: list[int] = []
         token = None
         while token is not None or not counts:
@@ -106,7 +106,7 @@ def test_more_files_than_one_answer_may_have_come_in_pages(tmp_path: Path) -> No
             lines = [json.loads(line) for line in service.query(maxFiles=100_000, **more).content.splitlines()]
             counts.append(len(lines) - 3)
             token = lines[-1]["endStreamAction"].get("nextPageToken")
-        assert counts == [MOST, BLOCKS - MOST]
+        assert counts == [MAX_FILES, BLOCKS - MAX_FILES]
         assert len(service.query(limitHint=7).content.splitlines()) == 3
 
 
@@ -135,12 +135,12 @@ def test_unknown_members_are_left_alone(large: Service) -> None:
 
 def test_local_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     """Nobody elsewhere can read them; what the table looks like can be told."""
-    place = tmp_path / "t.parquet"
-    place.write_bytes(parquet_bytes(pa.table({"a": [1]})))
+    path = tmp_path / "t.parquet"
+    path.write_bytes(parquet_bytes(pa.table({"a": [1]})))
     with AppClient(create_app(Settings(warehouse=f"{tmp_path}/warehouse"))) as app:
         assert app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
-        assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema_from": str(place)}).status_code == 201
-        assert app.post("/v1/namespaces/db/tables/t/register", json={"paths": [str(place)]}).status_code == 200
+        assert app.post("/v1/namespaces/db/tables", json={"name": "t", "schema_from": str(path)}).status_code == 201
+        assert app.post("/v1/namespaces/db/tables/t/register", json={"paths": [str(path)]}).status_code == 200
         answer = app.post(f"{TABLE}/query", json={})
         assert (answer.status_code, answer.json()["errorCode"]) == (400, "NOT_SIGNABLE")
         assert "sign" in answer.json()["message"]

@@ -24,7 +24,7 @@ TYPES = (
 )
 
 
-def kept(predicate: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> set[int]:
+def selected(predicate: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> set[int]:
     """The numbers of the blocks that are left."""
     made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
     sidecar = Sidecar(build_blocks(schema, made))
@@ -50,8 +50,8 @@ def check(seed: int, *, hints: int = 12) -> tuple[int, int]:
             ("json", tree, read_json_hint(json_of(tree), schema)),
             ("sql", plain, read_sql_hint(sql_of(plain), schema)),
         )
-        for form, asked, predicate in readings:
-            left = kept(predicate, schema, blocks, stats)
+        for form, hint, predicate in readings:
+            left = selected(predicate, schema, blocks, stats)
             looked_at += len(blocks)
             left_out += len(blocks) - len(left)
             for number, block in enumerate(blocks):
@@ -60,8 +60,8 @@ def check(seed: int, *, hints: int = 12) -> tuple[int, int]:
                 for row in generate.rows_of(block):
                     for _ in range(6):
                         who = random_recipient(rng)
-                        case = f"seed {seed}, {form}: {json_of(asked)} loses {row} of {who}"
-                        assert not keeps(asked, row, types, who, rng), case
+                        case = f"seed {seed}, {form}: {json_of(hint)} loses {row} of {who}"
+                        assert not keeps(hint, row, types, who, rng), case
     return looked_at, left_out
 
 
@@ -103,14 +103,14 @@ ONE_COLUMN: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-def is_kept(name: str, hint: Any, *, nulls: bool = False) -> bool:
+def is_selected(name: str, hint: Any, *, nulls: bool = False) -> bool:
     """Whether a block with these values in the one column is left by a JSON hint, or by SQL text."""
     kind, cells = ONE_COLUMN[name]
     schema = Schema.assign([Column(name=name, type=kind)])
     block: generate.Block = {name: [*cells, None] if nulls else cells}
     is_sql = isinstance(hint, str)
     predicate = read_sql_hint(hint, schema) if is_sql else read_json_hint(json.dumps(hint), schema)
-    return kept(predicate, schema, [block], [stages.exact(schema, block)]) == {0}
+    return selected(predicate, schema, [block], [stages.exact(schema, block)]) == {0}
 
 
 def compared(op: str, name: str, kind: str, value: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def negated(node: dict[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_certain_leaves_out(name: str, hint: Any) -> None:
     """Each of these is false for all rows, to whoever asks."""
-    assert not is_kept(name, hint)
+    assert not is_selected(name, hint)
 
 
 @pytest.mark.parametrize(
@@ -208,16 +208,16 @@ def test_what_is_certain_leaves_out(name: str, hint: Any) -> None:
 )
 def test_what_is_not_certain_keeps(name: str, hint: Any) -> None:
     """Each of these is true for a row to some recipient, or cannot be told."""
-    assert is_kept(name, hint)
+    assert is_selected(name, hint)
 
 
 def test_another_value_may_be_a_null() -> None:
     """``not (a = 7)`` holds for a null in pandas, so a block that may hold one stays; one without goes."""
     for hint in (negated(compared("lessThan", "int", "int", "9")), "int >= 9", "NOT (int < 9)", "int <> 5 AND int > 9"):
-        assert not is_kept("int", hint)
+        assert not is_selected("int", hint)
     for hint in (negated(compared("lessThan", "int", "int", "9")), "NOT (int < 9)"):
-        assert is_kept("int", hint, nulls=True)
-    assert not is_kept("int", "int >= 9", nulls=True)
+        assert is_selected("int", hint, nulls=True)
+    assert not is_selected("int", "int >= 9", nulls=True)
 
 
 def test_a_hint_that_is_too_large_is_left_alone() -> None:
@@ -226,9 +226,9 @@ def test_a_hint_that_is_too_large_is_left_alone() -> None:
     for _ in range(150):
         deep = {"op": "and", "children": [deep]}
     wide = {"op": "or", "children": [compared("equal", "int", "int", "99")] * 11_000}
-    assert is_kept("int", deep)
-    assert is_kept("int", wide)
-    assert is_kept("int", f"int IN ({', '.join(str(each) for each in range(100, 1_200))})")
+    assert is_selected("int", deep)
+    assert is_selected("int", wide)
+    assert is_selected("int", f"int IN ({', '.join(str(each) for each in range(100, 1_200))})")
     schema = Schema.assign([Column(name="int", type="int32")])
     for text in ("", "{", '{"op": "\ud800"}', "[" * 100_000):
-        assert kept(read_json_hint(text, schema), schema, [{"int": [1]}], [{}]) == {0}
+        assert selected(read_json_hint(text, schema), schema, [{"int": [1]}], [{}]) == {0}

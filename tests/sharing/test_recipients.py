@@ -57,9 +57,9 @@ def test_a_recipient_sees_what_it_may_read(lake: SharedLake) -> None:
 @pytest.mark.parametrize("is_delta", [None, False, True])
 def test_all_rows_are_read(lake: SharedLake, is_delta: bool | None) -> None:
     """In the form that the client chooses, in that of Parquet and in that of Delta's kernel; signed, each of them."""
-    lake.gate.seen.clear()
+    lake.proxy.seen.clear()
     assert same(lake.recipient.load("sales.orders", use_delta_format=is_delta), ALL)
-    assert len({path.split("?")[0] for path, _, status in lake.gate.seen if status in (200, 206)}) == FILES
+    assert len({path.split("?")[0] for path, _, status in lake.proxy.seen if status in (200, 206)}) == FILES
 
 
 @pytest.mark.soak
@@ -110,7 +110,7 @@ def test_versions_and_times_are_those_of_snapshots(lake: SharedLake) -> None:
         assert lake.recipient.ids("sales.orders", version=number) == wanted
         assert lake.recipient.ids("sales.orders", timestamp=at) == wanted
         assert lake.recipient.version("sales.orders", at) == number
-        answer = lake.recipient.asked("sales.orders", version=number)
+        answer = lake.recipient.query("sales.orders", version=number)
         assert answer.headers["delta-table-version"] == str(number)
     for wrong, code in (
         ({"version": 0}, "SNAPSHOT_NOT_FOUND"),
@@ -119,7 +119,7 @@ def test_versions_and_times_are_those_of_snapshots(lake: SharedLake) -> None:
         ({"timestamp": "then"}, "INVALID_REQUEST"),
         ({"version": 1, "timestamp": "2031-01-01T00:00:00Z"}, "INVALID_REQUEST"),
     ):
-        answer = lake.recipient.asked("sales.orders", **wrong)
+        answer = lake.recipient.query("sales.orders", **wrong)
         assert 400 <= answer.status_code < 500
         assert answer.json()["errorCode"] == code
         assert set(answer.json()) == {"errorCode", "message"}
@@ -128,7 +128,7 @@ def test_versions_and_times_are_those_of_snapshots(lake: SharedLake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "condition", "files"),
+    ("predicate", "condition", "files"),
     [
         (hint("greaterThanOrEqual", "id", "long", "270"), lambda r: r["id"] >= 270, 1),
         (hint("equal", "id", "long", "120"), lambda r: r["id"] == 120, 1),
@@ -140,9 +140,9 @@ def test_versions_and_times_are_those_of_snapshots(lake: SharedLake) -> None:
         ("{", lambda _r: True, FILES),
     ],
 )
-def test_hints_leave_out_files_and_no_rows(lake: SharedLake, asked: str, condition: Any, files: int) -> None:
+def test_hints_leave_out_files_and_no_rows(lake: SharedLake, predicate: str, condition: Any, files: int) -> None:
     """What the client reads has every row that matches, from few files where the hint says enough."""
-    found = lake.recipient.load("sales.orders", jsonPredicateHints=asked)
+    found = lake.recipient.load("sales.orders", jsonPredicateHints=predicate)
     wanted = {row["id"] for row in ALL.to_pylist() if condition(row)}
     assert wanted <= set(found["id"].tolist())
     assert len(found) == files * ROWS
@@ -156,7 +156,7 @@ def test_pages_are_of_one_version(lake: SharedLake) -> None:
     token = None
     for page in range(3):
         more: dict[str, Any] = {} if token is None else {"pageToken": token}
-        answer = lake.recipient.asked(name, maxFiles=2, **more)
+        answer = lake.recipient.query(name, maxFiles=2, **more)
         assert answer.headers["delta-table-version"] == "6"
         *_, end = lines = [json.loads(line) for line in answer.content.splitlines()]
         assert "protocol" in lines[0]
@@ -175,11 +175,11 @@ def test_pages_are_of_one_version(lake: SharedLake) -> None:
         {"pageToken": first[:-2] + "xx", "maxFiles": 2},
         {"pageToken": "é", "maxFiles": 2},
     ):
-        answer = lake.recipient.asked(name, **wrong)
+        answer = lake.recipient.query(name, **wrong)
         assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAGE_TOKEN")
-    assert lake.recipient.asked("sales.orders", pageToken=first, maxFiles=2).status_code == 404
+    assert lake.recipient.query("sales.orders", pageToken=first, maxFiles=2).status_code == 404
     table_of_other = lake.invite(Grant(role="read", namespace="other"))
-    assert table_of_other.asked(name, pageToken=first, maxFiles=2).status_code == 404
+    assert table_of_other.query(name, pageToken=first, maxFiles=2).status_code == 404
 
 
 def test_refreshing_keeps_the_version(lake: SharedLake) -> None:
@@ -193,17 +193,17 @@ def test_refreshing_keeps_the_version(lake: SharedLake) -> None:
     assert [line["file"]["id"] for line in after[2:-1]] == [line["file"]["id"] for line in before[2:-1]]
     assert len(lake.recipient.lines(name)) == 5
     for other, wrong in (("sales.orders", token), (name, token[:-1] + ("A" if token[-1] != "A" else "B"))):
-        answer = lake.recipient.asked(other, refreshToken=wrong)
+        answer = lake.recipient.query(other, refreshToken=wrong)
         assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAGE_TOKEN")
 
 
 def test_ends_are_said_to_who_asks(lake: SharedLake) -> None:
     """The Python client takes every line for a file, so a line that ends the answer is only for who wants it."""
-    plain = lake.recipient.asked("sales.orders")
+    plain = lake.recipient.query("sales.orders")
     assert "endStreamAction" not in plain.text
     assert plain.headers["delta-sharing-capabilities"] == "responseformat=parquet"
     assert plain.headers["cache-control"] == "no-store"
-    ended = lake.recipient.asked("sales.orders", able="responseFormat=Parquet;includeEndStreamAction=true")
+    ended = lake.recipient.query("sales.orders", able="responseFormat=Parquet;includeEndStreamAction=true")
     assert ended.headers["delta-sharing-capabilities"] == "responseformat=parquet;includeendstreamaction=true"
     assert "endStreamAction" in json.loads(ended.content.splitlines()[-1])
 
@@ -221,12 +221,12 @@ def test_files_say_what_is_exact(lake: SharedLake) -> None:
             "at": pa.array([0, 1_500, 2_000_000], pa.timestamp("us", "UTC")),
         }
     )
-    place = lake.put(table)
-    lake.operator.create_table(name, schema_from=place)
-    lake.operator.table(name).register([place], verify=True)
+    location = lake.put(table)
+    lake.operator.create_table(name, schema_from=location)
+    lake.operator.table(name).register([location], verify=True)
     *_, line = lake.recipient.lines(name)
     file = line["file"]
-    assert file["size"] == lake.store.stat(place).size_bytes
+    assert file["size"] == lake.store.stat(location).size_bytes
     stats = json.loads(file["stats"])
     assert stats["numRecords"] == 3
     assert stats["nullCount"] == {"id": 1, "small": 0, "nan": 0, "zero": 0, "text": 0, "at": 0}
@@ -235,7 +235,7 @@ def test_files_say_what_is_exact(lake: SharedLake) -> None:
     assert str(stats["minValues"]["zero"]) == "-0.0"
 
 
-def test_a_column_that_came_later_is_null_before(lake: SharedLake) -> None:
+def test_a_column_that_was_added_afterwards_is_null_before(lake: SharedLake) -> None:
     """In files from before; also in one that a hint names, and in both forms."""
     name = f"sales.{fresh_name('added')}"
     table = lake.table(name, [rows(0)])
@@ -301,7 +301,7 @@ def test_tables_whose_files_cannot_be_read_by_name_are_refused(lake: SharedLake,
     table.evolve(changes)
     for action in ("metadata", "query"):
         answer = (
-            lake.recipient.asked(name)
+            lake.recipient.query(name)
             if action == "query"
             else lake.recipient.http.get(f"/shares/lamella/schemas/sales/tables/{name[6:]}/metadata")
         )
@@ -318,7 +318,7 @@ def test_local_times_take_the_form_of_delta(lake: SharedLake) -> None:
     at = dt.datetime(2026, 3, 29, 2, 30)  # noqa: DTZ001  # a wall clock's
     lake.table(name, [pa.table({"id": [1], "at": pa.array([at], pa.timestamp("us"))})])
     assert lake.recipient.load(name)["at"].tolist() == [pd.Timestamp(at)]
-    answer = lake.recipient.asked(name)
+    answer = lake.recipient.query(name)
     assert (answer.status_code, answer.json()["errorCode"]) == (406, "NOT_EXPRESSIBLE")
     assert "timestampntz" in answer.json()["message"]
 
@@ -332,14 +332,14 @@ def test_a_renamed_column_is_read_once_no_file_from_before_is_left(lake: SharedL
     table.register([old])
     table.evolve([RenameColumn(column="name", name="called")])
     table.register([lake.put(rows(1).rename_columns(["id", "called", *ALL.schema.names[2:]]))])
-    assert lake.recipient.asked(name, jsonPredicateHints=hint("greaterThan", "id", "long", "60")).status_code == 406
+    assert lake.recipient.query(name, jsonPredicateHints=hint("greaterThan", "id", "long", "60")).status_code == 406
     table.commit(removed=[old])
     found = lake.recipient.load(name)
     assert found["id"].tolist() == list(range(ROWS, 2 * ROWS))
     assert found["called"].tolist() == rows(1)["name"].to_pylist()
 
 
-def test_versions_that_expired_are_told_from_those_that_never_were(lake: SharedLake) -> None:
+def test_versions_that_expired_are_distinguished_from_those_that_never_were(lake: SharedLake) -> None:
     """By number and by a page's token; a time from which to start finds the first one that is still there."""
     name = f"sales.{fresh_name('expired')}"
     table = lake.table(name, [rows(0)])
@@ -350,10 +350,10 @@ def test_versions_that_expired_are_told_from_those_that_never_were(lake: SharedL
     began = table.info().timestamp_ms
     table.register([lake.put(rows(2))])
     table.vacuum(execute=True, older_than="0s")
-    for asked in ({"version": 2}, {"version": 3}, {"pageToken": first, "maxFiles": 1}):
-        answer = lake.recipient.asked(name, **asked)
+    for body in ({"version": 2}, {"version": 3}, {"pageToken": first, "maxFiles": 1}):
+        answer = lake.recipient.query(name, **body)
         assert (answer.status_code, answer.json()["errorCode"]) == (410, "SNAPSHOT_EXPIRED")
-    assert lake.recipient.asked(name, version=4).status_code == 200
+    assert lake.recipient.query(name, version=4).status_code == 200
     at = dt.datetime.fromtimestamp(began / 1000, dt.UTC).isoformat().replace("+00:00", "Z")
     assert lake.recipient.version(name, at) == 4
 
@@ -362,10 +362,10 @@ def test_changes_are_refused(lake: SharedLake) -> None:
     """By their route, and as a query from a version on."""
     path = "/shares/lamella/schemas/sales/tables/orders/changes"
     assert lake.recipient.got(path, startingVersion=1)[1]["errorCode"] == "NOT_EXPRESSIBLE"
-    assert lake.recipient.asked("sales.orders", startingVersion=1).json()["errorCode"] == "NOT_EXPRESSIBLE"
+    assert lake.recipient.query("sales.orders", startingVersion=1).json()["errorCode"] == "NOT_EXPRESSIBLE"
 
 
-def test_who_shows_no_key_is_told_so_in_the_protocols_words(lake: SharedLake) -> None:
+def test_who_shows_no_key_is_refused_in_the_protocols_words(lake: SharedLake) -> None:
     """As are those who ask for what there is not."""
     answer = lake.recipient.http.get("/shares", headers={"Authorization": "Bearer lamella_no"})
     assert (answer.status_code, answer.json()["errorCode"]) == (401, "UNAUTHENTICATED")

@@ -154,16 +154,16 @@ def truth(spark: SparkSession, everything: LakeTable) -> dict[str, list[int]]:
     return {condition: list(ids) for (condition, _), ids in zip(CONDITIONS, row, strict=True)}
 
 
-@pytest.mark.parametrize(("condition", "most"), CONDITIONS, ids=[condition for condition, _ in CONDITIONS])
+@pytest.mark.parametrize(("condition", "max_blocks"), CONDITIONS, ids=[condition for condition, _ in CONDITIONS])
 def test_a_filter_reads_few_blocks_and_gives_the_rows_of_a_full_scan(
-    spark: SparkSession, everything: LakeTable, truth: dict[str, list[int]], condition: str, most: int
+    spark: SparkSession, everything: LakeTable, truth: dict[str, list[int]], condition: str, max_blocks: int
 ) -> None:
     """Whatever the condition: never a row less, and no more blocks than its statistics need."""
     frame = spark.table(everything.sql).where(condition).select("i")
     assert sorted(row.i for row in frame.collect()) == truth[condition]
     if "Lamella" in plan(frame):  # Spark answers some conditions without a scan
-        kept, total = blocks_read(frame)
-        assert (kept <= most, total) == (True, 8), plan(frame)
+        selected, total = blocks_read(frame)
+        assert (selected <= max_blocks, total) == (True, 8), plan(frame)
 
 
 PARTS: list[tuple[str, list[Any]]] = [
@@ -250,7 +250,7 @@ def test_a_list_of_five_thousand_values_prunes(spark: SparkSession, everything: 
 
 
 @pytest.mark.parametrize("offset", ["+02:00", "+01:00"])
-def test_a_wall_clock_time_that_comes_twice_is_told_apart(
+def test_a_wall_clock_time_that_comes_twice_is_distinguished(
     spark: SparkSession, everything: LakeTable, offset: str
 ) -> None:
     """02:30 on the night clocks go back is two instants; text of plans shows one, the filter must not mix them up."""
@@ -282,7 +282,7 @@ def test_only_needed_columns_are_read_by_the_vectorised_reader(spark: SparkSessi
     assert frame._jdf.queryExecution().optimizedPlan().schema().simpleString() == "struct<s:string,a:bigint>"
 
 
-def test_the_plan_says_what_was_kept_and_why(spark: SparkSession, everything: LakeTable) -> None:
+def test_the_plan_says_what_was_selected_and_why(spark: SparkSession, everything: LakeTable) -> None:
     """EXPLAIN names table, snapshot, blocks kept of all, and the filter that was sent."""
     text = spark.sql(f"EXPLAIN SELECT s FROM {everything.sql} WHERE i < 10 AND reverse(s) = 'X'").collect()[0][0]
     expected = f"Lamella {everything.name}@{everything.snapshot_id()} blocks=1/8"
@@ -392,7 +392,7 @@ def test_times_of_day_are_read_where_the_session_reads_them(spark: SparkSession,
         assert spark.table(table.sql).where("t > TIME '00:00:01'").collect() == [Row(a=2, t=dt.time(0, 0, 2))]
 
 
-def test_the_file_of_a_row_can_be_asked_for(spark: SparkSession, lakes: Lakes) -> None:
+def test_the_file_of_a_row_can_be_selected(spark: SparkSession, lakes: Lakes) -> None:
     """input_file_name() names the block."""
     table = lakes.of(*numbers(3))
     files = spark.table(table.sql).where("a < 150").select(F.input_file_name()).distinct().collect()

@@ -58,8 +58,8 @@ def table(server: ServerProcess, tmp_path: Path) -> Iterator[EventTable]:
 
 def names_in(table: EventTable, folder: str) -> list[str]:
     """The files in a folder of the table's own."""
-    place = Path(table.handle.info().location.removeprefix("file://")) / folder
-    return sorted(os.listdir(place)) if place.exists() else []
+    path = Path(table.handle.info().location.removeprefix("file://")) / folder
+    return sorted(os.listdir(path)) if path.exists() else []
 
 
 def await_sorted_rows(table: EventTable) -> None:

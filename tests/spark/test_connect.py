@@ -127,7 +127,7 @@ def test_writing_works_on_connect(answers: dict[str, Any]) -> None:
     assert answers["written_rows"] == 10
 
 
-def test_read_on_a_classic_session_prunes_later_filters_too(
+def test_read_on_a_classic_session_prunes_following_filters_too(
     spark: SparkSession, lakes: Lakes, table: LakeTable
 ) -> None:
     """The same call on a classic session gives a frame that asks the service when it runs."""

@@ -386,5 +386,5 @@ def test_frames_without_the_catalog_are_right_or_refused(
     spark.dataSource.register(LamellaDataSource)
     loaded = spark.read.format("lamella").option("url", lake.url).load(table.name)
     assert rows(loaded) == wanted
-    kept = load_table(lake, table.name, Settings())
-    assert rows(_path_frame(spark, kept, "b > 0")) == wanted  # what Spark Connect does
+    handle = load_table(lake, table.name, Settings())
+    assert rows(_path_frame(spark, handle, "b > 0")) == wanted  # what Spark Connect does

@@ -69,7 +69,7 @@ def test_a_service_that_is_gone_fails_the_query(spark: SparkSession, table: Lake
         spark.table(f"{name}.{table.name}").collect()
 
 
-def test_fallback_reads_all_blocks_only_when_it_was_asked_for(
+def test_fallback_reads_all_blocks_only_on_request(
     spark: SparkSession, table: LakeTable, faults: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the explicit setting a failed prune reads the whole snapshot, says so in the log and in the plan."""

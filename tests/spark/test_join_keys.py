@@ -56,10 +56,10 @@ def joined(spark: SparkSession, facts: LakeTable, key: str, catalog: str = CATAL
 
 
 @pytest.mark.parametrize(
-    ("key", "kept"),
+    ("key", "block_count"),
     [("i", 2), ("u32", 2), ("day", 2), ("ts", 2), ("ntz", 2), ("d", 2), ("s", 2), ("small", 5)],
 )
-def test_keys_of_a_join_prune_the_other_side(spark: SparkSession, facts: LakeTable, key: str, kept: int) -> None:
+def test_keys_of_a_join_prune_the_other_side(spark: SparkSession, facts: LakeTable, key: str, block_count: int) -> None:
     """Only the blocks that can hold one of the keys are read, for every type that can be sent exactly."""
     frame = joined(spark, facts, key)
     through = sorted_rows(frame)
@@ -72,7 +72,7 @@ def test_keys_of_a_join_prune_the_other_side(spark: SparkSession, facts: LakeTab
             )
         )
     assert through == truth
-    assert blocks_after_join(frame) == kept, plan(frame)
+    assert blocks_after_join(frame) == block_count, plan(frame)
 
 
 @pytest.mark.parametrize("key", ["x", "raw"])

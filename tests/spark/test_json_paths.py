@@ -50,15 +50,15 @@ def users(lakes: Lakes, spark: SparkSession) -> LakeTable:
     return table
 
 
-@pytest.mark.parametrize(("condition", "most"), CONDITIONS)
+@pytest.mark.parametrize(("condition", "max_blocks"), CONDITIONS)
 def test_a_path_in_the_where_clause_skips_blocks_and_loses_no_row(
-    spark: SparkSession, users: LakeTable, condition: str, most: int
+    spark: SparkSession, users: LakeTable, condition: str, max_blocks: int
 ) -> None:
     """The rows are a full scan's; where the index knows the path, however it is spelled, few blocks are read."""
     assert_same_rows(spark, users, condition)
-    kept, total = blocks_read(spark.table(users.sql).where(condition))
+    selected, total = blocks_read(spark.table(users.sql).where(condition))
     assert total == BLOCKS
-    assert kept <= most, plan(spark.table(users.sql).where(condition))
+    assert selected <= max_blocks, plan(spark.table(users.sql).where(condition))
 
 
 def test_a_projected_path_skips_blocks_as_well(spark: SparkSession, users: LakeTable) -> None:

@@ -67,9 +67,11 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("order", "limit", "most"), ORDERS, ids=[f"{order} {limit}" for order, limit, _ in ORDERS])
+@pytest.mark.parametrize(
+    ("order", "limit", "max_blocks"), ORDERS, ids=[f"{order} {limit}" for order, limit, _ in ORDERS]
+)
 def test_the_first_rows_of_an_order_are_those_of_a_full_scan(
-    spark: SparkSession, counted: LakeTable, order: str, limit: int, most: int
+    spark: SparkSession, counted: LakeTable, order: str, limit: int, max_blocks: int
 ) -> None:
     """Whatever the order, the same rows in the same order, from no more blocks than can hold them."""
     text = f"ORDER BY {order}, a LIMIT {limit}" if order.startswith("u") else f"ORDER BY {order} LIMIT {limit}"
@@ -79,8 +81,8 @@ def test_the_first_rows_of_an_order_are_those_of_a_full_scan(
     with no_pushdown(spark):
         truth = spark.sql(f"SELECT a, s, u FROM counted {text}").collect()
     assert through == truth
-    kept, total = blocks_read(frame)
-    assert (kept <= most, total) == (True, 10), plan(frame)
+    selected, total = blocks_read(frame)
+    assert (selected <= max_blocks, total) == (True, 10), plan(frame)
 
 
 def test_an_order_behind_a_proven_filter_reads_only_its_first_blocks(spark: SparkSession, counted: LakeTable) -> None:
@@ -90,7 +92,7 @@ def test_an_order_behind_a_proven_filter_reads_only_its_first_blocks(spark: Spar
     assert blocks_read(frame) == (1, 10)
 
 
-def test_a_filter_that_is_settled_gives_the_rows_of_its_blocks(spark: SparkSession, counted: LakeTable) -> None:
+def test_a_filter_that_is_resolved_gives_the_rows_of_its_blocks(spark: SparkSession, counted: LakeTable) -> None:
     """No Filter stands above the scan, in a count, a join and a union as well."""
     where = "a >= 300 AND a < 800"
     frame = spark.sql(f"SELECT a FROM {counted.sql} WHERE {where}")

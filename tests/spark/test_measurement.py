@@ -206,7 +206,7 @@ def test_types_that_cannot_be_written_are_named(kind: str) -> None:
         arrow_schema(Schema.assign([Column(name="c", type=kind)]))
 
 
-def test_nanoseconds_are_kept_by_jobs_and_not_taken_from_spark() -> None:
+def test_nanoseconds_are_preserved_by_jobs_and_not_taken_from_spark() -> None:
     """Compaction writes what was registered; Spark has no such type, and what it would write is refused."""
     schema = Schema.assign([Column(name="c", type="timestamp(ns)")])
     assert arrow_schema(schema).field("c").type == pa.timestamp("ns", tz="UTC")

@@ -124,8 +124,8 @@ def test_a_random_merge_does_what_a_loop_over_rows_does(spark: SparkSession, lak
             expected.append((key, "lost", qty, price))
         else:
             expected.append((key, label, qty, price))
-    held = {row[0] for row in target}
-    expected += [(key, kind, n, None) for key, kind, n in source if (key is None or key not in held) and n >= 50]
+    present = {row[0] for row in target}
+    expected += [(key, kind, n, None) for key, kind, n in source if (key is None or key not in present) and n >= 50]
     assert rows_of(spark, name) == sorted(expected, key=repr)
     assert done.rows_deleted == deleted
 
@@ -182,7 +182,7 @@ def test_rows_that_come_meanwhile_make_it_start_again(spark: SparkSession, lakes
     service = PooledTransport(lake_url, timeout_s=30)
     commits: list[int] = []
 
-    def late(request: HttpRequest) -> HttpResponse:
+    def send(request: HttpRequest) -> HttpResponse:
         if request.path.endswith("/commits"):
             commits.append(1)
             if len(commits) == 1:
@@ -192,7 +192,7 @@ def test_rows_that_come_meanwhile_make_it_start_again(spark: SparkSession, lakes
         return answer
 
     source = spark.createDataFrame([(777, "late", 2, None)], SCHEMA)
-    client = Lamella(lake_url, transport=FakeTransport(late))
+    client = Lamella(lake_url, transport=FakeTransport(send))
     done = merge(source, name, "t.id = s.id", client=client).when_matched_update().when_not_matched_insert().execute()
     service.close()
     assert (done.tries, done.rows_updated, done.rows_inserted) == (2, 1, 0)

@@ -60,9 +60,9 @@ def test_filters_of_spark_answer_for_every_type(legacy: bool, spark: SparkSessio
     outside: generate.Block = {}
     for column in COLUMNS:
         dtype = generate.dtype_of(column.type)
-        drawn = list(dict.fromkeys(index_cases.spread_value(rng, dtype) for _ in range(2000)))
+        sampled = list(dict.fromkeys(index_cases.spread_value(rng, dtype) for _ in range(2000)))
         # Spark reads no days before the Gregorian calendar as they are, and zeros have a test of their own.
-        usable = [value for value in drawn if value == value and (dtype.name != "date" or abs(value) < 100_000)]
+        usable = [value for value in sampled if value == value and (dtype.name != "date" or abs(value) < 100_000)]
         inside[column.name], outside[column.name] = usable[:100], usable[100:200]
         inside[column.name] += [inside[column.name][0]] * (101 - len(inside[column.name])) + [None]
     count = min(map(len, inside.values()))

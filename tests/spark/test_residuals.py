@@ -262,9 +262,9 @@ def _runs(frame: DataFrame, conditions: list[str]) -> list[list[bool | None] | N
 
 def _batches(rng: Random) -> Iterator[list[str]]:
     filters = _Filters(rng)
-    drawn = list(dict.fromkeys(filters.draw() for _ in range(_FILTERS)))
-    for first in range(0, len(drawn), _BATCH):
-        yield drawn[first : first + _BATCH]
+    sampled = list(dict.fromkeys(filters.draw() for _ in range(_FILTERS)))
+    for first in range(0, len(sampled), _BATCH):
+        yield sampled[first : first + _BATCH]
 
 
 def test_a_residual_means_to_spark_what_the_filter_means(spark: SparkSession, tmp_path: Path) -> None:
@@ -273,15 +273,17 @@ def test_a_residual_means_to_spark_what_the_filter_means(spark: SparkSession, tm
     for block in range(_BLOCKS):
         pq.write_table(_table(rng, block), tmp_path / f"{block}.parquet")
     store = FsspecStore()
-    places = [f"file://{tmp_path}/{block}.parquet" for block in range(_BLOCKS)]
-    schema = schema_of(read_footer(store, places[0]))
-    blocks, refused = ingest(store, places, schema, workers=1)
+    locations = [f"file://{tmp_path}/{block}.parquet" for block in range(_BLOCKS)]
+    schema = schema_of(read_footer(store, locations[0]))
+    blocks, refused = ingest(store, locations, schema, workers=1)
     assert not refused
     warehouse = Warehouse(FsspecStore(), "memory://residuals", segment_blocks=2)
     empty = warehouse.create("residuals", schema, now_ms=1)
     pointer = warehouse.commit(empty, added=warehouse.prepare("residuals", schema, blocks), now_ms=2).pointer
     # Of a local relation Spark makes the answers while it plans, without a job or compiled code.
-    frame = spark.createDataFrame(pa.concat_tables([pq.read_table(place.removeprefix("file://")) for place in places]))
+    frame = spark.createDataFrame(
+        pa.concat_tables([pq.read_table(location.removeprefix("file://")) for location in locations])
+    )
     compared = decided = 0
     for batch in _batches(rng):
         truths = dict(zip(batch, _runs(frame, batch), strict=True))
@@ -294,9 +296,9 @@ def test_a_residual_means_to_spark_what_the_filter_means(spark: SparkSession, tm
             except LamellaError as error:
                 pytest.fail(f"Spark runs what Lamella refuses: {text}: {error}")
             checks.append((text, sql_of(predicate), range(0)))
-            kept = {places.index(each.location): each for each in answer.blocks or ()}
+            selected = {locations.index(each.location): each for each in answer.blocks or ()}
             for block in range(_BLOCKS):
-                left = _left(answer, kept.get(block))
+                left = _left(answer, selected.get(block))
                 decided += left in ("true", "false")
                 checks.append((text, left, range(block * _ROWS, block * _ROWS + _ROWS)))
         compared += len(able)

@@ -78,8 +78,8 @@ def found(
 
 def test_spark_reads_blocks_in_a_bucket_through_the_catalog(found: dict[str, Any], bucket: str) -> None:
     """By their s3a paths, only those that the filter leaves, and every row of them."""
-    kept, of_all = found["blocks"]
-    assert (kept, of_all) == (1, 10)
+    selected, of_all = found["blocks"]
+    assert (selected, of_all) == (1, 10)
     assert found["few"] == found["few, truth"]
     (folder,) = found["folders"]
     assert folder.startswith(bucket.replace("s3://", "s3a://") + "/warehouse/")

@@ -34,7 +34,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.tokens import key_sha256, key_text
 from spark.test_tokens import seen
 from support.service_api import parquet_bytes
-from support.signed_gate import SignedGate, signed_gate
+from support.signature_proxy import SignatureProxy, signature_proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -44,10 +44,10 @@ ROOT_KEY = key_text(b"s" * 32)
 
 @dataclass
 class Lake:
-    """A table ``db.t`` in a bucket that is read through a gate which wants signatures."""
+    """A table ``db.t`` in a bucket that is read through a proxy which wants signatures."""
 
     client: Lamella
-    gate: SignedGate
+    proxy: SignatureProxy
     store: FsspecStore
     files: list[str]
 
@@ -56,9 +56,9 @@ class Lake:
 def running(s3: S3Server, folder: Path, **settings: Any) -> Iterator[Lake]:
     """A service over a bucket of its own."""
     with ExitStack() as opened:
-        gate = opened.enter_context(signed_gate(s3.endpoint_url))
+        proxy = opened.enter_context(signature_proxy(s3.endpoint_url))
         bucket = s3.bucket(f"spark-signed-{uuid.uuid4().hex[:8]}")
-        options = {"s3": {**s3.storage_options, "signed_endpoint_url": gate.url}}
+        options = {"s3": {**s3.storage_options, "signed_endpoint_url": proxy.url}}
         given = {
             "warehouse": f"{bucket}/warehouse",
             "catalog": folder / "catalog.db",
@@ -78,7 +78,7 @@ def running(s3: S3Server, folder: Path, **settings: Any) -> Iterator[Lake]:
         client.create_namespace("db")
         client.create_table("db.t", schema_from=files[0])
         client.table("db.t").register(files)
-        yield Lake(client, gate, store, files)
+        yield Lake(client, proxy, store, files)
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def shared(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 @pytest.fixture
 def lake(shared: Lake) -> Lake:
-    """The shared one, whose gate has seen nothing yet."""
-    shared.gate.seen.clear()
+    """The shared one, whose proxy has seen nothing yet."""
+    shared.proxy.seen.clear()
     return shared
 
 
@@ -100,7 +100,7 @@ def test_a_catalog_reads_by_signed_urls(spark: SparkSession, lake: Lake) -> None
     attached = attach(spark, "signed", lake.client, signed_urls=True)
     frame = spark.sql("SELECT a, s FROM signed.db.t WHERE a BETWEEN 195 AND 204")
     assert sorted(row.a for row in frame.collect()) == list(range(195, 205))
-    assert {path.split("?")[0].rpartition("/")[2] for path, _, _ in lake.gate.seen} == {
+    assert {path.split("?")[0].rpartition("/")[2] for path, _, _ in lake.proxy.seen} == {
         "part%201.parquet",
         "part%202.parquet",
     }
@@ -112,7 +112,7 @@ def test_a_catalog_reads_by_signed_urls(spark: SparkSession, lake: Lake) -> None
     assert spark.sql("SELECT a FROM signed.db.t ORDER BY a DESC LIMIT 3").collect()[0].a == FILES * ROWS - 1
     plan = frame._jdf.queryExecution().toString()
     assert "READ IN PYTHON, by signed URLs" in plan
-    assert {status for _, _, status in lake.gate.seen} == {206}
+    assert {status for _, _, status in lake.proxy.seen} == {206}
     assert "X-Amz-" not in seen(spark, plan)
     attached.detach()
 
@@ -130,7 +130,7 @@ def test_the_data_source_and_a_read_go_by_signed_urls(spark: SparkSession, lake:
     for where in ("a < 5", None):
         found = read(spark, "db.t", where=where, url=lake.client.url, signed_urls=True).where("a < 5")
         assert sorted(row.a for row in found.collect()) == list(range(5))
-    assert {status for _, _, status in lake.gate.seen} == {206}
+    assert {status for _, _, status in lake.proxy.seen} == {206}
     assert "X-Amz-" not in seen(spark, frame._jdf.queryExecution().toString())
 
 
@@ -165,7 +165,7 @@ def test_spark_connect_reads_by_signed_urls(lake: Lake, java_home: Path, tmp_pat
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.strip().rsplit("\n", 1)[-1]) == [10, list(range(590, 600))]
-    assert {status for _, _, status in lake.gate.seen} == {206}
+    assert {status for _, _, status in lake.proxy.seen} == {206}
 
 
 def test_blocks_with_earlier_names_are_read_too(spark: SparkSession, lake: Lake) -> None:
@@ -189,7 +189,7 @@ def test_urls_that_expired_before_the_blocks_are_read_are_renewed(s3: S3Server, 
         batches: list[Any] = [batch for part in partitions for batch in reader.read(part)]
         found = [row for batch in batches for row in batch.column("a").to_pylist()]
         assert found == list(range(FILES * ROWS))
-        assert lake.gate.refused >= 1
+        assert lake.proxy.refused >= 1
 
 
 def table_of(lake: Lake) -> Any:
@@ -252,7 +252,7 @@ def test_a_worker_renews_by_its_own_environment(s3: S3Server, tmp_path: Path, mo
             service_url=lake.client.url,
             table="db.t",
             snapshot_id=lake.client.table("db.t").info().snapshot_id,
-            urls=(f"{lake.gate.url}/old",),
+            urls=(f"{lake.proxy.url}/old",),
             sizes=(lake.store.stat(lake.files[0]).size_bytes,),
         )
         for name in ("LAMELLA_URL", "LAMELLA_TOKEN", "LAMELLA_TOKEN_FILE"):
@@ -282,7 +282,7 @@ def test_a_block_that_was_replaced_fails_the_task(spark: SparkSession, lake: Lak
         read(spark, name, url=lake.client.url, signed_urls=True).collect()
 
 
-def test_what_cannot_be_read_so_is_told(spark: SparkSession, lake: Lake, lake_url: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_so_is_reported(spark: SparkSession, lake: Lake, lake_url: str, tmp_path: Path) -> None:
     """Views, which only Spark's own readers serve, and tables whose files no URL leads to."""
     with pytest.raises(InvalidRequest, match="signed"):
         attach(spark, "views", lake.client, signed_urls=True, mode="views")

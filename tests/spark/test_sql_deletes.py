@@ -112,17 +112,17 @@ def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, l
     ],
 )
 def test_what_cannot_be_done_says_what_to_do_instead(
-    spark: SparkSession, lakes: Lakes, kept: str, statement: str, says: str
+    spark: SparkSession, lakes: Lakes, unchanged: str, statement: str, says: str
 ) -> None:
     """The part that cannot be decided is named, or the function that does it; nothing is changed."""
-    before = lakes.lake.table(kept).info()
+    before = lakes.lake.table(unchanged).info()
     with pytest.raises(SparkRuntimeException, match=says):
-        spark.sql(statement.format(f"{CATALOG}.{kept}"))
-    assert lakes.lake.table(kept).info() == before
+        spark.sql(statement.format(f"{CATALOG}.{unchanged}"))
+    assert lakes.lake.table(unchanged).info() == before
 
 
 @pytest.fixture(scope="module")
-def kept(spark: SparkSession, lakes: Lakes) -> str:
+def unchanged(spark: SparkSession, lakes: Lakes) -> str:
     """A table that no test changes."""
     return new_table(spark, lakes)
 

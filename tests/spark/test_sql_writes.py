@@ -184,7 +184,7 @@ def test_the_query_runs_once(spark: SparkSession, lakes: Lakes) -> None:
     assert longs(spark, f"{CATALOG}.{name}") == list(range(50))
 
 
-def test_overwrites_take_the_place_of_rows_in_one_snapshot(spark: SparkSession, lakes: Lakes) -> None:
+def test_overwrites_replace_rows_in_one_snapshot(spark: SparkSession, lakes: Lakes) -> None:
     """All rows, or those for which a condition is true; others stay, those for which it is null too."""
     name = new_table(spark, lakes, "id BIGINT, s STRING")
     sql = f"{CATALOG}.{name}"

@@ -75,11 +75,11 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
     texts = [sql_of(predicate) for predicate in predicates]
     scan = spark.read.schema(spark.read.parquet(next(iter(by_block.values()))).schema)
     rows = scan.option("recursiveFileLookup", "true").parquet(str(folder))
-    kept = []
+    verdicts = []
     for text in texts:
         answer = warehouse.prune(pointer, PruneRequest(filter=text, time_zone=zone))
         assert answer.blocks is not None
-        kept.append({block.location: block.verdict for block in answer.blocks})
+        verdicts.append({block.location: block.verdict for block in answer.blocks})
 
     every = [row for number in by_block for row in generate.rows_of(table[number])]
     for ansi in (False, True) if terms else (False,):
@@ -88,21 +88,23 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
             for p in predicates
         ]
         # with ANSI mode one row that fails would fail them all
-        asked = [i for i, p in enumerate(predicates) if not ansi or not any(oracle.may_fail(p, row) for row in every)]
+        evaluated = [
+            i for i, p in enumerate(predicates) if not ansi or not any(oracle.may_fail(p, row) for row in every)
+        ]
         with setting(spark, **{"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": str(ansi).lower()}):
             judged = rows.groupBy(F.input_file_name().alias("path")).agg(
-                F.count("*"), *(F.expr(f"count_if(coalesce({texts[i]}, false))") for i in asked)
+                F.count("*"), *(F.expr(f"count_if(coalesce({texts[i]}, false))") for i in evaluated)
             )
             truth = {unquote(row[0].removeprefix("file://")): row[1:] for row in judged.collect()}
-        for place, index in enumerate(asked):
+        for position, index in enumerate(evaluated):
             for number, location in by_block.items():
                 total, *matches = truth[location.removeprefix("file://")]
                 found = results[index][number]
                 case = f"seed {seed}: {texts[index]} over {table[number]}, {zone}, ANSI {ansi}, {timestamps}"
                 if UNDECIDED not in found:
-                    assert matches[place] == found.count(True), f"oracle {found}, Spark {matches[place]}, {case}"
-                assert location in kept[index] or matches[place] == 0, f"left out a match, {case}"
-                assert kept[index].get(location) != "ALL" or matches[place] == total, f"wrong ALL, {case}"
+                    assert matches[position] == found.count(True), f"oracle {found}, Spark {matches[position]}, {case}"
+                assert location in verdicts[index] or matches[position] == 0, f"left out a match, {case}"
+                assert verdicts[index].get(location) != "ALL" or matches[position] == total, f"wrong ALL, {case}"
     return filters * len(by_block)
 
 

@@ -113,9 +113,9 @@ def test_a_function_in_the_where_clause_prunes_and_loses_no_row(
     """The rows are a full scan's; where minimum and maximum can tell, blocks are left out."""
     with setting(spark, spark__sql__ansi__enabled="false"):
         assert_same_rows(spark, rising, condition)
-        kept, total = blocks_read(spark.table(rising.sql).where(condition))
+        selected, total = blocks_read(spark.table(rising.sql).where(condition))
         assert total == BLOCKS
-        assert kept < total or condition in NOT_PRUNED, plan(spark.table(rising.sql).where(condition))
+        assert selected < total or condition in NOT_PRUNED, plan(spark.table(rising.sql).where(condition))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Australia/Lord_Howe", "+05:30", "Asia/Kolkata"])
@@ -148,8 +148,8 @@ def test_random_terms_through_sql_equal_a_full_scan(spark: SparkSession, lakes: 
     oracle = Oracle(schema, zone)
     draw = generate_terms.predicates(rng, schema, oracle, blocks)
     rows = [row for block in blocks for row in generate.rows_of(block)]
-    drawn = [draw() for _ in range(30)]
-    texts = [sql_of(each) for each in drawn if not ansi or not any(oracle.may_fail(each, row) for row in rows)]
+    sampled = [draw() for _ in range(30)]
+    texts = [sql_of(each) for each in sampled if not ansi or not any(oracle.may_fail(each, row) for row in rows)]
     with setting(spark, spark__sql__session__timeZone=zone, spark__sql__ansi__enabled=str(ansi).lower()):
         counts = [F.expr(f"count_if(coalesce({text}, false))") for text in texts]
         with no_pushdown(spark):

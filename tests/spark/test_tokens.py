@@ -63,7 +63,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_url_is_asked_with_the_key_of_the_environment(
+def test_a_url_is_requested_with_the_key_of_the_environment(
     spark: SparkSession, guarded: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the catalog, by a read and by a write, from a variable or from a file."""
@@ -141,7 +141,7 @@ def test_the_token_of_the_data_source_is_not_shown(spark: SparkSession, guarded:
     with pytest.raises(PySparkException) as caught:
         spark.read.format("lamella").options(url=guarded, token=key, prune="a = ").load("db.t").count()
     planned: Any = frame.where("a > 4")
-    told = [str(planned._jdf.queryExecution().toString()), str(caught.value)]
+    texts = [str(planned._jdf.queryExecution().toString()), str(caught.value)]
     for statement in (
         "EXPLAIN EXTENDED SELECT * FROM hidden",
         "EXPLAIN FORMATTED SELECT * FROM named",
@@ -151,8 +151,8 @@ def test_the_token_of_the_data_source_is_not_shown(spark: SparkSession, guarded:
         "SET -v",
         f"EXPLAIN EXTENDED CREATE OR REPLACE TEMPORARY VIEW v USING lamella OPTIONS (table 'db.t', token '{key}')",
     ):
-        told += [str(row) for row in spark.sql(statement).collect()]
-    text = seen(spark, *told)
+        texts += [str(row) for row in spark.sql(statement).collect()]
+    text = seen(spark, *texts)
     assert "lamella" in text
     assert key not in text
 

@@ -53,12 +53,12 @@ def test_filters_prune_and_rows_are_those_of_a_full_scan(spark: SparkSession, vi
     """The frame asks the service when it runs; files read are in Spark's own metrics."""
     table = lakes.of(*numbers(5))
     conditions = {"a BETWEEN 120 AND 130": 1, "b = 1 AND a > 450": 1, "s LIKE 'v0001%'": 1, "b = 0": 5}
-    for condition, most in conditions.items():
+    for condition, max_files in conditions.items():
         frame = views.table(table.name).where(condition)
         through = sorted_rows(frame)
         with no_pushdown(spark):
             assert through == sorted_rows(table.full_scan(spark).where(condition))
-        assert _files_read(frame) <= most
+        assert _files_read(frame) <= max_files
 
 
 def test_partition_filters_cannot_exist(views: Attached, lakes: Lakes) -> None:

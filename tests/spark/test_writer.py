@@ -164,7 +164,7 @@ def test_a_second_write_appends(spark: SparkSession, lakes: Lakes) -> None:
     assert [entry.operation for entry in entries] == ["append", "append", "create"]
 
 
-def test_an_overwrite_takes_the_place_of_rows_in_the_same_snapshot(spark: SparkSession, lakes: Lakes) -> None:
+def test_an_overwrite_replaces_rows_in_the_same_snapshot(spark: SparkSession, lakes: Lakes) -> None:
     """Of all, or of those for which a condition is true; what cannot be decided is refused before anything runs."""
     name = new_name()
     write(spark.range(10).selectExpr("id", "TIMESTAMP '2024-07-01 00:00:00' AS ts"), name, client=lakes.lake)
@@ -226,7 +226,7 @@ def test_a_frame_that_does_not_fit_changes_nothing(
     assert len(_files(after.location)) == 1
 
 
-def test_what_cannot_be_asked_is_refused_before_anything_runs(spark: SparkSession, lakes: Lakes) -> None:
+def test_what_cannot_be_requested_is_refused_before_anything_runs(spark: SparkSession, lakes: Lakes) -> None:
     """Other modes, no service, two services, targets of nothing, types that no table holds, no table."""
     frame = spark.range(3)
     with pytest.raises(InvalidRequest, match="'merge'"):

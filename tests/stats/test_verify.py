@@ -43,7 +43,7 @@ def stats_of(path: Path, schema: Schema | None = None) -> ColumnStats:
     return block[0].col_stats[min(block[0].col_stats)]
 
 
-def kept(path: Path, filter: str, *, verify: bool) -> int:
+def selected_blocks(path: Path, filter: str, *, verify: bool) -> int:
     """How many blocks a filter keeps of a table of one file."""
     blocks, _ = register(path, verify=verify)
     schema = schema_of(read_footer(FsspecStore(), f"file://{path}"))
@@ -104,9 +104,12 @@ def test_lying_bounds_lose_no_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": range(101, 107), "s": [f"word{i}" for i in range(6)]}), path)
     pack = struct.Struct("<q").pack
     lie(path, (pack(101), pack(1)), (pack(106), pack(6)), (b"word0", b"xxxx0"), (b"word5", b"xxxx5"))
-    assert (kept(path, "a > 50", verify=False), kept(path, "a > 50", verify=True)) == (0, 1)
-    assert (kept(path, "a < 50", verify=False), kept(path, "a < 50", verify=True)) == (1, 0)
-    assert (kept(path, "s = 'word3'", verify=False), kept(path, "s = 'word3'", verify=True)) == (0, 1)
+    assert (selected_blocks(path, "a > 50", verify=False), selected_blocks(path, "a > 50", verify=True)) == (0, 1)
+    assert (selected_blocks(path, "a < 50", verify=False), selected_blocks(path, "a < 50", verify=True)) == (1, 0)
+    assert (selected_blocks(path, "s = 'word3'", verify=False), selected_blocks(path, "s = 'word3'", verify=True)) == (
+        0,
+        1,
+    )
 
 
 def test_lying_null_counts_lose_no_row(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_lying_null_counts_lose_no_row(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": [77, None, 78, None]}), path, column_encoding={"a": "PLAIN"}, use_dictionary=False)
     deny_nulls(path)
-    assert (kept(path, "a IS NULL", verify=False), kept(path, "a IS NULL", verify=True)) == (0, 1)
+    assert (selected_blocks(path, "a IS NULL", verify=False), selected_blocks(path, "a IS NULL", verify=True)) == (0, 1)
 
 
 def test_the_writers_own_indexes_are_not_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from lamella.client.http.fake_transport import AsyncFakeTransport, FakeTransport
 from lamella.client.http.transport import HttpRequest
 
 
-class Asked(Protocol):
+class RecordingClient(Protocol):
     """A client over a handler: ``run`` gives a client to a function and takes what comes, awaited where needed."""
 
     requests: list[HttpRequest]
@@ -22,7 +22,7 @@ class Asked(Protocol):
         """The result of ``use(client)``; an iterator's items as a list."""
 
 
-class SyncAsked:
+class SyncRecordingClient:
     """Over the sync client."""
 
     def __init__(self, handler: Handler, **options: Any) -> None:
@@ -36,7 +36,7 @@ class SyncAsked:
         return list(result) if inspect.isgenerator(result) else result
 
 
-class AsyncAsked:
+class AsyncRecordingClient:
     """Over the async client."""
 
     def __init__(self, handler: Handler, **options: Any) -> None:
@@ -59,4 +59,4 @@ class AsyncAsked:
 
 
 #: Makes either over a handler and options of the client.
-AskedBy = Callable[..., Asked]
+ClientFor = Callable[..., RecordingClient]

@@ -100,16 +100,16 @@ class ClusteredTable:
         self.rewrite(found.tasks)
         return found
 
-    def until_settled(self, aims: Aims, most: int, **how: Any) -> Rewrites:
-        """Runs until one selects nothing; more than ``most`` are an error."""
+    def until_done(self, aims: Aims, max_runs: int, **how: Any) -> Rewrites:
+        """Runs until one selects nothing; more than ``max_runs`` are an error."""
         before, written = self.size_bytes, 0
-        for runs in range(most + 1):
+        for runs in range(max_runs + 1):
             found = self.run(aims, **how)
             if not found.tasks:
                 return Rewrites(runs, written / before, found)
             assert sum(task.size_bytes for task in found.tasks) <= aims.max_bytes
             written += sum(task.size_bytes for task in found.tasks)
-        raise AssertionError(f"not done after {most} runs")
+        raise AssertionError(f"not done after {max_runs} runs")
 
     def rewrite(self, tasks: Sequence[Task]) -> None:
         """Each task's rows in order, cut evenly."""
@@ -142,8 +142,8 @@ class ClusteredTable:
             return rows[np.lexsort(keys)]
         bits = curve.bits_for(rows.shape[1])
         dtype = parse_type("int64")
-        places = [quantiles(pa.array(column), dtype, bits).numbers(pa.array(column)) for column in rows.T]
-        found = curve.positions(self.kind, np.column_stack(places), bits)
+        numbers = [quantiles(pa.array(column), dtype, bits).numbers(pa.array(column)) for column in rows.T]
+        found = curve.positions(self.kind, np.column_stack(numbers), bits)
         return rows[np.lexsort((*keys, *(found[:, at] for at in reversed(range(found.shape[1])))))]
 
 

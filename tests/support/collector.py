@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Collector:
 
     def wait_for(self, enough: Callable[[list[Exported]], bool], what: str) -> list[Exported]:
         """All that arrived, once that is enough."""
-        give_up_s = time.monotonic() + _PATIENCE_S
+        give_up_s = time.monotonic() + _TIMEOUT_S
         while not enough(found := self.spans()):
             assert time.monotonic() < give_up_s, (
                 f"it did not come to: {what}; there are {[span.name for span in found]}"

@@ -162,16 +162,16 @@ class FaultyStore:
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
         """Remove objects, or half of them."""
-        asked = sorted(locations)
-        how = self._at("delete_many", asked[0] if asked else "")
+        targets = sorted(locations)
+        how = self._at("delete_many", targets[0] if targets else "")
         if how in (None, "slow"):
-            return self._store.delete_many(asked)
+            return self._store.delete_many(targets)
         if how == "partial":
-            half = len(asked) // 2
-            return {**self._store.delete_many(asked[:half]), **dict.fromkeys(asked[half:], "the request broke off")}
+            half = len(targets) // 2
+            return {**self._store.delete_many(targets[:half]), **dict.fromkeys(targets[half:], "the request broke off")}
         if how == "after":
-            self._store.delete_many(asked)
-        return dict.fromkeys(asked, _REASONS.get(how, "the request failed"))
+            self._store.delete_many(targets)
+        return dict.fromkeys(targets, _REASONS.get(how, "the request failed"))
 
     def _at(self, operation: Operation, location: str) -> How | None:
         with self._lock:

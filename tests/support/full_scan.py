@@ -12,7 +12,7 @@ from lamella.snapshot.wire import AggregateAnswer
 
 Row = Mapping[str, Any]
 #: An aggregate: function and column ("*" for all rows).
-Asked = tuple[str, str]
+AggregateCall = tuple[str, str]
 Groups = dict[tuple[Any, ...], list[Any]]
 NAN = "NaN"
 
@@ -38,26 +38,26 @@ def merged(function: str, one: Any, other: Any) -> Any:
     return (min if function == "min" else max)(one, other, key=order)
 
 
-def scan(rows: Iterable[Row], asked: Sequence[Asked], group_by: Sequence[str]) -> Groups:
+def scan(rows: Iterable[Row], aggregates: Sequence[AggregateCall], group_by: Sequence[str]) -> Groups:
     """The aggregates of rows that match."""
-    groups: Groups = {} if group_by else {(): [0 if f == "count" else None for f, _ in asked]}
+    groups: Groups = {} if group_by else {(): [0 if f == "count" else None for f, _ in aggregates]}
     for row in rows:
         key = tuple(comparable(row[name]) for name in group_by)
-        values = groups.setdefault(key, [0 if f == "count" else None for f, _ in asked])
-        for index, (function, column) in enumerate(asked):
+        values = groups.setdefault(key, [0 if f == "count" else None for f, _ in aggregates])
+        for index, (function, column) in enumerate(aggregates):
             if column == "*" or row[column] is not None:
                 one = 1 if function == "count" else comparable(row[column])
                 values[index] = merged(function, values[index], one)
     return groups
 
 
-def together(asked: Sequence[Asked], parts: Iterable[Groups]) -> Groups:
+def together(aggregates: Sequence[AggregateCall], parts: Iterable[Groups]) -> Groups:
     """The results of parts of a table as the whole's."""
     whole: Groups = {}
     for part in parts:
         for key, values in part.items():
             if key in whole:
-                values = [merged(f, a, b) for (f, _), a, b in zip(asked, whole[key], values, strict=True)]
+                values = [merged(f, a, b) for (f, _), a, b in zip(aggregates, whole[key], values, strict=True)]
             whole[key] = values
     return whole
 
@@ -84,14 +84,14 @@ def key_of(answer: AggregateAnswer, key: Sequence[Bound | None]) -> tuple[Any, .
     return tuple(plain(dtype, part) for dtype, part in zip(types, key, strict=True))
 
 
-def ask(rng: Any, schema: Schema) -> tuple[list[Asked], list[str]]:
+def ask(rng: Any, schema: Schema) -> tuple[list[AggregateCall], list[str]]:
     """Random aggregates and columns to group by."""
     leaves = schema.leaves()
-    asked: list[Asked] = []
+    aggregates: list[AggregateCall] = []
     kinds = rng.choice([["count"], ["min", "max"], ["count", "min", "max"]])
     for _ in range(rng.randint(1, 3)):
         function = rng.choice(kinds)
         star = function == "count" and rng.random() < 0.5
-        asked.append((function, "*" if star else rng.choice(leaves).name))
+        aggregates.append((function, "*" if star else rng.choice(leaves).name))
     group_by = [rng.choice(leaves).name] if rng.random() < 0.4 else []
-    return asked, group_by
+    return aggregates, group_by

@@ -265,12 +265,12 @@ class Terms:
         own: tuple[str, ...] = (
             ("integer", "decimal", "double") if dtype.is_integer or dtype.is_float else (dtype.name, "integer")
         )
-        held: n.Term = literal if literal.kind in own or dtype.name in ("decimal", "binary") else n.Literal("null")
+        fallback: n.Term = literal if literal.kind in own or dtype.name in ("decimal", "binary") else n.Literal("null")
         if dtype.name in ("date", "timestamp", "timestamp_ntz") and literal.kind != dtype.name:
-            held = n.Literal("null")
+            fallback = n.Literal("null")
         if dtype.order == "float" and literal.kind == "integer" and dtype.bits < 64:
-            held = n.Literal("null")  # FLOAT or DOUBLE by Spark's settings
-        others = [held] if same is None or self._rng.random() < 0.5 else [same, held][: self._rng.randint(1, 2)]
+            fallback = n.Literal("null")  # FLOAT or DOUBLE by Spark's settings
+        others = [fallback] if same is None or self._rng.random() < 0.5 else [same, fallback][: self._rng.randint(1, 2)]
         return n.Call("coalesce", (term, *others))
 
 

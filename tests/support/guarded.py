@@ -21,7 +21,7 @@ from support.operations import CountedStore
 
 CEILINGS: Final = Path(__file__).parents[1] / "guard" / "ceilings.json"
 #: What a ceiling leaves for other versions of Python and of libraries.
-_ROOM: Final = 1.1
+_MARGIN: Final = 1.1
 SEGMENT: Final = 100
 SCHEMA: Final = Schema.assign(
     [
@@ -88,7 +88,7 @@ def hold(name: str, **counts: int) -> None:
     """Hold counts against the ceilings of ``name``, or write them down when that was asked for."""
     if os.environ.get("LAMELLA_WRITE_CEILINGS") == "1":
         known = json.loads(CEILINGS.read_text()) if CEILINGS.exists() else {}
-        known[name] = {key: math.ceil(count * _ROOM) for key, count in counts.items()}
+        known[name] = {key: math.ceil(count * _MARGIN) for key, count in counts.items()}
         CEILINGS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
         return
     ceilings = json.loads(CEILINGS.read_text())[name]

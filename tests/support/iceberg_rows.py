@@ -109,8 +109,8 @@ def _compares(client: Client, kind: str, cell: Any, value: Any, dtype: DataType)
 def _beyond(value: Any, dtype: DataType) -> int:
     """1 for a number above the type's greatest, -1 for one below the least, 0 for others."""
     if dtype.is_integer:
-        most = 2**31 - 1 if dtype.bits < 64 else 2**63 - 1
-        return 1 if value > most else -1 if value < -most - 1 else 0
+        maximum = 2**31 - 1 if dtype.bits < 64 else 2**63 - 1
+        return 1 if value > maximum else -1 if value < -maximum - 1 else 0
     if dtype.name == "float32" and math.isfinite(value) and abs(value) > _FLOAT_MAX:
         return 1 if value > 0 else -1
     return 0

@@ -68,14 +68,14 @@ def opened(
 ) -> Opened:
     """Sections as a part that was packed and opened again."""
     data, tail = pack(kind, str(dtype), count, sections, options=options, facts=facts)
-    held = bytearray(data)
+    buffer = bytearray(data)
     reads: list[tuple[int, int]] = []
 
     def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         reads.extend(ranges)
-        return [bytes(held[start : start + length]) for start, length in ranges]
+        return [bytes(buffer[start : start + length]) for start, length in ranges]
 
-    return Opened(Part(ref_of("memory://part", data, tail, count), fetch), held, reads)
+    return Opened(Part(ref_of("memory://part", data, tail, count), fetch), buffer, reads)
 
 
 def built(kind: Kind, dtype: DataType, blocks: Sequence[Cells], given: Mapping[str, Any] | None = None) -> Opened:
@@ -217,15 +217,15 @@ def pattern(rng: Random, of: str) -> str:
     return rng.choice(["%", ""]) + "".join(parts) + rng.choice(["%", "%", ""])
 
 
-def false_claims(of: Probe, dtype: DataType, blocks: Sequence[Cells], asked: n.Predicate, rows: Sequence[int]) -> str:
+def false_claims(of: Probe, dtype: DataType, blocks: Sequence[Cells], node: n.Predicate, rows: Sequence[int]) -> str:
     """What rows do that a part says they do not do; nothing when it is true."""
-    found = outcome(bound(asked, dtype), of, rows)
+    found = outcome(bound(node, dtype), of, rows)
     oracle = Oracle(schema_of(dtype))
     for at, row in enumerate(rows):
         for cell in blocks[row]:
-            result = oracle.decide(asked, {"c": cell})
+            result = oracle.decide(node, {"c": cell})
             if not filled({True: found.true, False: found.false, None: found.null}[result], len(rows))[at]:
-                return f"{asked} is {result} for {cell!r} in block {row}"
+                return f"{node} is {result} for {cell!r} in block {row}"
     return ""
 
 

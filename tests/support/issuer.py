@@ -23,7 +23,7 @@ class FakeIssuer:
     def __init__(self) -> None:
         self.key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
         self.codes: dict[str, tuple[dict[str, Any], str]] = {}
-        self.asked: list[dict[str, str]] = []
+        self.forms: list[dict[str, str]] = []
         self.url = ""
 
     def token(self, **claims: Any) -> str:
@@ -52,7 +52,7 @@ class FakeIssuer:
 
     def exchange(self, form: dict[str, str]) -> Any:
         """The answer to a code; each is good once."""
-        self.asked.append(form)
+        self.forms.append(form)
         claims, challenge = self.codes.pop(form.get("code", ""), ({}, ""))
         made = base64.urlsafe_b64encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
         if not challenge or made.decode().rstrip("=") != challenge:

@@ -220,16 +220,16 @@ def random_document(rng: Random) -> str:
 
 
 def _value(rng: Random, levels: int) -> str:
-    drawn = rng.random()
-    if levels <= 0 or drawn < 0.45:
-        drawn = rng.random()
-        if drawn < 0.35:
+    chance = rng.random()
+    if levels <= 0 or chance < 0.45:
+        chance = rng.random()
+        if chance < 0.35:
             return _text(rng.choice(_TEXTS), rng)
-        if drawn < 0.8:
+        if chance < 0.8:
             scaled = f"{rng.randint(-(10**6), 10**6) / 10 ** rng.randint(0, 8)}"
             return rng.choice((rng.choice(_NUMBERS), scaled))
         return rng.choice(("null", "true", "false"))
-    if drawn < 0.8:
+    if chance < 0.8:
         names = [rng.choice("aaab") if rng.random() < 0.75 else rng.choice(_NAMES) for _ in range(rng.randint(0, 4))]
         members = (f"{_text(name, rng)}{_blank(rng)}:{_blank(rng)}{_value(rng, levels - 1)}" for name in names)
         return f"{{{_blank(rng)}{f',{_blank(rng)}'.join(members)}{_blank(rng)}}}"
@@ -242,13 +242,13 @@ def _text(text: str, rng: Random) -> str:
 
 
 def _character(character: str, rng: Random) -> str:
-    code, drawn = ord(character), rng.random()
+    code, chance = ord(character), rng.random()
     if character in '"\\':
-        return f"\\{character}" if drawn < 0.8 else f"\\u{code:04x}"
-    if code > 0xFFFF and drawn < 0.5:
+        return f"\\{character}" if chance < 0.8 else f"\\u{code:04x}"
+    if code > 0xFFFF and chance < 0.5:
         high, low = divmod(code - 0x10000, 0x400)
         return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04X}"
-    escaped = drawn < (0.5 if code < 32 or character == "/" else 0.06)
+    escaped = chance < (0.5 if code < 32 or character == "/" else 0.06)
     if not escaped or code > 0xFFFF:
         return character
     return {"\n": "\\n", "\t": "\\t", "/": "\\/"}.get(character, f"\\u{code:04X}")
@@ -260,12 +260,12 @@ def _blank(rng: Random) -> str:
 
 def _damaged(text: str, rng: Random) -> str:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        at, drawn = rng.randint(0, len(text)), rng.random()
-        if drawn < 0.3:
+        at, chance = rng.randint(0, len(text)), rng.random()
+        if chance < 0.3:
             text = text[:at] + text[at + rng.randint(1, 3) :]
-        elif drawn < 0.75:
+        elif chance < 0.75:
             text = text[:at] + rng.choice(_DAMAGE) + text[at:]
-        elif drawn < 0.87:
+        elif chance < 0.87:
             text = text[:at]
         else:
             start = rng.randint(0, len(text))

@@ -50,8 +50,8 @@ def arranged(rng: np.random.Generator, values: Values, noise: float | None) -> V
     """Sorted, but for ranks that are off by ``noise`` of all rows; None: in no order."""
     if noise is None:
         return rng.permutation(values)
-    places = np.arange(len(values)) / len(values) + rng.normal(0, 1, len(values)) * noise
-    return np.sort(values)[np.argsort(places, kind="stable")]
+    positions = np.arange(len(values)) / len(values) + rng.normal(0, 1, len(values)) * noise
+    return np.sort(values)[np.argsort(positions, kind="stable")]
 
 
 def values_of(rng: np.random.Generator, shape: str, count: int) -> tuple[str, Values]:
@@ -151,13 +151,13 @@ def present_and_absent(rng: Random, layout: Layout, count: int) -> tuple[Values,
     return present, sample_values[~np.isin(sample_values, values)][:count]
 
 
-class Asked:
+class LayoutLookUps:
     """A layout that look-ups are made in, with a real part of an index (``kind`` None: without)."""
 
     def __init__(self, layout: Layout, kind: str | None = None, given: Mapping[str, Any] | None = None) -> None:
         self._layout = layout
         self._zones = zones(layout)
-        self._held = [set(block.tolist()) for block in layout.blocks]
+        self._present_values = [set(block.tolist()) for block in layout.blocks]
         self._part: Part | None = None
         self.size_bytes = 0
         if kind is not None:
@@ -177,13 +177,13 @@ class Asked:
         bounds = both = must = 0
         for cell, value in zip(self._layout.cells(values), values.tolist(), strict=True):
             test = index_cases.equal(self._layout.dtype, cell)
-            kept = filled(evaluate(test, lambda _leaf: self._zones, count).true, count)
-            bounds += int(kept.sum())
+            selected = filled(evaluate(test, lambda _leaf: self._zones, count).true, count)
+            bounds += int(selected.sum())
             if self._part is not None:
                 possible_outcomes = probe(self._part).possible_outcomes(test, np.arange(count))
-                kept = kept if possible_outcomes is None else kept & filled(possible_outcomes.true, count)
-            both += int(kept.sum())
-            must += sum(value in held for held in self._held)
+                selected = selected if possible_outcomes is None else selected & filled(possible_outcomes.true, count)
+            both += int(selected.sum())
+            must += sum(value in present for present in self._present_values)
         return Measured(count * len(values), must, bounds, both)
 
 

@@ -100,7 +100,7 @@ class OfflineIssuer:
         """A token of ann's that holds, but for the ``claims`` that are given; one that is None is left out."""
         algorithm, key = self.keys[name]
         given = {**self.claims(), **claims}
-        payload = {claim: value for claim, value in given.items() if value is not None}
+        payload = {name: value for name, value in given.items() if value is not None}
         shown = {"alg": algorithm, "kid": name, **(headers or {})}
         header = {part: value for part, value in shown.items() if value is not None}
         signed = f"{encoded(header)}.{encoded(payload)}"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from support.kept_connections import LIMITS
-from support.settled import settled
+from support.ready_pages import when_ready
 
 
 class Form(HTMLParser):
@@ -58,7 +58,7 @@ class Screens:
 
     def get(self, path: str, *, expect: int = 200, **query: Any) -> Form:
         """A page."""
-        answer = settled(self.http, path, {name: str(value) for name, value in query.items()} or None)
+        answer = when_ready(self.http, path, {name: str(value) for name, value in query.items()} or None)
         assert answer.status_code == expect, answer.text
         return Form(answer.text)
 

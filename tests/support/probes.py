@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from support.tenants import Place
+from support.tenants import TenantResources
 
-Body = Callable[[Place], Any]
+Body = Callable[[TenantResources], Any]
 _NAMED: Final = re.compile(r"{(\w+)}")
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """``needs``: what its place must have. ``body``, ``query``: made of the place that they name."""
+    """``needs``: what a tenant must have for it. ``body``, ``query``: made of the resources that they name."""
 
     needs: tuple[str, ...] = ()
     body: Body | None = None
@@ -30,7 +30,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[int, ...] = ()
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ProbeRequest(msgspec.Struct, frozen=True):
     """A request. ``swapped``: which of its parts are another tenant's."""
 
     method: str
@@ -39,44 +39,48 @@ class Asked(msgspec.Struct, frozen=True):
     swapped: tuple[str, ...]
 
 
-def requests(method: str, template: str, probe: Probe, own: Place, other: Place) -> Iterator[Asked]:
+def requests(
+    method: str, template: str, probe: Probe, own: TenantResources, other: TenantResources
+) -> Iterator[ProbeRequest]:
     """The request with every choice of its parts taken from ``other``, and first with none; the others are of both."""
     parts = [name for name in _NAMED.findall(template) if getattr(own, name) != getattr(other, name)]
     parts += ["body"] if probe.body is not None else []
     parts += ["query"] if probe.query is not None else []
     for swapped in chain.from_iterable(combinations(parts, count) for count in range(len(parts) + 1)):
-        yield asked(method, template, probe, own, other, swapped)
+        yield probe_request(method, template, probe, own, other, swapped)
 
 
-def asked(method: str, template: str, probe: Probe, own: Place, other: Place, swapped: tuple[str, ...]) -> Asked:
+def probe_request(
+    method: str, template: str, probe: Probe, own: TenantResources, other: TenantResources, swapped: tuple[str, ...]
+) -> ProbeRequest:
     """The request with those of its parts taken from ``other``."""
 
-    def of(part: str) -> Place:
+    def of(part: str) -> TenantResources:
         return other if part in swapped else own
 
     path = _NAMED.sub(lambda found: str(getattr(of(found[1]), found[1])), template)
     if probe.query is not None:
         path += "?" + urlencode(probe.query(of("query")))
-    return Asked(method, path, None if probe.body is None else probe.body(of("body")), swapped)
+    return ProbeRequest(method, path, None if probe.body is None else probe.body(of("body")), swapped)
 
 
-def _table(place: Place) -> str:
-    return f"{place.namespace}.{place.table}"
+def _table(resources: TenantResources) -> str:
+    return f"{resources.namespace}.{resources.table}"
 
 
-def _snapshot(place: Place) -> dict[str, Any]:
-    return {"snapshot_id": place.snapshot_id}
+def _snapshot(resources: TenantResources) -> dict[str, Any]:
+    return {"snapshot_id": resources.snapshot_id}
 
 
-def _grant(place: Place) -> dict[str, Any]:
-    return {"principal": "user:ann", "role": "read", "namespace": place.namespace, "table": place.table}
+def _grant(resources: TenantResources) -> dict[str, Any]:
+    return {"principal": "user:ann", "role": "read", "namespace": resources.namespace, "table": resources.table}
 
 
-def _nothing(_place: Place) -> dict[str, Any]:
+def _nothing(_resources: TenantResources) -> dict[str, Any]:
     return {}
 
 
-_VERIFY_JOB: Final[Body] = lambda place: {"kind": "verify", "table": _table(place)}  # noqa: E731  # one of a table
+_VERIFY_JOB: Final[Body] = lambda resources: {"kind": "verify", "table": _table(resources)}  # noqa: E731  # one of a table
 PROBES: Final[Mapping[str, Probe]] = {
     "prune": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
     "prune_batch": Probe(body=lambda p: {**_snapshot(p), "filters": [f"{p.column} = '{p.value}'"]}),

@@ -15,6 +15,6 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> npt.NDArray[Any]:
-    _, places, counts = np.unique(np.round(values, 9), return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(np.round(values, 9), return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return np.asarray((ends - counts / 2)[places])
+    return np.asarray((ends - counts / 2)[inverse])

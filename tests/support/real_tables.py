@@ -81,6 +81,6 @@ class RealTable:
         scene = BlockSample(manifests, self.pointer)
         node = bind(read_filter(text), scene.head.schema)
         codes = scene.tested(node)
-        kept = codes.nonzero()[0]  # NONE is zero
-        left, _ = refined(IndexAccess(manifests).indexes(scene.head), scene, node, scene.parts(kept, codes))
+        rows = codes.nonzero()[0]  # NONE is zero
+        left, _ = refined(IndexAccess(manifests).indexes(scene.head), scene, node, scene.parts(rows, codes))
         return 1 - sum(len(part.rows) for part in left) / len(scene)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 
 
 class Recorded:
@@ -42,7 +42,7 @@ class Recorded:
 
     def wait_for(self, enough: Callable[[list[ReadableSpan]], bool], what: str) -> list[ReadableSpan]:
         """All spans, once they are enough: what answers a request may end a little before its spans do."""
-        give_up_s = time.monotonic() + _PATIENCE_S
+        give_up_s = time.monotonic() + _TIMEOUT_S
         while not enough(found := self.spans()):
             assert time.monotonic() < give_up_s, (
                 f"it did not come to: {what}; there are {[span.name for span in found]}"

@@ -24,7 +24,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import Grant
 from support import sharing_client
 from support.service_api import parquet_bytes
-from support.signed_gate import SignedGate, signed_gate
+from support.signature_proxy import SignatureProxy, signature_proxy
 from support.tenants import ROOT_KEY, ROOT_SHA256
 
 FILES, ROWS = 6, 50
@@ -80,7 +80,7 @@ class Recipient:
         url = f"{self.profile}#lamella.{table}"
         return self._pool.submit(sharing_client.run, work, url, *args, **options).result(300)
 
-    def asked(self, table: str, action: str = "query", **body: Any) -> httpx2.Response:
+    def query(self, table: str, action: str = "query", **body: Any) -> httpx2.Response:
         """The answer to a query, whatever it is."""
         schema, _, name = table.partition(".")
         headers = {"delta-sharing-capabilities": body.pop("able")} if "able" in body else {}
@@ -88,7 +88,7 @@ class Recipient:
 
     def lines(self, table: str, **body: Any) -> list[dict[str, Any]]:
         """The lines of a query that is answered."""
-        answer = self.asked(table, **body)
+        answer = self.query(table, **body)
         assert answer.status_code == 200, answer.text
         return [json.loads(line) for line in answer.content.splitlines()]
 
@@ -105,12 +105,12 @@ class SharedLake:
         self,
         server: ServerProcess,
         store: FsspecStore,
-        gate: SignedGate,
+        proxy: SignatureProxy,
         data: str,
         folder: Path,
         pool: ProcessPoolExecutor,
     ) -> None:
-        self.server, self.store, self.gate, self.data = server, store, gate, data
+        self.server, self.store, self.proxy, self.data = server, store, proxy, data
         self._folder, self._pool = folder, pool
         self._recipients: list[Recipient] = []
         self.operator = Lamella(server.url, token=ROOT_KEY)
@@ -140,11 +140,11 @@ class SharedLake:
 
     def table(self, name: str, files: Sequence[pa.Table]) -> Table:
         """A table, with one version for each file."""
-        places = [self.put(each) for each in files]
-        self.operator.create_table(name, schema_from=places[0])
+        locations = [self.put(each) for each in files]
+        self.operator.create_table(name, schema_from=locations[0])
         table = self.operator.table(name)
-        for place in places:
-            table.register([place])
+        for location in locations:
+            table.register([location])
         return table
 
 
@@ -152,8 +152,8 @@ class SharedLake:
 def shared_lake(config: pytest.Config, s3: S3Server, folder: Path, *, needs_login: bool = True) -> Iterator[SharedLake]:
     """A running one; not ``needs_login``: the server itself demands signatures."""
     bucket = s3.bucket(f"shared-{uuid.uuid4().hex[:8]}")
-    with signed_gate(s3.endpoint_url) as gate, sharing_client.pool() as pool:
-        signing = {"signed_endpoint_url": gate.url} if needs_login else {}
+    with signature_proxy(s3.endpoint_url) as proxy, sharing_client.pool() as pool:
+        signing = {"signed_endpoint_url": proxy.url} if needs_login else {}
         settings = {
             "warehouse": f"{bucket}/warehouse",
             "catalog": folder / "catalog.db",
@@ -164,7 +164,7 @@ def shared_lake(config: pytest.Config, s3: S3Server, folder: Path, *, needs_logi
             "vacuum_min_age_s": "0",  # so that snapshots can expire at once
         }
         server = start_shared(config, folder, settings)
-        lake = SharedLake(server, FsspecStore({"s3": s3.storage_options}), gate, f"{bucket}/data", folder, pool)
+        lake = SharedLake(server, FsspecStore({"s3": s3.storage_options}), proxy, f"{bucket}/data", folder, pool)
         yield lake
         lake.close()
         assert server.stop() == 0, server.log_text()

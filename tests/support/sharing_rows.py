@@ -64,7 +64,7 @@ class Recipient(msgspec.Struct, frozen=True):
     doubles: bool
     singles: bool
     ordered_zeros: bool
-    nan_greatest: bool
+    nan_is_maximum: bool
     nan_is_null: bool
     milliseconds: bool
     utf16: bool
@@ -104,7 +104,7 @@ def _compared(node: Compared, cell: Any, dtype: DataType, who: Recipient, rng: R
         return None if who.sql else False
     left, right = _keys(node, cell, dtype, who)
     if _is_nan(cell):
-        return node.op in ("greaterThan", "greaterThanOrEqual") and who.nan_greatest
+        return node.op in ("greaterThan", "greaterThanOrEqual") and who.nan_is_maximum
     return bool(_COMPARE[node.op](left, right))
 
 

@@ -96,7 +96,7 @@ def counting(*, blocks: int = 4, rows: int = 10, segment_blocks: int = 2, timer:
         ]
     )
     leaves = {leaf.name: leaf for leaf in schema.leaves()}
-    made, held = [], {}
+    made, rows_by_location = [], {}
     for index in range(blocks):
         values = range(index * rows, (index + 1) * rows)
         columns: generate.Block = {
@@ -107,14 +107,14 @@ def counting(*, blocks: int = 4, rows: int = 10, segment_blocks: int = 2, timer:
         stats = {leaves[name].id: generate.exact_stats(leaves[name].dtype, cells) for name, cells in columns.items()}
         one = block(index, columns, stats)
         made.append(one)
-        held[one.location] = generate.rows_of(columns)
+        rows_by_location[one.location] = generate.rows_of(columns)
     warehouse = Warehouse(
         FsspecStore(), "memory://stages", segment_blocks=segment_blocks, timer=timer, token_secret=b"s" * 32
     )
     table_id = Random(blocks).randbytes(16).hex()
     pointer = warehouse.create(table_id, schema, now_ms=1)
     pointer = warehouse.commit(pointer, added=warehouse.prepare(table_id, schema, made), now_ms=2).pointer
-    return Lake(schema, warehouse, pointer, held, {}, Oracle(schema))
+    return Lake(schema, warehouse, pointer, rows_by_location, {}, Oracle(schema))
 
 
 def number_of(location: str) -> int:

@@ -25,7 +25,7 @@ ROOT_SHA256 = key_sha256(ROOT_KEY)
 _ABSENT = "0199aaaa-0000-7000-8000-000000000000"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a tenant, and the names of what it has; what was not asked for has names of nothing."""
 
     namespace: str
@@ -113,7 +113,7 @@ class Tenants:
         made = (by or self.root).call("POST", "/v1/keys", {"name": name, "grants": list(grants)})
         return name, made["key"]
 
-    def place(self, tenant: str, *needs: str) -> Place:
+    def resources(self, tenant: str, *needs: str) -> TenantResources:
         """A table of a tenant's, with a tag, a lease, an index, ... where ``needs`` names them (``lease_id``, ...)."""
         number = next(self._numbers)
         table, column, value = f"{tenant}table{number}", f"{tenant}column", f"{tenant}-value"
@@ -130,7 +130,7 @@ class Tenants:
         history = self.root.call("GET", f"{one}/snapshots")["snapshots"]
         manifest = self.root.call("GET", f"{one}/snapshots/{history[0]['snapshot_id']}")
         blocks = self.root.call("POST", f"{one}/prune", {})["blocks"]
-        place = Place(
+        resources = TenantResources(
             namespace=tenant,
             table=table,
             table_id=info["table_id"],
@@ -143,8 +143,8 @@ class Tenants:
             value=value,
         )
         for need in needs:
-            place = _MAKERS[need](self, place)
-        return place
+            resources = _MAKERS[need](self, resources)
+        return resources
 
     def write(self, folder: str, name: str, column: str, value: str, part: int = 0) -> str:
         """A Parquet file in a folder, with a text that tells whose it is; its location."""
@@ -156,101 +156,105 @@ class Tenants:
         path.write_bytes(buffer.getvalue())
         return f"{folder}/{name}"
 
-    def state(self, place: Place) -> dict[str, Any]:
+    def state(self, resources: TenantResources) -> dict[str, Any]:
         """All that the service says of a table and what it has, for finding out whether something was changed."""
-        one = f"/v1/namespaces/{place.namespace}/tables/{place.table}"
+        one = f"/v1/namespaces/{resources.namespace}/tables/{resources.table}"
         below = ("", "/snapshots", "/tags", "/leases", "/indexes?dropped=true", "/schedules", "/feedback", "/recorded")
-        others = (f"/v1/jobs/{place.job_id}", f"/v1/keys/{place.key}", f"/v1/namespaces/{place.namespace}/dropped")
+        others = (
+            f"/v1/jobs/{resources.job_id}",
+            f"/v1/keys/{resources.key}",
+            f"/v1/namespaces/{resources.namespace}/dropped",
+        )
         paths = (*(one + each for each in below), one + "/policy", *others, "/v1/grants", "/v1/keys")
         found = {}
         for path in paths:
             answer = self.root.send("GET", path)
             assert answer.status_code in (200, 404), f"GET {path}: {answer.status_code} {answer.text}"
             found[path] = (answer.status_code, answer.json())
-        for key in (*found["/v1/keys"][1]["keys"], found[f"/v1/keys/{place.key}"][1]):
+        for key in (*found["/v1/keys"][1]["keys"], found[f"/v1/keys/{resources.key}"][1]):
             key.pop("used_ms", None)  # a key that was tried was used
         return found
 
 
-def _tag(tenants: Tenants, place: Place) -> Place:
-    tag = f"{place.namespace}tag"
-    tenants.root.call("POST", f"{_path(place)}/tags", {"name": tag})
-    return msgspec.structs.replace(place, tag=tag)
+def _tag(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    tag = f"{resources.namespace}tag"
+    tenants.root.call("POST", f"{_path(resources)}/tags", {"name": tag})
+    return msgspec.structs.replace(resources, tag=tag)
 
 
-def _lease(tenants: Tenants, place: Place) -> Place:
-    owner = f"{place.namespace}-reader"
-    lease = tenants.root.call("POST", f"{_path(place)}/leases", {"ttl_s": 600, "owner": owner})
-    return msgspec.structs.replace(place, lease_id=lease["lease_id"])
+def _lease(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    owner = f"{resources.namespace}-reader"
+    lease = tenants.root.call("POST", f"{_path(resources)}/leases", {"ttl_s": 600, "owner": owner})
+    return msgspec.structs.replace(resources, lease_id=lease["lease_id"])
 
 
-def _index(tenants: Tenants, place: Place) -> Place:
-    index = f"{place.namespace}index"
-    body = {"name": index, "kind": "bloom", "expression": place.column}
-    tenants.root.call("POST", f"{_path(place)}/indexes", body)
-    return msgspec.structs.replace(place, index=index)
+def _index(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    index = f"{resources.namespace}index"
+    body = {"name": index, "kind": "bloom", "expression": resources.column}
+    tenants.root.call("POST", f"{_path(resources)}/indexes", body)
+    return msgspec.structs.replace(resources, index=index)
 
 
-def _dropped_index(tenants: Tenants, place: Place) -> Place:
-    place = _index(tenants, place)
-    tenants.root.call("DELETE", f"{_path(place)}/indexes/{place.index}")
-    return place
+def _dropped_index(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    resources = _index(tenants, resources)
+    tenants.root.call("DELETE", f"{_path(resources)}/indexes/{resources.index}")
+    return resources
 
 
-def _plan(tenants: Tenants, place: Place) -> Place:
-    plan = tenants.root.call("POST", f"/iceberg{_path(place)}/plan", {})
-    return msgspec.structs.replace(place, plan_id=plan["plan-id"])
+def _plan(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    plan = tenants.root.call("POST", f"/iceberg{_path(resources)}/plan", {})
+    return msgspec.structs.replace(resources, plan_id=plan["plan-id"])
 
 
-def _schedule(tenants: Tenants, place: Place) -> Place:
-    schedule = f"{place.namespace}schedule"
-    tenants.root.call("PUT", f"{_path(place)}/schedules/{schedule}", {"kind": "verify", "every_s": 86_400})
-    return msgspec.structs.replace(place, schedule=schedule)
+def _schedule(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    schedule = f"{resources.namespace}schedule"
+    tenants.root.call("PUT", f"{_path(resources)}/schedules/{schedule}", {"kind": "verify", "every_s": 86_400})
+    return msgspec.structs.replace(resources, schedule=schedule)
 
 
-def _policy(tenants: Tenants, place: Place) -> Place:
-    tenants.root.call("PUT", f"{_path(place)}/policy", {"verify": {"every_s": 86_400}})
-    return place
+def _policy(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    tenants.root.call("PUT", f"{_path(resources)}/policy", {"verify": {"every_s": 86_400}})
+    return resources
 
 
-def _job(tenants: Tenants, place: Place) -> Place:
-    asked = {"kind": "verify", "table": f"{place.namespace}.{place.table}", "unique": False}
-    return msgspec.structs.replace(place, job_id=tenants.root.call("POST", "/v1/jobs", asked)["job_id"])
+def _job(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    job = {"kind": "verify", "table": f"{resources.namespace}.{resources.table}", "unique": False}
+    return msgspec.structs.replace(resources, job_id=tenants.root.call("POST", "/v1/jobs", job)["job_id"])
 
 
-def _cancelled_job(tenants: Tenants, place: Place) -> Place:
-    place = _job(tenants, place)
-    tenants.root.call("POST", f"/v1/jobs/{place.job_id}/cancel")
-    return place
+def _cancelled_job(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    resources = _job(tenants, resources)
+    tenants.root.call("POST", f"/v1/jobs/{resources.job_id}/cancel")
+    return resources
 
 
-def _claimed_job(tenants: Tenants, place: Place) -> Place:
-    place = _job(tenants, place)
+def _claimed_job(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    resources = _job(tenants, resources)
     while True:  # jobs of other tests come first: queued ones, and those whose worker's lease has ended
         token = f"0199bbbb-0000-7000-8000-{next(tenants._numbers):012}"
-        claim = {"worker": "w", "lease_token": token, "lease_s": 600}
-        claimed = tenants.root.call("POST", "/v1/jobs/claim", claim)["job"]
-        if claimed["job_id"] == place.job_id:
-            return msgspec.structs.replace(place, lease_token=token)
+        body = {"worker": "w", "lease_token": token, "lease_s": 600}
+        claimed = tenants.root.call("POST", "/v1/jobs/claim", body)["job"]
+        if claimed["job_id"] == resources.job_id:
+            return msgspec.structs.replace(resources, lease_token=token)
         tenants.root.call("POST", f"/v1/jobs/{claimed['job_id']}/cancel")
 
 
-def _key(tenants: Tenants, place: Place) -> Place:
-    grant = {"role": "read", "namespace": place.namespace, "table": place.table}
-    return msgspec.structs.replace(place, key=tenants.key(grant)[0])
+def _key(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    grant = {"role": "read", "namespace": resources.namespace, "table": resources.table}
+    return msgspec.structs.replace(resources, key=tenants.key(grant)[0])
 
 
-def _dropped(tenants: Tenants, place: Place) -> Place:
-    gone = tenants.place(place.namespace)
+def _dropped(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    gone = tenants.resources(resources.namespace)
     tenants.root.call("DELETE", _path(gone))
-    return msgspec.structs.replace(place, dropped=gone.table, table_id=gone.table_id)
+    return msgspec.structs.replace(resources, dropped=gone.table, table_id=gone.table_id)
 
 
-def _path(place: Place) -> str:
-    return f"/v1/namespaces/{place.namespace}/tables/{place.table}"
+def _path(resources: TenantResources) -> str:
+    return f"/v1/namespaces/{resources.namespace}/tables/{resources.table}"
 
 
-_MAKERS: Mapping[str, Callable[[Tenants, Place], Place]] = {
+_MAKERS: Mapping[str, Callable[[Tenants, TenantResources], TenantResources]] = {
     "plan_id": _plan,
     "tag": _tag,
     "lease_id": _lease,

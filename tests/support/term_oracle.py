@@ -132,13 +132,13 @@ class TermOracle:
                 raise Undecided  # Spark rounds these to 34 digits, and may fail then
             return made if types[0].is_float or types[0].name == "decimal" else fitted(made, types[0], ansi=ansi)
         if function in ("lower", "upper"):
-            folded = _folded(function, values[0])
+            converted = _converted(function, values[0])
             inner = arguments[0]
             if not isinstance(inner, n.Call) or inner.function not in ("lower", "upper"):
-                return folded
-            if _folded(function, self.value(inner.arguments[0], row, ansi=ansi)) != folded:
+                return converted
+            if _converted(function, self.value(inner.arguments[0], row, ansi=ansi)) != converted:
                 raise Undecided  # Spark's optimizer drops the inner one
-            return folded
+            return converted
         if function == "length":
             return len(values[0].decode())
         if function in ("left", "substring"):
@@ -329,7 +329,7 @@ def _from_double(value: float, wanted: DataType, *, ansi: bool) -> int:
     return 0 if math.isnan(value) else low if value < 0 else high
 
 
-def _folded(function: str, text: bytes) -> bytes:
+def _converted(function: str, text: bytes) -> bytes:
     return (text.decode().lower() if function == "lower" else text.decode().upper()).encode()
 
 

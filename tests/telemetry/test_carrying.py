@@ -13,7 +13,7 @@ _WHO: ContextVar[int] = ContextVar("who", default=-1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20), st.integers(1, 4))
-def test_work_sees_the_context_of_who_asked(asked: list[tuple[int, int]], threads: int) -> None:
+def test_work_sees_the_context_of_its_request(requests: list[tuple[int, int]], threads: int) -> None:
     """As it was when the work was asked for, whichever thread does it; what work changes nobody else sees."""
 
     def work(own: int) -> int:
@@ -29,6 +29,6 @@ def test_work_sees_the_context_of_who_asked(asked: list[tuple[int, int]], thread
         return [submitted.result(), *mapped]
 
     with ContextThreadPool(threads) as pool:
-        found = [copy_context().run(ask, who, own) for who, own in asked]
+        found = [copy_context().run(ask, who, own) for who, own in requests]
         assert pool.submit(work, 5).result() == -1
-    assert found == [[who] * 3 for who, _ in asked]
+    assert found == [[who] * 3 for who, _ in requests]

@@ -23,7 +23,7 @@ from lamella.snapshot.advice import operations as advice_operations
 from lamella.snapshot.errors import OutcomeUnknown, TableNotFound
 from lamella.snapshot.wire import operations
 from lamella.snapshot.wire.operation import operations_of
-from support.both_clients import Asked, AsyncAsked, SyncAsked
+from support.both_clients import AsyncRecordingClient, RecordingClient, SyncRecordingClient
 from support.recorded_spans import Recorded, id_of, parent_of, trace_of
 
 OK = HttpResponse(status=200, body=b'{"namespaces":[]}')
@@ -47,25 +47,25 @@ def by_script(*answers: Answered) -> Callable[[HttpRequest], HttpResponse]:
     return answer
 
 
-@pytest.mark.parametrize("kind", [SyncAsked, AsyncAsked])
-def test_each_try_is_a_span_below_its_call(kind: Callable[..., Asked], client_spans: Recorded) -> None:
+@pytest.mark.parametrize("kind", [SyncRecordingClient, AsyncRecordingClient])
+def test_each_try_is_a_span_below_its_call(kind: Callable[..., RecordingClient], client_spans: Recorded) -> None:
     """With its own id in the request's header, so that the service's span hangs below the try that it answers."""
     failure = TransportFailure("refused", sent=False)
-    asked = kind(by_script(BUSY, failure, OK), policy=RetryPolicy(base_delay_s=0.0))
-    asked.run(lambda lake: lake.namespaces())
+    client = kind(by_script(BUSY, failure, OK), policy=RetryPolicy(base_delay_s=0.0))
+    client.run(lambda lake: lake.namespaces())
     call = client_spans.one(f"lamella {CALL}")
     tries = [span for span in client_spans.spans() if span.name == CALL]
     assert [parent_of(span) for span in tries] == [id_of(call)] * 3
     assert [span.kind for span in tries] == [trace.SpanKind.CLIENT] * 3
-    told = [dict(span.attributes or {}) for span in tries]
-    assert [each.get("http.request.resend_count") for each in told] == [None, 1, 2]
-    assert [each.get("http.response.status_code") for each in told] == [503, None, 200]
-    assert [each.get("error.type") for each in told] == ["503", "not_sent", None]
-    assert [request.header("traceparent") for request in asked.requests] == [
+    attributes = [dict(span.attributes or {}) for span in tries]
+    assert [each.get("http.request.resend_count") for each in attributes] == [None, 1, 2]
+    assert [each.get("http.response.status_code") for each in attributes] == [503, None, 200]
+    assert [each.get("error.type") for each in attributes] == ["503", "not_sent", None]
+    assert [request.header("traceparent") for request in client.requests] == [
         f"00-{trace_of(span)}-{id_of(span)}-{flags_of(span):02x}" for span in tries
     ]
     assert call.status.is_unset
-    assert told[0]["url.template"] == "/v1/namespaces"
+    assert attributes[0]["url.template"] == "/v1/namespaces"
 
 
 def flags_of(span: trace.Span | object) -> int:
@@ -112,7 +112,7 @@ def test_a_trace_is_taken_along_where_nothing_is_recorded(untraced_client: None)
     assert untraced_client is None
 
 
-def test_a_client_can_be_kept_out_of_traces(client_spans: Recorded) -> None:
+def test_a_client_can_be_excluded_from_traces(client_spans: Recorded) -> None:
     """One that asks all day long, such as a worker's, sends no header and makes no span."""
     transport = FakeTransport(by_script(OK))
     Lamella("http://lake.test", transport=transport, traces=False).namespaces()
@@ -120,7 +120,7 @@ def test_a_client_can_be_kept_out_of_traces(client_spans: Recorded) -> None:
     assert client_spans.names() == []
 
 
-def test_paths_are_told_as_the_service_calls_their_routes(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_paths_are_reported_as_the_service_calls_their_routes(tmp_path_factory: pytest.TempPathFactory) -> None:
     """For every route of the API, with names that look like parts of other routes."""
     folder = tmp_path_factory.mktemp("described")
     app = create_app(Settings(warehouse=str(folder)))

@@ -92,7 +92,7 @@ def listened(url: str, **options: Any) -> tuple[SqlCatalog, Heard]:
     return catalog, heard
 
 
-def test_statements_are_told_by_what_they_are(catalog_url: str) -> None:
+def test_statements_are_counted_by_what_they_are(catalog_url: str) -> None:
     """Reads, writes, commits, and what the database refuses because of what is there; each with its connection."""
     catalog, heard = listened(catalog_url)
     catalog.create_namespace(NamespaceInfo(name="a"), now_ms=1)
@@ -110,7 +110,7 @@ def test_statements_are_told_by_what_they_are(catalog_url: str) -> None:
     catalog.close()
 
 
-def test_a_database_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_database_that_fails_is_counted(tmp_path: Path) -> None:
     """Before a statement was sent, and around a COMMIT."""
     catalog, heard = listened(str(tmp_path / "catalog.db"))
     faults = CatalogFaults(catalog)
@@ -126,7 +126,7 @@ def test_a_database_that_fails_is_told(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_pool_without_a_free_connection_is_told(tmp_path: Path) -> None:
+def test_a_pool_without_a_free_connection_is_counted(tmp_path: Path) -> None:
     """The wait in vain is counted, and how many connections are in use."""
     catalog, heard = listened(str(tmp_path / "catalog.db"), connections=1, timeout_s=0.05)
     assert catalog.connections == (0, 1)
@@ -139,7 +139,7 @@ def test_a_pool_without_a_free_connection_is_told(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_statement_of_a_broken_connection_is_told_once(tmp_path: Path) -> None:
+def test_a_statement_of_a_broken_connection_is_counted_once(tmp_path: Path) -> None:
     """What a connection kept is gone with it, and the failure is counted all the same."""
     catalog, heard = listened(str(tmp_path / "catalog.db"))
     with catalog._reader.connect() as connection, pytest.raises(OperationalError):
@@ -160,36 +160,36 @@ KINDS = ("a", "b")
 )
 def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int]]) -> None:
     """Hits are values that were found, misses those that were made, and what came and did not stay was evicted."""
-    resident = BoundedCache(limit)
+    cache = BoundedCache(limit)
     expected = {kind: Counts() for kind in KINDS}
     for step, kind, name in steps:
-        held = (kind, name) in resident._entries
+        is_cached = (kind, name) in cache._entries
         size = 10 * (name + 1)
         if step == "get":
-            resident.get((kind, name))
-            expected[kind].hits += held
+            cache.get((kind, name))
+            expected[kind].hits += is_cached
         elif step == "load":
-            resident.load((kind, name), lambda size=size: (0, size))  # type: ignore[misc]  # a default
-            expected[kind].hits += held
-            expected[kind].misses += not held
+            cache.load((kind, name), lambda size=size: (0, size))  # type: ignore[misc]  # a default
+            expected[kind].hits += is_cached
+            expected[kind].misses += not is_cached
         else:
-            resident.put((kind, name), 0, size, was_missed=step == "put")
+            cache.put((kind, name), 0, size, was_missed=step == "put")
             expected[kind].misses += step == "put"
-    found = resident.counts()
+    found = cache.counts()
     for kind, counts in found.items():
         assert (counts.hits, counts.misses) == (expected[kind].hits, expected[kind].misses)
-        sizes = [size for key, (_, size, _) in resident._entries.items() if key[0] == kind]
+        sizes = [size for key, (_, size, _) in cache._entries.items() if key[0] == kind]
         assert counts.size_bytes == sum(sizes)
-    assert sum(counts.size_bytes for counts in found.values()) == resident.size_bytes
+    assert sum(counts.size_bytes for counts in found.values()) == cache.size_bytes
 
 
-def test_evictions_are_counted_by_the_kind_that_went() -> None:
+def test_evictions_are_counted_by_the_kind_that_was_evicted() -> None:
     """A value of one kind makes room by pushing out those of another."""
-    resident = BoundedCache(30)
+    cache = BoundedCache(30)
     for name in range(3):
-        resident.put(("old", name), 0, 10)
-    resident.put(("new", 0), 0, 25)
-    counts = resident.counts()
+        cache.put(("old", name), 0, 10)
+    cache.put(("new", 0), 0, 25)
+    counts = cache.counts()
     assert (counts["old"].evicted, counts["new"].evicted) == (3, 0)
     assert (counts["old"].size_bytes, counts["new"].size_bytes) == (0, 25)
 
@@ -224,9 +224,9 @@ def test_quantiles_around_a_millisecond_are_near_the_truth(median_ms: float, spr
         histogram.observe(value / 1000)
     counts = sorted((float(labels["le"]), count) for labels, count in samples(registry.collect())["x_bucket"])
     for share in (0.5, 0.95, 0.99):
-        told, truth = quantile_ms(counts, share), values[int(share * len(values))]
-        assert told is not None
-        assert abs(told - truth) <= 0.15 * truth
+        estimate, truth = quantile_ms(counts, share), values[int(share * len(values))]
+        assert estimate is not None
+        assert abs(estimate - truth) <= 0.15 * truth
 
 
 def test_the_oldest_commit_is_the_one_that_began_first() -> None:
@@ -235,33 +235,33 @@ def test_the_oldest_commit_is_the_one_that_began_first() -> None:
     registry = CollectorRegistry()
     metrics = ProcessMetrics(registry, clock)
 
-    def told() -> tuple[float, float]:
+    def figures() -> tuple[float, float]:
         metrics.fold()
         found = list(registry.collect())
         return total(found, "lamella_commits_in_progress"), total(found, "lamella_commit_oldest_seconds")
 
-    assert told() == (0, 0)
+    assert figures() == (0, 0)
     first, second = metrics.commit_begun(), metrics.commit_begun()
-    assert told() == (2, 15.0)
+    assert figures() == (2, 15.0)
     first()
     first()
-    assert told() == (1, 10.0)
+    assert figures() == (1, 10.0)
     second()
-    assert told() == (0, 0)
+    assert figures() == (0, 0)
 
 
-def test_a_loop_that_is_held_up_shows_it(tmp_path: Path) -> None:
+def test_a_loop_that_is_blocked_shows_it(tmp_path: Path) -> None:
     """What keeps the event loop from going on is in the next beat's lag; a beat brings the rest up to date."""
     metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
     threads, go = Threads(1), threading.Event()
-    pulse = EventLoopMonitor(metrics, catalog, lambda: {"read": threads.use})
+    monitor = EventLoopMonitor(metrics, catalog, lambda: {"read": threads.use})
 
     def beats() -> tuple[float, float]:
         found = metrics.families()
         return total(found, "lamella_event_loop_lag_seconds_count"), total(found, "lamella_event_loop_lag_seconds_sum")
 
     async def go_on() -> None:
-        async with pulse.beating():
+        async with monitor.beating():
             await asyncio.sleep(0)
             time.sleep(0.6)  # longer than a beat takes to come
             while not beats()[0]:
@@ -271,7 +271,7 @@ def test_a_loop_that_is_held_up_shows_it(tmp_path: Path) -> None:
             works = [asyncio.ensure_future(threads.run(go.wait)) for _ in range(3)]
             while threads.use.waiting < 2:
                 await asyncio.sleep(0.01)
-            pulse.look()
+            monitor.look()
             found = metrics.families()
             assert [total(found, f"lamella_threads_{what}", pool="read") for what in ("busy", "max", "waiting")] == [
                 1,
@@ -347,11 +347,11 @@ def test_a_beat_that_fails_is_followed_by_others(
         looks.append(1)
         raise OSError("no figures")
 
-    pulse = EventLoopMonitor(metrics, catalog, pools)
+    monitor = EventLoopMonitor(metrics, catalog, pools)
     monkeypatch.setattr("lamella.service.process.health._STEP_S", 0.001)
 
     async def beat() -> None:
-        async with pulse.beating():
+        async with monitor.beating():
             while len(looks) < 2:
                 await asyncio.sleep(0.001)
 
@@ -364,14 +364,14 @@ def test_a_beat_that_fails_is_followed_by_others(
 def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:
     """By generation, while the service runs; a collection in the middle of a metric waits for nothing."""
     metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
-    pulse = EventLoopMonitor(metrics, catalog, dict)
+    monitor = EventLoopMonitor(metrics, catalog, dict)
     before = list(gc.callbacks)
 
     def pauses(generation: str) -> float:
         return total(metrics.families(), "lamella_gc_pause_seconds_count", generation=generation)
 
     async def collect() -> None:
-        async with pulse.beating():
+        async with monitor.beating():
             counted = pauses("2")
             gc.collect()
             with metrics.process.gc_pause.labels("2")._sum._lock:  # as if it were observed

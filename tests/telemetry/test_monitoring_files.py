@@ -126,20 +126,22 @@ def all_queries() -> list[str]:
     return [*(rule["expr"] for rule in rules()), *panel_queries()]
 
 
-def test_every_name_that_is_asked_for_is_shown_by_a_live_service(shown: dict[str, frozenset[str]]) -> None:
+def test_every_name_that_is_queried_is_shown_by_a_live_service(shown: dict[str, frozenset[str]]) -> None:
     """By rules and dashboard; or it is recorded by a rule, or Prometheus' own."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    asked = {selector.name for query in all_queries() for selector in selectors(query)}
-    assert len(asked) > 50
-    assert asked - set(shown) - recorded - OF_PROMETHEUS == set()
-    assert {name for name in asked if name not in recorded and name is not None and not name.startswith("lamella")} <= {
+    queried = {selector.name for query in all_queries() for selector in selectors(query)}
+    assert len(queried) > 50
+    assert queried - set(shown) - recorded - OF_PROMETHEUS == set()
+    assert {
+        name for name in queried if name not in recorded and name is not None and not name.startswith("lamella")
+    } <= {
         "up",
         "process_resident_memory_bytes",
         "process_cpu_seconds_total",
     }
 
 
-def test_every_label_that_is_asked_for_is_one_of_its_metric(shown: dict[str, frozenset[str]]) -> None:
+def test_every_label_that_is_queried_is_one_of_its_metric(shown: dict[str, frozenset[str]]) -> None:
     """In selectors and in groupings; labels of other metrics would silently give nothing."""
     known = declared()
     for query in all_queries():
@@ -158,7 +160,7 @@ def test_every_label_that_is_asked_for_is_one_of_its_metric(shown: dict[str, fro
                 assert set(node.modifier.labels) <= labels_here, query
 
 
-def test_values_that_are_asked_for_exist(tmp_path: Path) -> None:
+def test_values_that_are_queried_exist(tmp_path: Path) -> None:
     """Routes, error codes and bounds of buckets that stand in a query are those of the code."""
     routes = set(create_app(Settings(warehouse=str(tmp_path))).openapi()["paths"])
     bounds = {str(bound) for bound in (*CALL_S, *REQUEST_S, *WAIT_S)}
@@ -182,7 +184,7 @@ def test_values_that_are_asked_for_exist(tmp_path: Path) -> None:
     assert checked > 20
 
 
-def test_counters_are_asked_for_their_growth() -> None:
+def test_counters_are_queried_for_their_growth() -> None:
     """A counter, or a bucket, means nothing by itself: each stands in a rate or an increase, over minutes at least."""
     for query in all_queries():
         expression = parsed(query)
@@ -260,8 +262,8 @@ def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
             name for target in panel["targets"] for name in re.findall(r"{{(\w+)}}", target["legendFormat"])
         }
         for target in panel["targets"]:
-            kept = labels_left(target["expr"])
-            assert kept is None or set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept, panel["title"]
+            labels = labels_left(target["expr"])
+            assert labels is None or set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
         assert len(shown_labels) <= 3
 
 

@@ -75,7 +75,7 @@ def bodies(chance: random.Random) -> list[bytes]:
 def ask_everything(server: ServerProcess, table_path: str, authorization: str) -> int:
     """Every operation and page, with the literal in bodies and queries; how many requests there were."""
     chance = random.Random(3)
-    asked = 0
+    request_count = 0
     with httpx2.Client(base_url=server.url, timeout=60) as http:
         described = http.get("/openapi.json", headers={"Authorization": authorization}).json()["paths"]
         operations = [(method, path, each) for path, methods in described.items() for method, each in methods.items()]
@@ -96,7 +96,7 @@ def ask_everything(server: ServerProcess, table_path: str, authorization: str) -
                     "Cookie": f"session={BAD_TOKEN}",
                 }
                 http.request(method, filled, content=body, params=parameters, headers=headers)
-                asked += 1
+                request_count += 1
         table = table_path.replace("/v1/namespaces/", "/tables/").replace("/tables/t", "/t")
         for page in (*PAGES, *(table + rest for rest in PAGES_OF_A_TABLE)):
             headers = {"Authorization": authorization}
@@ -105,8 +105,8 @@ def ask_everything(server: ServerProcess, table_path: str, authorization: str) -
                 f"/ui{page}", params={"filter": f"s = '{LITERAL}'", "q": LITERAL, "block": LITERAL}, headers=headers
             )
             http.post(f"/ui{page}", data=form, headers=headers)
-            asked += 2
-    return asked
+            request_count += 2
+    return request_count
 
 
 def ask_rightly(world: World, table: TableApi) -> None:
@@ -155,8 +155,8 @@ def test_no_line_of_the_log_has_a_literal_or_a_token(
 ) -> None:
     """All routes and pages, answered, refused and not understood, at the level that tells most. All output is
     searched."""
-    places = json.dumps({"*": [f"file://{tmp_path}/data"]})
-    options = {"auth": "true", "root_key_sha256": ROOT_SHA256, "allowed_locations": places} if auth else {}
+    allowed = json.dumps({"*": [f"file://{tmp_path}/data"]})
+    options = {"auth": "true", "root_key_sha256": ROOT_SHA256, "allowed_locations": allowed} if auth else {}
     settings = {"log_level": "debug", "log_format": log_format, "feedback": "true", "record_prunes": "full"}
     server = start_server(warehouse=tmp_path / "w", auth_failures_per_minute=10**6, **settings, **options)
     tokens = [ROOT_KEY, BAD_TOKEN] if auth else [BAD_TOKEN]
@@ -166,14 +166,14 @@ def test_no_line_of_the_log_has_a_literal_or_a_token(
         table = world.table()
         table.register(*world.numbers(world.folder(), 2))
         ask_rightly(world, table)
-        asked = 0
+        request_count = 0
         for token in tokens:
-            asked += ask_everything(server, table.path, f"Bearer {token}")
+            request_count += ask_everything(server, table.path, f"Bearer {token}")
         basic = base64.b64encode(f"user:{BAD_TOKEN}".encode()).decode()
         world.api.http.get("/v1/namespaces", headers={"Authorization": f"Basic {basic}"})
     send_nonsense(server)
     server.stop()
     text = server.log_text()
-    assert text.count("/v1/") > asked / 2  # the requests are there
+    assert text.count("/v1/") > request_count / 2  # the requests are there
     for hidden in (LITERAL, "Zq7", ROOT_KEY, basic, "secretliteral", "badtoken"):
         assert hidden not in text, next(line for line in text.splitlines() if hidden in line)

@@ -110,8 +110,12 @@ def test_a_prune_says_what_its_stages_did(tmp_path: Path, recorded: Recorded, cl
     report = answer.json()["report"]
     assert [event.name for event in answered.events] == [stage["stage"] for stage in report["stages"]]
     for event, stage in zip(answered.events, report["stages"], strict=True):
-        told = dict(event.attributes or {})
-        assert (told["lamella.prune.considered"], told["lamella.prune.kept"], told["lamella.prune.kept_bytes"]) == (
+        attributes = dict(event.attributes or {})
+        assert (
+            attributes["lamella.prune.considered"],
+            attributes["lamella.prune.kept"],
+            attributes["lamella.prune.kept_bytes"],
+        ) == (
             stage["considered"],
             stage["kept"],
             stage["bytes"],
@@ -186,12 +190,12 @@ def test_commits_of_several_requests_are_one_span_that_names_them_all(recorded: 
     nothing."""
     traces = OtelTraces(recorded.provider)
     requests = [traces.request("POST", []) for _ in range(3)]
-    places = []
+    contexts = []
     for request in requests:
         request.enter()
-        places.append(traces.here())
+        contexts.append(traces.here())
         request.leave()
-    with traces.for_all([None, *places], "commit", {}), traces.span("commit swap"):
+    with traces.for_all([None, *contexts], "commit", {}), traces.span("commit swap"):
         pass
     with traces.for_all([None, None], "commit", {}) as nothing:
         assert nothing is None
@@ -204,7 +208,7 @@ def test_commits_of_several_requests_are_one_span_that_names_them_all(recorded: 
     assert [f"{link.context.span_id:016x}" for link in commit.links] == [id_of(span) for span in served[1:]]
 
 
-def test_a_trace_that_a_client_gives_is_kept_and_logged(
+def test_a_trace_that_a_client_gives_is_continued_and_logged(
     tmp_path: Path, recorded: Recorded, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The request is below the client's own span, and its log line has the trace's id."""
@@ -302,7 +306,7 @@ def test_a_request_has_only_so_many_calls(tmp_path: Path, recorded: Recorded) ->
     assert 256 <= len(below_request) <= 2 * 256  # the commit's own are counted apart
 
 
-def test_a_mistake_of_the_client_is_told_by_its_code_alone(
+def test_a_mistake_of_the_client_is_reported_by_its_code_alone(
     tmp_path: Path, recorded: Recorded, client_spans: Recorded
 ) -> None:
     """It is no error of the service, but one of the call; no span has the message."""
@@ -320,7 +324,7 @@ def test_a_mistake_of_the_client_is_told_by_its_code_alone(
         assert span.status.description is None
 
 
-def test_a_failure_of_the_service_is_told_by_its_code_alone(tmp_path: Path, recorded: Recorded) -> None:
+def test_a_failure_of_the_service_is_reported_by_its_code_alone(tmp_path: Path, recorded: Recorded) -> None:
     """The request failed, and so did the call of the store; no span has the message."""
 
     def fail(_: str) -> None:

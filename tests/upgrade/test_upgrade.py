@@ -60,12 +60,12 @@ class Left:
                 if name.startswith("objects/"):
                     self._put(name.removeprefix("objects/"), archive.read(name))
 
-    def _put(self, place: str, data: bytes) -> None:
+    def _put(self, name: str, data: bytes) -> None:
         store = fsspec.filesystem("memory")
-        path = f"/lamella-upgrade/{place}"
+        path = f"/lamella-upgrade/{name}"
         store.pipe_file(path, data)
         # What a file was registered as is known by when it was written, too.
-        store.store[path].modified = dt.datetime.fromtimestamp(self.made["modified_s"][place], dt.UTC)
+        store.store[path].modified = dt.datetime.fromtimestamp(self.made["modified_s"][name], dt.UTC)
 
     def has(self, step: str) -> bool:
         """Whether that release knew it."""
@@ -189,7 +189,7 @@ def test_everything_is_answered_as_it_was(left: Left, catalog: str) -> None:
         assert now.findings() == []
 
 
-def test_what_was_kept_beside_tables_is_there(left: Left, catalog: str) -> None:
+def test_what_was_stored_beside_tables_is_there(left: Left, catalog: str) -> None:
     """Answers by their idempotency key, jobs, schedules, policies, keys and grants, as far as the release knew them."""
     with opened(catalog, feedback=True) as now:
         again = now.call("POST", f"{TABLE}/register", left.made["first_request"], key="first")

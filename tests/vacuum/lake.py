@@ -149,10 +149,10 @@ class Lake:
         if not self.catalog.advance(table_id, entry, required_seq=to.seq):
             raise Unavailable("another commit came first", retry_after_s=0)
 
-    def clean(self, table_id: str, *, cleaner: Vacuum | None = None, **asked: object) -> list[VacuumAnswer]:
+    def clean(self, table_id: str, *, cleaner: Vacuum | None = None, **options: object) -> list[VacuumAnswer]:
         """All parts of a clean-up; it executes unless it is told not to."""
         parts: list[VacuumAnswer] = []
-        request: dict[str, object] = {"execute": True, **asked}
+        request: dict[str, object] = {"execute": True, **options}
         cleaner = self.cleaner() if cleaner is None else cleaner
         while not parts or parts[-1].next_page_token is not None:
             token = parts[-1].next_page_token if parts else None
@@ -160,14 +160,14 @@ class Lake:
             parts.append(cleaner.vacuum(record, VacuumRequest(page_token=token, **request)))  # type: ignore[arg-type]  # by name
         return parts
 
-    def kept(self, table_id: str) -> list[HistoryEntry]:
+    def history(self, table_id: str) -> list[HistoryEntry]:
         """The history, newest first."""
         return self.catalog.whole_history(table_id)
 
     def verify(self, table_id: str) -> None:
         """Every snapshot of the history can be read, manifest by manifest, and every block's file is there."""
         warehouse = self.fresh_warehouse()
-        for entry in self.kept(table_id):
+        for entry in self.history(table_id):
             needed = warehouse.objects(entry.pointer).needed
             assert all(self.store.stat(ref.location).size_bytes == ref.size_bytes for ref in needed)
             for ref in warehouse.segments(entry.pointer):
@@ -178,7 +178,7 @@ class Lake:
         """Every location that the history needs or may use."""
         warehouse = self.fresh_warehouse()
         found: set[str] = set()
-        for entry in self.kept(table_id):
+        for entry in self.history(table_id):
             found |= warehouse.objects(entry.pointer).locations()
             found.update(warehouse.block_locations(entry.pointer))
         return found

@@ -23,13 +23,15 @@ def test_a_dry_run_touches_nothing_and_says_what_it_would_do(lake: Lake) -> None
     """Without execute the store and the history are as before, and the counts are those of the run that follows."""
     table_id = grown(lake)
     lake.now_ms += 30 * DAY
-    before, history = lake.store.locations(), lake.kept(table_id)
+    before, history = lake.store.locations(), lake.history(table_id)
     (said,) = lake.clean(table_id, execute=False)
     assert lake.store.locations() == before
-    assert lake.kept(table_id) == history
+    assert lake.history(table_id) == history
     (done,) = lake.clean(table_id)
     assert done.garbage == said.garbage
-    assert [fate.expires for fate in said.snapshots] == [fate.expires for fate in done.snapshots]
+    assert [disposition.expires for disposition in said.snapshots] == [
+        disposition.expires for disposition in done.snapshots
+    ]
     assert said.deleted.objects == len(before) - len(lake.store.locations()) > 0
     assert not said.executed
     assert done.executed
@@ -38,11 +40,11 @@ def test_a_dry_run_touches_nothing_and_says_what_it_would_do(lake: Lake) -> None
 def test_old_snapshots_expire_and_their_objects_go(lake: Lake) -> None:
     """After its age only the current snapshot is left, with exactly what it needs; expired ones are not there."""
     table_id = grown(lake)
-    old = lake.kept(table_id)[1]
+    old = lake.history(table_id)[1]
     lake.now_ms += 30 * DAY
     (done,) = lake.clean(table_id)
-    assert [fate.reason for fate in done.snapshots][:1] == ["it is the current one"]
-    assert [entry.seq for entry in lake.kept(table_id)] == [4]
+    assert [disposition.reason for disposition in done.snapshots][:1] == ["it is the current one"]
+    assert [entry.seq for entry in lake.history(table_id)] == [4]
     assert lake.folder(table_id) <= lake.needed(table_id)
     lake.verify(table_id)
     with pytest.raises(SnapshotExpired):
@@ -55,10 +57,10 @@ def test_age_counts_from_when_a_snapshot_was_superseded(lake: Lake) -> None:
     lake.now_ms += 300 * DAY
     lake.append(table_id)
     lake.clean(table_id)
-    assert [entry.seq for entry in lake.kept(table_id)] == [5, 4]
+    assert [entry.seq for entry in lake.history(table_id)] == [5, 4]
     lake.now_ms += 7 * DAY
     lake.clean(table_id)
-    assert [entry.seq for entry in lake.kept(table_id)] == [5]
+    assert [entry.seq for entry in lake.history(table_id)] == [5]
 
 
 def test_the_minimum_age_protects_what_was_current_within_it(lake: Lake) -> None:
@@ -66,21 +68,21 @@ def test_the_minimum_age_protects_what_was_current_within_it(lake: Lake) -> None
     table_id = grown(lake)
     lake.now_ms += MIN_AGE - 1
     lake.clean(table_id, older_than="0s")
-    assert [entry.seq for entry in lake.kept(table_id)] == [4, 3]
+    assert [entry.seq for entry in lake.history(table_id)] == [4, 3]
 
 
 def test_a_table_has_a_retention_of_its_own(lake: Lake) -> None:
     """Its properties come before the service's defaults, and older_than before both ages."""
-    kept = {"lamella__retention__max_age": "1000d", "lamella__retention__min_snapshots": "2"}
-    table_id = lake.table(**kept)
+    properties = {"lamella__retention__max_age": "1000d", "lamella__retention__min_snapshots": "2"}
+    table_id = lake.table(**properties)
     for _ in range(3):
         lake.now_ms += DAY
         lake.append(table_id)
     lake.now_ms += 100 * DAY
     lake.clean(table_id)
-    assert len(lake.kept(table_id)) == 4
+    assert len(lake.history(table_id)) == 4
     (done,) = lake.clean(table_id, older_than="50d")
-    assert [entry.seq for entry in lake.kept(table_id)] == [4, 3]
+    assert [entry.seq for entry in lake.history(table_id)] == [4, 3]
     assert done.snapshots[1].reason == "among the newest 2"
 
 
@@ -94,26 +96,26 @@ def test_a_table_can_be_exempt(lake: Lake) -> None:
     before = lake.store.locations()
     (done,) = lake.clean(table_id)
     assert lake.store.locations() == before
-    assert len(lake.kept(table_id)) == 3
+    assert len(lake.history(table_id)) == 3
     assert done.deleted.objects == 0
 
 
 def test_tags_and_leases_hold_a_snapshot(lake: Lake) -> None:
     """They hold it with all its objects until they end; a lease ends by itself."""
     table_id = grown(lake)
-    tagged, leased = lake.kept(table_id)[2], lake.kept(table_id)[1]
+    tagged, leased = lake.history(table_id)[2], lake.history(table_id)[1]
     lake.now_ms += 30 * DAY
     lake.tag(table_id, "audit", tagged)
     lake.lease(table_id, leased, ttl_ms=HOUR)
     (done,) = lake.clean(table_id)
-    assert [entry.seq for entry in lake.kept(table_id)] == [4, 3, 2]
-    reasons = {fate.snapshot_id: fate.reason for fate in done.snapshots}
+    assert [entry.seq for entry in lake.history(table_id)] == [4, 3, 2]
+    reasons = {disposition.snapshot_id: disposition.reason for disposition in done.snapshots}
     assert reasons[tagged.pointer.snapshot_id] == "tag audit"
     assert reasons[leased.pointer.snapshot_id] == "leased by reader"
     lake.verify(table_id)
     lake.now_ms += 2 * HOUR
     lake.clean(table_id)
-    assert [entry.seq for entry in lake.kept(table_id)] == [4, 2]
+    assert [entry.seq for entry in lake.history(table_id)] == [4, 2]
     lake.verify(table_id)
 
 
@@ -170,7 +172,7 @@ def test_names_that_are_not_understood_are_never_touched(lake: Lake, name: str) 
 def test_what_a_put_left_behind_goes(lake: Lake) -> None:
     """The temporary file of a put that died is known by its name, also beside an object that is needed."""
     table_id = grown(lake)
-    manifest = lake.kept(table_id)[0].pointer.manifest.location
+    manifest = lake.history(table_id)[0].pointer.manifest.location
     folder, _, name = manifest.rpartition("/")
     lake.store.put(f"{folder}/.{name}.{'0' * 32}.tmp", b"half")
     lake.now_ms += 2 * DAY
@@ -193,7 +195,7 @@ def test_a_table_never_sees_its_neighbours(lake: Lake) -> None:
     assert set(beside) | theirs <= lake.store.locations()
 
 
-def test_a_table_at_another_place_is_refused(lake: Lake) -> None:
+def test_a_table_at_another_location_is_refused(lake: Lake) -> None:
     """The folder must be the one that this warehouse gives the table."""
     table_id = grown(lake)
     record = lake.catalog.table_by_id(table_id)
@@ -252,7 +254,7 @@ def test_what_could_not_be_deleted_is_tried_again(lake: Lake) -> None:
     assert lake.catalog.deletion_marks(table_id, after="", limit=10) == []
 
 
-def test_external_blocks_stay_unless_asked_for(lake: Lake) -> None:
+def test_external_blocks_stay_unless_requested(lake: Lake) -> None:
     """A registered file outside of the folder goes only when asked, and only when no table needs it."""
     table_id, other = lake.table("one"), lake.table("two")
     gone, shared, stays = (lake.file(table_id, external=True) for _ in range(3))
@@ -335,7 +337,7 @@ def test_a_lease_holds_a_dropped_table(lake: Lake) -> None:
     """A reader that leased a snapshot before the drop keeps its files."""
     table_id = grown(lake)
     before = lake.folder(table_id)
-    lake.lease(table_id, lake.kept(table_id)[0], ttl_ms=10 * DAY)
+    lake.lease(table_id, lake.history(table_id)[0], ttl_ms=10 * DAY)
     lake.catalog.drop_table("db", "t", now_ms=lake.now_ms)
     lake.now_ms += GRACE + DAY
     done = lake.vacuum.purge_dropped(VacuumRequest(execute=True))

@@ -89,10 +89,10 @@ def test_what_expires_is_what_nothing_keeps(
         now_ms=now_ms,
     )
     assert [decision.version.seq for decision in decided] == [one[0] for one in there]
-    for place, (decision, (seq, _, tagged, leased, _)) in enumerate(zip(decided, there, strict=True)):
+    for index, (decision, (seq, _, tagged, leased, _)) in enumerate(zip(decided, there, strict=True)):
         until = ended[seq]
         old = until is not None and now_ms - until >= retention.max_age_ms
-        assert decision.expires == (old and not tagged and not leased and place >= retention.min_snapshots)
+        assert decision.expires == (old and not tagged and not leased and index >= retention.min_snapshots)
         assert decision.reason
 
 

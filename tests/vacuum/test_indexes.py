@@ -41,10 +41,10 @@ def finish(lake: Lake, table_id: str, change: Callable[[SnapshotPointer], Commit
 
 def part(lake: Lake, table_id: str) -> tuple[PartRef, BlockKeys]:
     """A part over one block; nobody looks into it here."""
-    place = TableLayout(lake.warehouse.table_location(table_id)).index_part(lake.ids.new())
-    lake.store.put(place, b"part")
+    location = TableLayout(lake.warehouse.table_location(table_id)).index_part(lake.ids.new())
+    lake.store.put(location, b"part")
     keys = np.array([[1, lake.ids.new().int & 0xFFFF]], dtype=np.uint64)
-    return PartRef(location=place, size_bytes=4, tail_bytes=1, tail_sha256="", block_count=1), keys
+    return PartRef(location=location, size_bytes=4, tail_bytes=1, tail_sha256="", block_count=1), keys
 
 
 def indexed(lake: Lake) -> tuple[str, str]:
@@ -129,10 +129,10 @@ def committing(lake: Lake, table_id: str, index_id: str, parts: Parts) -> Callab
 def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: Lake, at: int, with_blocks: bool) -> None:
     """An old part, built by a job that took very long, is never in a snapshot and deleted."""
     table_id, index_id = indexed(lake)
-    late = part(lake, table_id)
-    change = committing(lake, table_id, index_id, [late]) if with_blocks else adding(lake, index_id, [late])
+    old_part = part(lake, table_id)
+    change = committing(lake, table_id, index_id, [old_part]) if with_blocks else adding(lake, index_id, [old_part])
     lake.now_ms += MIN_AGE + DAY
-    before = lake.catalog.guard(table_id, [late[0].location], since_ms=lake.now_ms)
+    before = lake.catalog.guard(table_id, [old_part[0].location], since_ms=lake.now_ms)
     guard = msgspec.structs.replace(before, adds_files=True)
     outcome: list[str] = []
     left = at
@@ -159,8 +159,8 @@ def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: La
         return
     taken = outcome == ["done"]
     assert taken or outcome == ["unavailable"]
-    held = lake.fresh_warehouse().objects(lake.catalog.table_by_id(table_id).pointer).locations()
-    assert (late[0].location in held) == taken
+    needed = lake.fresh_warehouse().objects(lake.catalog.table_by_id(table_id).pointer).locations()
+    assert (old_part[0].location in needed) == taken
     there = objects(lake, table_id)
-    assert not taken or late[0].location in there
-    assert {place for place in held if "/_ix/" in place} <= set(there)
+    assert not taken or old_part[0].location in there
+    assert {location for location in needed if "/_ix/" in location} <= set(there)

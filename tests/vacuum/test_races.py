@@ -60,7 +60,7 @@ def at_step(lake: Lake, number: int, act: Callable[[], object]) -> list[str]:
 
 def actions(lake: Lake, table_id: str, garbage: str) -> dict[str, Callable[[], object]]:
     """What others may do."""
-    old = lake.kept(table_id)[2]
+    old = lake.history(table_id)[2]
     return {
         "append": lambda: lake.append(table_id),
         "remove": lambda: lake.commit(table_id, remove=[garbage_free(lake, table_id)]),
@@ -74,7 +74,7 @@ def actions(lake: Lake, table_id: str, garbage: str) -> dict[str, Callable[[], o
 
 def garbage_free(lake: Lake, table_id: str) -> str:
     """A block of the current snapshot."""
-    return next(iter(lake.warehouse.block_locations(lake.kept(table_id)[0].pointer)))
+    return next(iter(lake.warehouse.block_locations(lake.history(table_id)[0].pointer)))
 
 
 @pytest.mark.slow
@@ -112,18 +112,18 @@ def test_whatever_happens_at_any_step_the_history_stays_whole(lake: Lake, name: 
 def test_tags_leases_and_the_current_snapshot_win_against_an_expiry_decided_before(lake: Lake) -> None:
     """The decision may be old by the time it is carried out; the transaction looks again."""
     table_id, _ = ready(lake)
-    history = lake.kept(table_id)
+    history = lake.history(table_id)
     lake.tag(table_id, "late", history[1])
     lake.lease(table_id, history[2], ttl_ms=HOUR)
     seqs = [entry.seq for entry in history]
     assert lake.catalog.expire_snapshots(table_id, seqs, now_ms=lake.now_ms) == [1]
-    assert [entry.seq for entry in lake.kept(table_id)] == [4, 3, 2]
+    assert [entry.seq for entry in lake.history(table_id)] == [4, 3, 2]
 
 
 def test_a_rollback_that_lost_to_the_expiry_is_refused(lake: Lake) -> None:
     """A rollback that read its snapshot before it expired does not become current afterwards."""
     table_id, _ = ready(lake)
-    old = lake.kept(table_id)[2]
+    old = lake.history(table_id)[2]
     lake.catalog.expire_snapshots(table_id, [old.seq], now_ms=lake.now_ms)
     with pytest.raises(SnapshotExpired):
         lake.rollback(table_id, old)
@@ -259,7 +259,7 @@ def test_a_clean_up_is_not_disturbed_by_one_that_expires_more(lake: Lake, execut
             left -= 1
             if left == 0:
                 lake.clean(table_id, older_than="10d")
-                assert [entry.seq for entry in lake.kept(table_id)] == [4]
+                assert [entry.seq for entry in lake.history(table_id)] == [4]
 
         lake.store.read_hook = other
         lake.clean(table_id, older_than="1000d", execute=execute)
@@ -278,11 +278,11 @@ def test_external_files_of_snapshots_that_another_clean_up_deleted_are_named(lak
     table_id = lake.table()
     file = lake.append(table_id, external=True)
     lake.commit(table_id, remove=[file])
-    old = {entry.pointer.manifest.location for entry in lake.kept(table_id)[1:]}
+    old = {entry.pointer.manifest.location for entry in lake.history(table_id)[1:]}
     lake.now_ms += 30 * DAY
 
     def other(_location: str) -> None:
-        if [entry.seq for entry in lake.kept(table_id)] == [3]:
+        if [entry.seq for entry in lake.history(table_id)] == [3]:
             lake.store.read_hook = None
             lake.clean(table_id)
 
@@ -325,7 +325,7 @@ def test_a_store_that_fails_in_the_listing_deletes_nothing(lake: Lake) -> None:
     with pytest.raises(StoreError):
         lake.clean(table_id)
     lake.store.hook = None
-    lake.store.delete(lake.kept(table_id)[0].pointer.manifest.location)
+    lake.store.delete(lake.history(table_id)[0].pointer.manifest.location)
     deleted = list(lake.store.deleted)
     with pytest.raises(LamellaError):
         lake.clean(table_id)

@@ -38,7 +38,7 @@ class Histories(RuleBasedStateMachine):
 
     def blocks(self, table_id: str) -> list[str]:
         """The blocks of the current snapshot."""
-        pointer = self.lake.kept(table_id)[0].pointer
+        pointer = self.lake.history(table_id)[0].pointer
         return sorted(self.lake.warehouse.block_locations(pointer))
 
     @rule(which=st.integers(0, 1), count=st.integers(1, 4), external=st.booleans())
@@ -77,7 +77,7 @@ class Histories(RuleBasedStateMachine):
         """A snapshot of the history gets a name."""
         table_id = self.table(which)
         self.number += 1
-        self.lake.tag(table_id, f"tag{self.number}", data.draw(st.sampled_from(self.lake.kept(table_id))))
+        self.lake.tag(table_id, f"tag{self.number}", data.draw(st.sampled_from(self.lake.history(table_id))))
 
     @rule(which=st.integers(0, 1), data=st.data())
     def untag(self, which: int, data: st.DataObject) -> None:
@@ -91,13 +91,13 @@ class Histories(RuleBasedStateMachine):
     def lease(self, which: int, ttl: int, data: st.DataObject) -> None:
         """A reader holds a snapshot for a while."""
         table_id = self.table(which)
-        self.lake.lease(table_id, data.draw(st.sampled_from(self.lake.kept(table_id))), ttl_ms=ttl)
+        self.lake.lease(table_id, data.draw(st.sampled_from(self.lake.history(table_id))), ttl_ms=ttl)
 
     @rule(which=st.integers(0, 1), data=st.data())
     def roll_back(self, which: int, data: st.DataObject) -> None:
         """An old snapshot's blocks are current again."""
         table_id = self.table(which)
-        target = data.draw(st.sampled_from(self.lake.kept(table_id)))
+        target = data.draw(st.sampled_from(self.lake.history(table_id)))
         if {*self.lake.warehouse.block_locations(target.pointer)} != {*self.blocks(table_id)}:
             self.lake.rollback(table_id, target)
 
@@ -106,17 +106,17 @@ class Histories(RuleBasedStateMachine):
         """Time passes."""
         self.lake.now_ms += wait
 
-    @rule(which=st.integers(0, 1), external=st.booleans(), most=st.sampled_from([1, 3, 1_000]))
-    def clean_up(self, which: int, external: bool, most: int) -> None:
+    @rule(which=st.integers(0, 1), external=st.booleans(), max_objects=st.sampled_from([1, 3, 1_000]))
+    def clean_up(self, which: int, external: bool, max_objects: int) -> None:
         """What is unreferenced and old is gone then, and nothing else; what a tag or lease holds is in the history."""
         lake, table_id = self.lake, self.table(which)
-        held = {tag.seq for tag in lake.catalog.tags(table_id, now_ms=lake.now_ms)}
-        held |= {lease.seq for lease in lake.catalog.leases(table_id, now_ms=lake.now_ms)}
-        before = {entry.seq for entry in lake.kept(table_id)}
+        pinned = {tag.seq for tag in lake.catalog.tags(table_id, now_ms=lake.now_ms)}
+        pinned |= {lease.seq for lease in lake.catalog.leases(table_id, now_ms=lake.now_ms)}
+        before = {entry.seq for entry in lake.history(table_id)}
         others = lake.store.locations() - lake.folder(table_id)
-        lake.clean(table_id, cleaner=lake.cleaner(max_objects=most), include_external_blocks=external)
-        after = {entry.seq for entry in lake.kept(table_id)}
-        assert held | {max(before)} <= after <= before
+        lake.clean(table_id, cleaner=lake.cleaner(max_objects=max_objects), include_external_blocks=external)
+        after = {entry.seq for entry in lake.history(table_id)}
+        assert pinned | {max(before)} <= after <= before
         old = {
             found.location
             for found in lake.store.list(lake.warehouse.table_location(table_id))

@@ -114,8 +114,8 @@ def verdicts(vector: Vector, schema: Schema, form: Any, segment_blocks: int) -> 
     pointer = warehouse.commit(pointer, added=warehouse.prepare(vector.id, schema, blocks), now_ms=2).pointer
     answer = warehouse.prune(pointer, PruneRequest(filter=form, time_zone=vector.session.time_zone))
     assert answer.blocks is not None
-    kept = {block.location: block.verdict for block in answer.blocks}
-    return [kept.get(block.location, "NONE") for block in blocks]
+    selected = {block.location: block.verdict for block in answer.blocks}
+    return [selected.get(block.location, "NONE") for block in blocks]
 
 
 def _block(at: int, block: VectorBlock) -> Block:

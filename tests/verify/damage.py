@@ -82,13 +82,13 @@ def pointer_differs(table: LyingWriter) -> None:
 
 
 def manifest_unreadable(table: LyingWriter) -> None:
-    place = table.refs[0].manifest.location
-    table.lie(ref=lambda ref: msgspec.structs.replace(ref, manifest=table.write(place, b'{"format_version":1}')))
+    location = table.refs[0].manifest.location
+    table.lie(ref=lambda ref: msgspec.structs.replace(ref, manifest=table.write(location, b'{"format_version":1}')))
 
 
 def manifest_version(table: LyingWriter) -> None:
-    place = table.refs[0].manifest.location
-    table.lie(ref=lambda ref: msgspec.structs.replace(ref, manifest=table.write(place, b'{"format_version":99}')))
+    location = table.refs[0].manifest.location
+    table.lie(ref=lambda ref: msgspec.structs.replace(ref, manifest=table.write(location, b'{"format_version":99}')))
 
 
 def manifest_size(table: LyingWriter) -> None:
@@ -130,12 +130,12 @@ def other_flags(data: bytes) -> bytes:
 class Refusing(FsspecStore):
     """A store that fails at one object."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, failing: str) -> None:
         super().__init__()
-        self._place = place
+        self._failing = failing
 
     def read(self, location: str) -> bytes:
-        if location == self._place:
+        if location == self._failing:
             raise StoreError("the store is out of order", location=location)
         return super().read(location)
 
@@ -190,24 +190,24 @@ def footer_unreadable(table: LyingWriter) -> None:
 
 
 def footer_schema(table: LyingWriter) -> None:
-    place = table.put("strange.parquet", parquet({**columns(0), "more": pa.array(range(10))}))
-    stat = table.store.stat(place)
+    location = table.put("strange.parquet", parquet({**columns(0), "more": pa.array(range(10))}))
+    stat = table.store.stat(location)
     table.lie(
         block=set_block(
-            location=place,
+            location=location,
             file_size=stat.size_bytes,
             content_id=stat.content_id,
             footer_sha256=None,
         ),
-        ref=lambda ref: msgspec.structs.replace(ref, last_location=max(place, str(ref.last_location))),
+        ref=lambda ref: msgspec.structs.replace(ref, last_location=max(location, str(ref.last_location))),
     )
 
 
 def footer_untrusted(table: LyingWriter) -> None:
     old = table.segment(0).blocks[0]
     new = table.block(0, write_statistics=["s", "x", "n"])
-    kept = {**new.col_stats, A: old.col_stats[A]}
-    table.lie(block=lambda _block: msgspec.structs.replace(new, col_stats=kept))
+    stats = {**new.col_stats, A: old.col_stats[A]}
+    table.lie(block=lambda _block: msgspec.structs.replace(new, col_stats=stats))
 
 
 def page_file(table: LyingWriter) -> str:
@@ -228,15 +228,15 @@ def page_sidecar_incomplete(table: LyingWriter) -> None:
     table.replace(page_file(table), build_pages(table.store, SCHEMA, ref.segment_id, ref.manifest.sha256, blocks))
 
 
-def sketch_place(table: LyingWriter) -> str:
+def sketch_location(table: LyingWriter) -> str:
     return TableLayout(table_root(table.root, TABLE)).sketches(table.refs[0].segment_id)
 
 
 def sketch_differs(table: LyingWriter) -> None:
-    place = sketch_place(table)
-    union, blocks = read_union(table.store, place) or {}, read_blocks(table.store, place)
+    location = sketch_location(table)
+    union, blocks = read_union(table.store, location) or {}, read_blocks(table.store, location)
     fewer = {where: {**own, A: own[N]} for where, own in blocks.items()}
-    table.replace(place, encode_sketches({**union, A: union[N]}, fewer))
+    table.replace(location, encode_sketches({**union, A: union[N]}, fewer))
 
 
 def history_chain(table: LyingWriter) -> None:
@@ -247,9 +247,9 @@ def history_chain(table: LyingWriter) -> None:
 
 
 def history_time(table: LyingWriter) -> None:
-    later = table.history[-1].pointer.timestamp_ms + 5
+    timestamp_ms = table.history[-1].pointer.timestamp_ms + 5
     table.history[-2] = msgspec.structs.replace(
-        table.history[-2], pointer=msgspec.structs.replace(table.history[-2].pointer, timestamp_ms=later)
+        table.history[-2], pointer=msgspec.structs.replace(table.history[-2].pointer, timestamp_ms=timestamp_ms)
     )
 
 
@@ -347,7 +347,7 @@ ALL = [
     Damage("page_sidecar_damaged", lambda t: t.flip(page_file(t), 60), pages=True),
     Damage("page_sidecar_differs", page_sidecar_differs, pages=True),
     Damage("page_sidecar_incomplete", page_sidecar_incomplete, pages=True),
-    Damage("sketch_unreadable", lambda t: t.store.delete(sketch_place(t)), scanned=True),
+    Damage("sketch_unreadable", lambda t: t.store.delete(sketch_location(t)), scanned=True),
     Damage("sketch_differs", sketch_differs, scanned=True),
     Damage("index_not_usable", index_damage.changed(kind="none_such"), besides=frozenset({"index_part_differs"})),
     Damage("index_counts", index_damage.counts),
@@ -406,9 +406,9 @@ ALL = [
 
 def nan_block(table: LyingWriter) -> Callable[[Block], Block]:
     """The first block with a file that holds NaN, and statistics that exclude it."""
-    held = {**columns(0), "x": pa.array([float("nan"), *range(1, 10)], pa.float64())}
+    rows = {**columns(0), "x": pa.array([float("nan"), *range(1, 10)], pa.float64())}
     before = table.segment(0).blocks[0]
-    table.replace(before.location, parquet(held))
+    table.replace(before.location, parquet(rows))
     from lamella.snapshot.parquet import ingest
 
     (block,), _ = ingest(table.store, [before.location], SCHEMA, verify=True)

@@ -70,5 +70,5 @@ def part_of(table: LyingWriter) -> str:
 
 def flipped(table: LyingWriter) -> None:
     """A bit in the tail of a part."""
-    place = part_of(table)
-    table.flip(place, len(table.store.read(place)) - 10)
+    location = part_of(table)
+    table.flip(location, len(table.store.read(location)) - 10)

@@ -25,10 +25,10 @@ def opened(table: LyingWriter, store: Store) -> Verification:
 
 def test_a_group_that_is_not_given_ends_the_part(lies: LyingWriter) -> None:
     """Each part lists the segments anew; without a group their numbers would be others, and some left out."""
-    place = lies.snapshot.groups[0].manifest.location
+    location = lies.snapshot.groups[0].manifest.location
     store = FaultyStore(lies.store)
     first = opened(lies, store).run(until=lambda done: done == 3)
-    store.faults = Script([Fault(how="before", operation="read", within=place)])
+    store.faults = Script([Fault(how="before", operation="read", within=location)])
     with pytest.raises(StoreError):
         opened(lies, store)
     assert opened(lies, store).steps == first.steps

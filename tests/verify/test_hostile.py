@@ -21,13 +21,13 @@ def rewritten(table: LyingWriter, rng: Random) -> None:
     ref = rng.choice(table.refs)
     snapshot = table.snapshot
     if kind == "file":
-        place = rng.choice(table.segment(0).blocks).location
-        table.replace(place, mutated_bytes(rng, table.store.read(place)))
+        location = rng.choice(table.segment(0).blocks).location
+        table.replace(location, mutated_bytes(rng, table.store.read(location)))
     elif kind in ("pages", "sketch"):
         ends = ".pages" if kind == "pages" else ".hll"
-        places = [stat.location for stat in table.store.list(table.root) if stat.location.endswith(ends)]
-        place = rng.choice(places)
-        table.replace(place, mutated_bytes(rng, table.store.read(place)))
+        locations = [stat.location for stat in table.store.list(table.root) if stat.location.endswith(ends)]
+        location = rng.choice(locations)
+        table.replace(location, mutated_bytes(rng, table.store.read(location)))
     else:
         changed = {
             "segment": ref.manifest,
@@ -70,8 +70,8 @@ def forge(table: LyingWriter, changed: ObjectRef, rng: Random) -> None:
         before, after = changed.sha256, table.write(holder, text)
 
 
-def _hash(table: LyingWriter, place: str) -> str:
-    return content_hash(table.store.read(place))
+def _hash(table: LyingWriter, location: str) -> str:
+    return content_hash(table.store.read(location))
 
 
 def survive(seed: int) -> None:

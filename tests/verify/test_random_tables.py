@@ -52,9 +52,9 @@ class RandomTable:
         elif kind == "rearrange":
             self._rearrange()
         elif kind == "remove":
-            gone = [place for place in self.live if self.rng.random() < 0.4]
+            gone = [location for location in self.live if self.rng.random() < 0.4]
             if gone:
-                self.live = [place for place in self.live if place not in gone]
+                self.live = [location for location in self.live if location not in gone]
                 self.pointer = self._recorded(self.warehouse.commit(self.pointer, removed=gone, now_ms=2).pointer)
         else:
             try:
@@ -79,15 +79,15 @@ class RandomTable:
 
     def _append(self) -> None:
         head = self.warehouse.head(self.pointer)
-        places = []
+        locations = []
         for block in generate.table(self.rng, head.schema, blocks=3):
             path = self.folder / f"{self.count}.parquet"
             write_block(self.rng, head.schema, block, path)
-            places.append(f"file://{path}")
+            locations.append(f"file://{path}")
             self.count += 1
-        blocks, refused = ingest(self.store, places, head.schema, verify=self.rng.random() < 0.5, workers=2)
+        blocks, refused = ingest(self.store, locations, head.schema, verify=self.rng.random() < 0.5, workers=2)
         assert not refused
-        self.live += places
+        self.live += locations
         refs = self.warehouse.prepare("t", head, blocks)
         self.pointer = self._recorded(self.warehouse.commit(self.pointer, added=refs, now_ms=2).pointer)
 
@@ -97,10 +97,10 @@ class RandomTable:
         rows = rng.sample(range(len(refs)), rng.randint(0, len(refs)))
         if not rows:
             return
-        places = [(at, block) for at, row in enumerate(rows) for block in range(refs[row].summary.block_count)]
-        rng.shuffle(places)
-        cuts = sorted(rng.sample(range(len(places) + 1), rng.randint(0, min(3, len(places)))))
-        made = [tuple(places[start:stop]) for start, stop in pairwise([0, *cuts, len(places)])]
+        positions = [(at, block) for at, row in enumerate(rows) for block in range(refs[row].summary.block_count)]
+        rng.shuffle(positions)
+        cuts = sorted(rng.sample(range(len(positions) + 1), rng.randint(0, min(3, len(positions)))))
+        made = [tuple(positions[start:stop]) for start, stop in pairwise([0, *cuts, len(positions)])]
         written = self.warehouse.rearranging.write(self.pointer, Swap(rows=tuple(rows), made=tuple(made)))
         self.pointer = self._recorded(self.warehouse.rearranging.commit(self.pointer, [written], now_ms=4)[0].pointer)
 

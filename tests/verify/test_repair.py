@@ -87,18 +87,18 @@ def test_page_sidecars_are_built_again(damage: str) -> None:
     """A page sidecar that is gone or damaged is built from the files."""
     table = LyingWriter(pages=True)
     ref = table.refs[0]
-    place = SegmentPages(ref.segment_id, ref.manifest).location
-    before = table.store.read(place)
+    location = SegmentPages(ref.segment_id, ref.manifest).location
+    before = table.store.read(location)
     if damage == "missing":
-        table.store.delete(place)
+        table.store.delete(location)
     elif damage == "damaged":
-        table.flip(place, len(before) - 3)
+        table.flip(location, len(before) - 3)
     else:
-        table.replace(place, before[:100])
+        table.replace(location, before[:100])
     answer = table.verify(Options(pages=True, repair=True))
     assert answer.findings
     assert answer.is_clean
-    assert table.store.read(place) == before
+    assert table.store.read(location) == before
     assert table.verify(Options(pages=True)).findings == ()
 
 

@@ -60,9 +60,9 @@ def test_sparks_files_are_clean(session: SparkSession, tmp_path: Path, scanned: 
     finally:
         session.conf.set("spark.sql.parquet.outputTimestampType", before)
     store = FsspecStore()
-    places = store.expand(f"file://{tmp_path}/files")
-    schema = schema_of(read_footer(store, places[0]))
-    blocks, refused = ingest(store, places, schema, verify=scanned)
+    locations = store.expand(f"file://{tmp_path}/files")
+    schema = schema_of(read_footer(store, locations[0]))
+    blocks, refused = ingest(store, locations, schema, verify=scanned)
     assert not refused
     root = f"file://{tmp_path}/warehouse"
     warehouse = Warehouse(store, root, segment_blocks=2, prepare_pages=True)
@@ -73,7 +73,7 @@ def test_sparks_files_are_clean(session: SparkSession, tmp_path: Path, scanned: 
         RenameColumn(column=("k",), name="key"),
     ]
     evolved = warehouse.evolve(pointer, changes, now_ms=3).pointer
-    fewer = warehouse.commit(evolved, removed=places[:1], now_ms=4).pointer
+    fewer = warehouse.commit(evolved, removed=locations[:1], now_ms=4).pointer
     for at in (pointer, evolved, fewer):
         answer = Verification(
             store, root, "t", at, Options(pages=at is pointer, deep=Deep(sample=1.0, filters=25))

@@ -37,7 +37,7 @@ def test_parts_together_are_the_whole() -> None:
     assert set(whole.counts) == {"block_missing", "sidecar_missing"}
 
 
-def test_work_is_told_as_it_comes_forward() -> None:
+def test_work_is_reported_as_it_proceeds() -> None:
     """After every step it is asked whether to go on."""
     table = LyingWriter()
     seen: list[int] = []
@@ -50,13 +50,13 @@ def test_work_is_told_as_it_comes_forward() -> None:
     assert seen == list(range(1, answer.steps + 1))
 
 
-def test_a_sample_is_drawn_by_its_seed() -> None:
+def test_a_sample_is_chosen_by_its_seed() -> None:
     """The same seed draws the same blocks, another seed others; never more than there are, never one twice."""
     counts = [10, 0, 7, 1_000]
-    drawn = [chosen(Deep(blocks=50, seed=seed), counts) for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert len(set(drawn[0])) == 50
-    assert all(row < counts[segment] for segment, row in drawn[0])
+    samples = [chosen(Deep(blocks=50, seed=seed), counts) for seed in (1, 1, 2)]
+    assert samples[0] == samples[1] != samples[2]
+    assert len(set(samples[0])) == 50
+    assert all(row < counts[segment] for segment, row in samples[0])
     assert len(chosen(Deep(sample=1.0), counts)) == 1_017
     assert len(chosen(Deep(sample=0.0001), counts)) == 1
     assert len(chosen(Deep(), counts)) == 20
@@ -103,11 +103,11 @@ def test_a_store_that_fails_at_the_snapshot_is_an_error() -> None:
 def test_a_snapshot_that_cannot_be_read_is_one_finding(damage: str) -> None:
     """Then there is nothing below it to look at."""
     table = LyingWriter()
-    place = table.pointer.manifest.location
+    location = table.pointer.manifest.location
     if damage == "missing":
-        table.store.delete(place)
+        table.store.delete(location)
     else:
-        table.flip(place, 30)
+        table.flip(location, 30)
     answer = Verification(table.store, table.root, TABLE, table.pointer).run()
     assert [finding.code for finding in answer.findings] == [f"manifest_{damage}"]
     assert not answer.is_clean
@@ -141,13 +141,13 @@ def test_what_is_cached_elsewhere_is_not_believed() -> None:
     assert set(table.verify().counts) == {"manifest_missing"}
 
 
-def test_a_file_that_came_back_is_clean_again() -> None:
+def test_a_file_that_was_restored_is_clean_again() -> None:
     """Of the same bytes, though the store gives it another content id: that is a warning, no error."""
     table = LyingWriter()
-    place = f"{table.root}/data/0.parquet"
-    table.store.delete(place)
+    location = f"{table.root}/data/0.parquet"
+    table.store.delete(location)
     assert set(table.verify().counts) == {"block_missing"}
-    table.store.put(place, parquet(columns(0)))
+    table.store.put(location, parquet(columns(0)))
     answer = table.verify()
     assert set(answer.counts) == {"block_touched"}
     assert {finding.severity for finding in answer.findings} == {"warning"}
@@ -165,8 +165,8 @@ def test_expired_snapshots_are_no_gap_in_the_chain() -> None:
     answer = table.verify(Options(files=False))
     assert answer.findings == ()
     assert answer.checked.snapshots == len(everything) - 3
-    late = msgspec.structs.replace(everything[14], prev_snapshot_id=everything[2].pointer.snapshot_id)
-    table.history = [late if record is everything[14] else record for record in table.history]
+    relinked = msgspec.structs.replace(everything[14], prev_snapshot_id=everything[2].pointer.snapshot_id)
+    table.history = [relinked if record is everything[14] else record for record in table.history]
     assert set(table.verify(Options(files=False)).counts) == {"history_chain", "history_row"}
     options = Options(files=False, history=(everything[-1].seq, 12))
     some = Verification(table.store, table.root, TABLE, table.pointer, options, table.read_history).run()

@@ -31,17 +31,17 @@ ROOMY = 64 << 20
 
 
 class SlowStore(FsspecStore):
-    """Counts reads by location; ``gate`` is waited for in each, when there is one."""
+    """Counts reads by location; ``barrier`` is waited for in each, when there is one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[str] = []
-        self.gate: threading.Barrier | threading.Event | None = None
+        self.barrier: threading.Barrier | threading.Event | None = None
 
     def read(self, location: str) -> bytes:
         self.reads.append(location)
-        if self.gate is not None:
-            self.gate.wait(30)
+        if self.barrier is not None:
+            self.barrier.wait(30)
         return super().read(location)
 
 
@@ -61,13 +61,13 @@ def table(store: FsspecStore, root: str, segments: int = 6) -> tuple[SnapshotPoi
     return pointer, [ref.sidecar for ref in warehouse.segments(pointer)]
 
 
-def kept(warehouse: Warehouse, pointer: SnapshotPointer, text: str) -> list[str]:
+def selected(warehouse: Warehouse, pointer: SnapshotPointer, text: str) -> list[str]:
     answer = warehouse.prune(pointer, PruneRequest(filter=text))
     assert answer.blocks is not None
     return [each.location for each in answer.blocks]
 
 
-def place(path: str, size: int = 1) -> ObjectRef:
+def reference(path: str, size: int = 1) -> ObjectRef:
     """A reference to nothing."""
     return ObjectRef(location=path, size_bytes=size, sha256="00")
 
@@ -82,7 +82,7 @@ def test_what_is_in_the_disk_cache_is_not_read_again(tmp_path: Path) -> None:
         store.reads.clear()
         heard = Heard()
         fresh = Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard))
-        assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+        assert selected(fresh, pointer, "a >= 20 AND a < 90") == wanted
         reads = 5  # the snapshot's sidecar, and those of four segments
         assert len(store.reads) == (0 if turn else reads)
         assert heard.files == ({"hit": reads} if turn else {"miss": reads})
@@ -103,15 +103,15 @@ def test_segments_that_are_ruled_out_are_never_fetched(tmp_path: Path) -> None:
     for disk in (None, DiskCache(tmp_path, ROOMY)):
         warehouse = Warehouse(store, "memory://w", disk_cache=disk)
         read()
-        assert len(kept(warehouse, pointer, "a >= 40 AND a < 60")) == 2
+        assert len(selected(warehouse, pointer, "a >= 40 AND a < 60")) == 2
         assert read() == [2]
-        assert len(kept(warehouse, pointer, "a >= 100 AND a < 900")) == 80
+        assert len(selected(warehouse, pointer, "a >= 100 AND a < 900")) == 80
         assert read() == list(range(5, 45))
-        assert len(kept(warehouse, pointer, "a >= 100 AND a < 890")) == 79
+        assert len(selected(warehouse, pointer, "a >= 100 AND a < 890")) == 79
         assert read() == []
-        assert len(kept(warehouse, pointer, "a < 960 OR b = 'x'")) == 120
+        assert len(selected(warehouse, pointer, "a < 960 OR b = 'x'")) == 120
         assert read() == [0, 1, 3, 4, *range(45, 60)]
-        assert len(kept(warehouse, pointer, "a < 959")) == 96
+        assert len(selected(warehouse, pointer, "a < 959")) == 96
         assert read() == []
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
     store = SlowStore()
     root = f"memory://{uuid.uuid4()}"
     pointer, _ = table(store, root)
-    wanted = kept(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY)), pointer, "a >= 20")
+    wanted = selected(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY)), pointer, "a >= 20")
     files = [path for path in tmp_path.glob("v1/??/*") if path.is_file()]
     for number, path in enumerate(files):
         data = bytearray(path.read_bytes())
@@ -128,7 +128,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
         path.write_bytes(data if number % 2 else data[: len(data) // 2])
     store.reads.clear()
     heard = Heard()
-    assert kept(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard)), pointer, "a >= 20") == wanted
+    assert selected(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard)), pointer, "a >= 20") == wanted
     assert heard.files["damaged"] == heard.files["miss"] == len(store.reads) == len(files)
 
 
@@ -155,12 +155,12 @@ def test_a_local_warehouse_is_mapped_and_not_read(tmp_path: Path) -> None:
     store.reads.clear()
     fresh = Warehouse(store, f"file://{tmp_path}/w", disk_cache=DiskCache(tmp_path / "cache", ROOMY))
     wanted = [f"memory://data/{i}.parquet" for i in range(2, 9)]
-    assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+    assert selected(fresh, pointer, "a >= 20 AND a < 90") == wanted
     assert store.reads == []
     copies = {path.read_bytes() for path in (tmp_path / "cache").glob("v1/??/*") if path.is_file()}
     assert not any(store.read(ref.location) in copy for ref in refs for copy in copies)
     store.delete_many([ref.location for ref in refs])
-    assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+    assert selected(fresh, pointer, "a >= 20 AND a < 90") == wanted
     with pytest.raises(ObjectNotFound):
         Manifests(store, ROOMY).sidecars(refs)
 
@@ -187,7 +187,7 @@ def test_sidecars_are_read_several_at_a_time_and_come_in_order() -> None:
     """All six reads are under way at once, or none of them would return."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
-    store.gate = threading.Barrier(6)
+    store.barrier = threading.Barrier(6)
     store.reads.clear()
     found = Manifests(store, ROOMY, fetch_threads=6).sidecars([*refs, refs[2], refs[0]])
     locations = [sidecar.texts("location")[0] for sidecar in found]
@@ -205,8 +205,8 @@ class PartStore(SlowStore):
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
         self.ranges.append((start, length))
-        if self.gate is not None:
-            self.gate.wait(30)
+        if self.barrier is not None:
+            self.barrier.wait(30)
         if start >= self.broken:
             raise StoreError("the disk is on fire", location=location)
         return super().read_range(location, start, length) if start < self.cut else b""
@@ -220,12 +220,12 @@ def test_large_objects_are_read_in_parts_at_once() -> None:
         location=f"memory://{uuid.uuid4()}/x", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
     )
     store.put(ref.location, data)
-    store.gate = threading.Barrier(4)
+    store.barrier = threading.Barrier(4)
     objects = StoredObjects(store, fetch_threads=4)
     assert objects.read(ref) == data
     assert store.reads == []
     assert sorted(store.ranges) == [*((part * PART_BYTES, PART_BYTES) for part in range(3)), (3 * PART_BYTES, 1)]
-    store.gate = None
+    store.barrier = None
     longer = msgspec.structs.replace(ref, size_bytes=len(data) + PART_BYTES)
     assert objects.read(longer) == data, "the hash says what an object is"
     for wrong in ({"sha256": "00" * 32}, {"size_bytes": len(data) - 1}):
@@ -287,7 +287,7 @@ def test_sidecars_are_right_with_any_memory(cache_bytes: int) -> None:
         assert [sidecar.texts("location")[0] for sidecar in manifests.sidecars(refs)] == [
             f"memory://data/{2 * i}.parquet" for i in range(6)
         ]
-    gone = [place("memory://nowhere/1"), place("memory://nowhere/2")]
+    gone = [reference("memory://nowhere/1"), reference("memory://nowhere/2")]
     with pytest.raises(ObjectNotFound) as caught:
         manifests.sidecars([refs[0], *gone, refs[1]])
     assert caught.value.details["location"] == "memory://nowhere/1"
@@ -297,7 +297,7 @@ def test_threads_that_want_the_same_object_read_it_once() -> None:
     """Sidecars, manifests and heads: one thread reads, the others wait for it."""
     store = SlowStore()
     pointer, refs = table(store, f"memory://{uuid.uuid4()}")
-    gate = store.gate = threading.Event()
+    barrier = store.barrier = threading.Event()
     store.reads.clear()
     manifests = Manifests(store, ROOMY)
     threads = 6
@@ -308,15 +308,15 @@ def test_threads_that_want_the_same_object_read_it_once() -> None:
         return manifests.sidecar(refs[0]), manifests.head(pointer), manifests.snapshot(pointer)
 
     with ThreadPoolExecutor(threads) as pool:
-        asked = [pool.submit(ask, number) for number in range(threads)]
+        futures = [pool.submit(ask, number) for number in range(threads)]
         ready.wait(30)
-        gate.set()
-        found = {tuple(map(id, future.result())) for future in asked}
+        barrier.set()
+        found = {tuple(map(id, future.result())) for future in futures}
     assert len(found) == 1
     assert sorted(store.reads) == sorted([refs[0].location, pointer.sidecar.location, pointer.manifest.location])
 
 
-def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later() -> None:
+def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_afterwards() -> None:
     """A failure is not kept."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
@@ -324,8 +324,8 @@ def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later
     store.delete(refs[0].location)
     manifests = Manifests(store, ROOMY)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(manifests.sidecar, refs[0]) for _ in range(4)]
-        errors = [future.exception() for future in asked]
+        futures = [pool.submit(manifests.sidecar, refs[0]) for _ in range(4)]
+        errors = [future.exception() for future in futures]
     assert all(isinstance(error, LamellaError) for error in errors)
     assert len({id(error) for error in errors}) == 4
     store.put(refs[0].location, data)
@@ -342,19 +342,19 @@ def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> No
         (FsspecStore(), f"memory://{uuid.uuid4()}", DiskCache(tmp_path / "cache", ROOMY)),
     ):
         warehouse = Warehouse(store, root, cache_bytes=limit, segment_blocks=2, disk_cache=disk)
-        resident = warehouse.manifests.memory_cache
+        cache = warehouse.manifests.memory_cache
         pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
         table_id = warehouse.snapshot(pointer).table_id
         for number in range(90):
             refs = warehouse.prepare(table_id, SCHEMA, [block(2 * number), block(2 * number + 1)])
             pointer = warehouse.commit(pointer, added=refs, now_ms=2 + number).pointer
-            assert len(kept(warehouse, pointer, f"a >= {20 * number}")) == 2
-            assert resident.size_bytes <= limit
+            assert len(selected(warehouse, pointer, f"a >= {20 * number}")) == 2
+            assert cache.size_bytes <= limit
         assert warehouse.snapshot(pointer).groups
-        assert 0 < len(resident) < 90
+        assert 0 < len(cache) < 90
 
 
-def test_derived_columns_are_kept_on_disk_when_there_is_one(tmp_path: Path) -> None:
+def test_derived_columns_are_stored_on_disk_when_there_is_one(tmp_path: Path) -> None:
     """Without a folder they count to the memory of the process."""
     store = FsspecStore()
     disk = DiskCache(tmp_path, ROOMY)
@@ -383,15 +383,15 @@ def not_prunable(number: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [long_list, long_text, many_parts, not_prunable])
-def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: Callable[[int], str]) -> None:
+def test_what_is_cached_of_long_filters_is_counted_whole(tmp_path: Path, written: Callable[[int], str]) -> None:
     """The memory that distinct filters take is within what they are counted as, so that the bound is one of bytes."""
     store = FsspecStore()
     pointer, _ = table(store, str(tmp_path))
     warehouse = Warehouse(store, str(tmp_path), cache_bytes=ROOMY)
-    resident = warehouse.memory_cache
+    cache = warehouse.memory_cache
     warehouse._finder._filters = Filters(characters=0)  # it has a bound of its own
     warehouse.prune(pointer, PruneRequest(filter=written(0)))
-    estimated_bytes, entries = resident.size_bytes, len(resident)
+    estimated_bytes, entries = cache.size_bytes, len(cache)
     tracemalloc.start()
     try:
         for number in range(1, 101):
@@ -399,8 +399,8 @@ def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: 
         taken_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(resident) - entries >= 100
-    assert taken_bytes <= resident.size_bytes - estimated_bytes
+    assert len(cache) - entries >= 100
+    assert taken_bytes <= cache.size_bytes - estimated_bytes
     assert taken_bytes > 100 * 2_000  # filters that take nothing would show nothing
 
 

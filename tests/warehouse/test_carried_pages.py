@@ -40,7 +40,7 @@ class Lake:
         refs = self.warehouse.prepare("t", SCHEMA, [self.block(number) for number in numbers])
         self.pointer = self.warehouse.commit(self.pointer, added=refs, now_ms=2).pointer
 
-    def places(self) -> list[tuple[str, object]]:
+    def page_locations(self) -> list[tuple[str, object]]:
         """What a reader of two rows is told, by a warehouse that has nothing in memory."""
         request = PruneRequest(filter="k IN (150, 650)", columns=("k",), level="page")
         answer = Warehouse(self.store, self.root).prune(self.pointer, request)
@@ -60,17 +60,17 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
 
 
-def test_folded_segments_keep_their_pages(lake: Lake) -> None:
+def test_merged_segments_keep_their_pages(lake: Lake) -> None:
     """Three appends become one segment: no file is opened to find pages, and the places are those of the files."""
     for number in range(4):
         lake.append(number)
     assert [ref.summary.block_count for ref in lake.warehouse.segments(lake.pointer)] == [3, 1]
-    carried = lake.places()
+    carried = lake.page_locations()
     assert lake.report is not None
     assert lake.report.files_read == 0
     assert lake.report.cells_from_sidecars > 0
     without_pages(lake, lake.pointer)
-    assert lake.places() == carried
+    assert lake.page_locations() == carried
     assert lake.report.files_read == 2
     assert lake.warehouse.build_pages(lake.pointer).segments == 2
 
@@ -82,8 +82,8 @@ def test_a_segment_without_pages_leaves_the_fold_without_them(lake: Lake) -> Non
     for number in range(1, 3):
         lake.append(number)
     assert lake.warehouse.snapshot(lake.pointer).segment_count == 1
-    found = lake.places()
+    found = lake.page_locations()
     assert lake.report is not None
     assert lake.report.files_read == 2
     assert lake.warehouse.build_pages(lake.pointer).segments == 1
-    assert lake.places() == found
+    assert lake.page_locations() == found

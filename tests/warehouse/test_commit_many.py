@@ -26,11 +26,11 @@ def block(number: int, content: str = "first") -> Block:
     dtype = SCHEMA.leaf("a").dtype
     stats = ColumnStats(min=to_bound(dtype, number), max=to_bound(dtype, number), null_count=0)
     return Block(
-        location=place(number), row_count=1, file_size=9, col_stats={1: stats}, content_id=content, schema_id=0
+        location=location(number), row_count=1, file_size=9, col_stats={1: stats}, content_id=content, schema_id=0
     )
 
 
-def place(number: int) -> str:
+def location(number: int) -> str:
     return f"memory://data/{number:04d}.parquet"
 
 
@@ -57,8 +57,10 @@ def test_several_callers_share_one_snapshot(warehouse: Warehouse, table: Snapsho
     """Each has an outcome of its own; the snapshot has what landed, and nothing of what did not."""
     changes = [
         ChangeSet(added=prepared(warehouse, 100), properties={"by": "first", "one": "1"}),
-        ChangeSet(removed=(place(3), place(4)), operation="delete", read_at=table),
-        ChangeSet(added=prepared(warehouse, 101), removed=(place(5), place(4)), operation="compact", read_at=table),
+        ChangeSet(removed=(location(3), location(4)), operation="delete", read_at=table),
+        ChangeSet(
+            added=prepared(warehouse, 101), removed=(location(5), location(4)), operation="compact", read_at=table
+        ),
         ChangeSet(added=prepared(warehouse, 102, 7)),
         ChangeSet(added=prepared(warehouse, 103), properties={"by": "last"}),
     ]
@@ -69,13 +71,13 @@ def test_several_callers_share_one_snapshot(warehouse: Warehouse, table: Snapsho
     assert done.applied.snapshot.operation == "several"
     assert done.applied.snapshot.properties == {"by": "last", "one": "1"}
     assert done.applied.snapshot.prev_snapshot_id == table.snapshot_id
-    expected = sorted({*map(place, range(20)), place(100), place(103)} - {place(3), place(4)})
+    expected = sorted({*map(location, range(20)), location(100), location(103)} - {location(3), location(4)})
     assert sorted(warehouse.block_locations(done.applied.pointer)) == expected
 
 
 def test_nothing_is_written_when_nothing_lands(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """All outcomes are errors, there is no snapshot, and asking for it raises the first of them."""
-    changes = [ChangeSet(removed=(place(99),)), ChangeSet(added=prepared(warehouse, 1))]
+    changes = [ChangeSet(removed=(location(99),)), ChangeSet(added=prepared(warehouse, 1))]
     before = {stat.location for stat in FsspecStore().list("memory://commit-many")}
     done = warehouse.commit_many(table, changes, now_ms=3)
     assert done.result is None
@@ -88,8 +90,8 @@ def test_nothing_is_written_when_nothing_lands(warehouse: Warehouse, table: Snap
 def test_a_segment_of_an_unknown_schema_fails_alone(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """The base's history decides; the other callers' appends land."""
     evolved = warehouse.evolve(table, [AddColumn(name="b", type="int64")], now_ms=3).snapshot
-    late = warehouse.prepare(TABLE, evolved, [block(200)])
-    changes = [ChangeSet(added=late), ChangeSet(added=prepared(warehouse, 201))]
+    unknown = warehouse.prepare(TABLE, evolved, [block(200)])
+    changes = [ChangeSet(added=unknown), ChangeSet(added=prepared(warehouse, 201))]
     done = warehouse.commit_many(table, changes, now_ms=4)
     assert codes(done.outcomes) == [SchemaConflict.code, None]
 
@@ -100,23 +102,23 @@ def test_compaction_that_lost_the_race_lands_on_the_new_base(warehouse: Warehous
     base = table
     for number in range(6):
         base = warehouse.commit(base, added=prepared(warehouse, 400 + number), now_ms=3).pointer
-    base = warehouse.commit(base, removed=[place(0), place(6)], read_at=table, now_ms=4).pointer
+    base = warehouse.commit(base, removed=[location(0), location(6)], read_at=table, now_ms=4).pointer
     done = warehouse.commit(
-        base, added=mine, removed=[place(1), place(2), place(7)], read_at=table, operation="compact", now_ms=5
+        base, added=mine, removed=[location(1), location(2), location(7)], read_at=table, operation="compact", now_ms=5
     )
     assert (done.added, done.removed) == (1, 3)
 
 
 def test_a_conflict_names_the_snapshot_that_won(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """Appends came since: the winner is the commit that took the block away, not the newest one."""
-    winner = warehouse.commit(table, removed=[place(3)], operation="compact", now_ms=3).pointer
+    winner = warehouse.commit(table, removed=[location(3)], operation="compact", now_ms=3).pointer
     base = winner
     for number in range(5):
         base = warehouse.commit(base, added=prepared(warehouse, 100 + number), now_ms=4).pointer
     with pytest.raises(CommitConflict) as caught:
-        warehouse.commit(base, removed=[place(2), place(3)], read_at=table, now_ms=5)
+        warehouse.commit(base, removed=[location(2), location(3)], read_at=table, now_ms=5)
     assert caught.value.details == {
-        "blocks": [place(3)],
+        "blocks": [location(3)],
         "snapshot_id": winner.snapshot_id,
         "snapshot_is": "winner",
     }
@@ -129,16 +131,16 @@ def test_a_conflict_names_the_snapshot_that_won(warehouse: Warehouse, table: Sna
 def test_a_replaced_file_names_the_snapshot_that_replaced_it(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """The location is still there, with another file; moving it to another segment is no replacement."""
     newer = warehouse.prepare(TABLE, SCHEMA, [block(3, "second")])
-    winner = warehouse.commit(table, added=newer, removed=[place(3)], now_ms=3).pointer
-    base = warehouse.commit(winner, removed=[place(2)], now_ms=4).pointer  # writes their segments again
+    winner = warehouse.commit(table, added=newer, removed=[location(3)], now_ms=3).pointer
+    base = warehouse.commit(winner, removed=[location(2)], now_ms=4).pointer  # writes their segments again
     with pytest.raises(CommitConflict) as caught:
-        warehouse.commit(base, removed=[place(1), place(3)], read_at=table, now_ms=5)
+        warehouse.commit(base, removed=[location(1), location(3)], read_at=table, now_ms=5)
     assert caught.value.details == {
-        "blocks": [place(3)],
+        "blocks": [location(3)],
         "snapshot_id": winner.snapshot_id,
         "snapshot_is": "winner",
     }
-    assert warehouse.commit(base, removed=[place(1)], read_at=table, now_ms=5).removed == 1
+    assert warehouse.commit(base, removed=[location(1)], read_at=table, now_ms=5).removed == 1
 
 
 def test_single_appends_fold_and_stay_in_order(warehouse: Warehouse) -> None:
@@ -151,7 +153,7 @@ def test_single_appends_fold_and_stay_in_order(warehouse: Warehouse) -> None:
     assert snapshot.summary.block_count == 70
     assert [ref.summary.block_count for ref in warehouse.segments(pointer)] == [4] * 17 + [2]
     assert [group.segment_count for group in snapshot.groups] == [16]
-    assert list(warehouse.block_locations(pointer)) == [place(number) for number in range(70)]
+    assert list(warehouse.block_locations(pointer)) == [location(number) for number in range(70)]
     assert snapshot.timestamp_ms == 71  # the clock stood still, the chain did not
 
 

@@ -14,19 +14,19 @@ def one_after_another(base: dict[str, str], requests: list[Request]) -> tuple[di
     """A plain dict of location to segment, changed by each request that can be made; and what became of each."""
     table, fresh, kinds = dict(base), set[str](), list[type]()
     for request in requests:
-        places = [place for place, _ in request.added]
+        locations = [location for location, _ in request.added]
         wrong = set(request.removed).difference(table)
         if request.stale is not None:
             wrong.update(fresh.union(request.stale).intersection(request.removed))
         if wrong:
             kinds.append(CommitConflict)
-        elif len(set(places)) < len(places) or set(places).difference(request.removed).intersection(table):
+        elif len(set(locations)) < len(locations) or set(locations).difference(request.removed).intersection(table):
             kinds.append(DuplicateBlock)
         else:
-            for place in request.removed:
-                del table[place]
+            for location in request.removed:
+                del table[location]
             table.update(request.added)
-            fresh.update(places)
+            fresh.update(locations)
             kinds.append(Applied)
     return table, kinds
 
@@ -51,7 +51,7 @@ def test_many_change_sets_are_as_good_as_one_after_another(seed: int) -> None:
         if isinstance(outcome, Applied):
             left.update(request.added)
             assert (outcome.added, outcome.removed) == (len(request.added), len(request.removed))
-    left -= {(place, segment) for segment, places in applied_changes.removals.items() for place in places}
+    left -= {(location, segment) for segment, locations in applied_changes.removals.items() for location in locations}
     assert left == set(table.items())
 
 

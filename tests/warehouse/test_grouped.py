@@ -97,16 +97,16 @@ class Model:
                 min_exact=bool(plain),
                 max_exact=bool(plain),
             )
-        place = location or f"memory://data/{rng.choice('pqr')}/{self.made:05d}.parquet"
+        block_location = location or f"memory://data/{rng.choice('pqr')}/{self.made:05d}.parquet"
         block = Block(
-            location=place,
+            location=block_location,
             row_count=len(rows),
             file_size=100 + self.made,
             col_stats=stats,
             content_id=str(self.made),
             schema_id=schema.schema_id,
         )
-        self.rows[place], self.blocks[place] = rows, block
+        self.rows[block_location], self.blocks[block_location] = rows, block
         return block
 
     def live(self) -> list[str]:
@@ -127,7 +127,7 @@ class Model:
         elif kind == "replace" and some:
             self._commit([self.block()], some)
         elif kind == "rewrite" and some:
-            self._commit([self.block(place) for place in some], some)
+            self._commit([self.block(location) for location in some], some)
         elif kind == "schema" and self.head.schema.schema_id < len(EVOLUTIONS):
             change = EVOLUTIONS[self.head.schema.schema_id]
             self.pointer = self.warehouse.evolve(self.pointer, [change], now_ms=3).pointer
@@ -143,10 +143,10 @@ class Model:
 
     def sync(self) -> None:
         """Bring a table without groups to the same blocks."""
-        wanted = {place: self.blocks[place].content_id for place in self.alive}
-        added = sorted(place for place, content in wanted.items() if self.mirrored.get(place) != content)
-        removed = [place for place in self.mirrored if place not in wanted or place in added]
-        refs = self.flat.prepare("flat", self.head, [self.blocks[place] for place in added])
+        wanted = {location: self.blocks[location].content_id for location in self.alive}
+        added = sorted(location for location, content in wanted.items() if self.mirrored.get(location) != content)
+        removed = [location for location in self.mirrored if location not in wanted or location in added]
+        refs = self.flat.prepare("flat", self.head, [self.blocks[location] for location in added])
         self.mirror = self.flat.commit(self.mirror, added=refs, removed=removed, now_ms=2).pointer
         self.mirrored = dict(wanted)
         assert not self.flat.snapshot(self.mirror).groups
@@ -173,8 +173,8 @@ class Model:
             ],
             now_ms=5,
         )
-        landed, lost, appended = done.outcomes
-        assert landed == Applied(added=1, removed=len(some))
+        applied, lost, appended = done.outcomes
+        assert applied == Applied(added=1, removed=len(some))
         assert appended == Applied(added=1, removed=0)
         assert isinstance(lost, CommitConflict)
         assert lost.details["blocks"] == [some[-1]]
@@ -190,8 +190,8 @@ def check_layers(model: Model) -> None:
         blocks = list(model.warehouse.segment(ref).blocks)
         (seen,) = commits.seen_refs(snapshot, [ref])
         agree(seen.summary, snapshot, blocks)
-        places = [block.location for block in blocks]
-        assert (ref.first_location, ref.last_location) == (min(places), max(places))
+        locations = [block.location for block in blocks]
+        assert (ref.first_location, ref.last_location) == (min(locations), max(locations))
         below += blocks
     agree(snapshot.summary, snapshot, below)
     at = 0
@@ -240,10 +240,10 @@ def check_pruning(model: Model) -> None:
         )
         assert ours is not None
         assert theirs is not None
-        kept, wanted = ({block.location: block.verdict for block in found} for found in (ours, theirs))
-        missed = [p for p in model.alive if p not in kept and any(matches(row) for row in model.rows[p])]
+        selected, wanted = ({block.location: block.verdict for block in found} for found in (ours, theirs))
+        missed = [p for p in model.alive if p not in selected and any(matches(row) for row in model.rows[p])]
         assert not missed, text
-        assert kept == wanted, text
+        assert selected == wanted, text
 
 
 @pytest.mark.slow

@@ -103,21 +103,21 @@ def test_ranges_of_parts_are_those_of_their_entries() -> None:
 def test_an_index_names_every_segment_that_may_have_a_block() -> None:
     """None is missed, also where two hashes are equal, and after segments got other numbers or left."""
     rng = Random(3)
-    places = [[f"memory://{segment}/{rng.random()}" for _ in range(rng.randint(1, 50))] for segment in range(9)]
-    parts = [(np.sort(hashes_of(some)), np.full(len(some), n, np.uint32)) for n, some in enumerate(places)]
-    doubled = np.array([location_hash(places[0][0])], np.uint64)
+    locations = [[f"memory://{segment}/{rng.random()}" for _ in range(rng.randint(1, 50))] for segment in range(9)]
+    parts = [(np.sort(hashes_of(some)), np.full(len(some), n, np.uint32)) for n, some in enumerate(locations)]
+    doubled = np.array([location_hash(locations[0][0])], np.uint64)
     index = LocationIndex.joined([*parts, (doubled, np.array([9], np.uint32))])
     again = LocationIndex.read(index.to_bytes())
-    for number, some in enumerate(places):
-        for place in some:
-            found = again.candidates(hashes_of([place])).tolist()
+    for number, some in enumerate(locations):
+        for location in some:
+            found = again.candidates(hashes_of([location])).tolist()
             assert number in found
-            assert set(found) <= {number, *([9] if place == places[0][0] else [])}
+            assert set(found) <= {number, *([9] if location == locations[0][0] else [])}
     assert again.candidates(hashes_of(["memory://elsewhere"])).tolist() == []
     numbers = np.array([-1, 0, -1, 1, 2, 3, 4, 5, 6, 7])
     moved = LocationIndex.joined([again.renumbered(numbers)])
-    assert moved.candidates(hashes_of(places[3])).tolist() == [1]
-    assert moved.candidates(hashes_of(places[2])).tolist() == []
+    assert moved.candidates(hashes_of(locations[3])).tolist() == [1]
+    assert moved.candidates(hashes_of(locations[2])).tolist() == []
     assert may_share(parts[0][0], np.sort(doubled))
     assert not may_share(parts[1][0], doubled)
 

@@ -43,28 +43,28 @@ class History:
 
     def step(self) -> None:
         """Blocks that come, go, or are replaced in place; sometimes an older state again."""
-        pointer, held = self.states[-1]
+        pointer, present = self.states[-1]
         if self.rng.random() < 0.15:
             target, then = self.rng.choice(self.states[:-1] or self.states)
-            if target.snapshot_id != pointer.snapshot_id and then != held:
+            if target.snapshot_id != pointer.snapshot_id and then != present:
                 # There are no files here that a rollback could look at, so the older blocks are committed again.
                 refs = list(self.warehouse.segments(target))
                 blocks = [block for ref in refs for block in self.warehouse.segment(ref).blocks]
                 added = self.warehouse.prepare("t", SCHEMA, blocks)
-                gone = [place for place, _ in held]
+                gone = [location for location, _ in present]
                 pointer = self.warehouse.commit(pointer, added=added, removed=gone, now_ms=2).pointer
                 self.states.append((pointer, then))
                 return
-        places = sorted(place for place, _ in held)
-        gone = self.rng.sample(places, min(len(places), self.rng.choice([0, 0, 1, 2])))
+        locations = sorted(location for location, _ in present)
+        gone = self.rng.sample(locations, min(len(locations), self.rng.choice([0, 0, 1, 2])))
         names = {f"memory://b/{self.rng.randint(0, 40)}" for _ in range(self.rng.randint(0, 3))}
-        coming = sorted(name for name in names if name not in places or name in gone)
+        coming = sorted(name for name in names if name not in locations or name in gone)
         blocks = [self.block(name) for name in coming]
         if not blocks and not gone:
             return
         added = self.warehouse.prepare("t", SCHEMA, blocks)
         pointer = self.warehouse.commit(pointer, added=added, removed=gone, now_ms=2).pointer
-        left = {each for each in held if each[0] not in gone}
+        left = {each for each in present if each[0] not in gone}
         made = {(block.location, str(block.content_id)) for block in blocks}
         self.states.append((pointer, frozenset(left | made)))
 
@@ -72,9 +72,9 @@ class History:
         """The locations of blocks that are there now, were not then, and reach into the range."""
         (_, then), (_, now) = self.states[base], self.states[-1]
         return {
-            place
-            for place, content in now - then
-            if self.ranges[place, content][0] <= high and self.ranges[place, content][1] >= low
+            location
+            for location, content in now - then
+            if self.ranges[location, content][0] <= high and self.ranges[location, content][1] >= low
         }
 
 
@@ -114,19 +114,19 @@ def test_such_a_change_is_not_made_behind_one_that_adds_blocks() -> None:
     """Of several change sets in one call, nobody knows yet what the earlier ones' blocks hold."""
     serial = Request(added=[], removed=["a"], is_serial=True)
     plain = Request(added=[("c", "n1")], removed=[])
-    held = {"a": "s", "b": "s"}
-    applied_changes = apply_changes(held, [plain, serial], known_schemas=[0], snapshot_id="base")
+    present = {"a": "s", "b": "s"}
+    applied_changes = apply_changes(present, [plain, serial], known_schemas=[0], snapshot_id="base")
     assert isinstance(applied_changes.outcomes[0], Applied)
     assert isinstance(applied_changes.outcomes[1], NewMatches)
     assert applied_changes.removals == {}
     removing = Request(added=[], removed=["b"])
     assert all(
         isinstance(outcome, Applied)
-        for outcome in apply_changes(held, [removing, serial], known_schemas=[0], snapshot_id="base").outcomes
+        for outcome in apply_changes(present, [removing, serial], known_schemas=[0], snapshot_id="base").outcomes
     )
     assert all(
         isinstance(outcome, Applied)
-        for outcome in apply_changes(held, [serial, plain], known_schemas=[0], snapshot_id="base").outcomes
+        for outcome in apply_changes(present, [serial, plain], known_schemas=[0], snapshot_id="base").outcomes
     )
 
 

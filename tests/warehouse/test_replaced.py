@@ -14,18 +14,18 @@ _FILES = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([None, "1"
 
 @given(_FILES, _FILES, _FILES)
 def test_a_merged_set_finds_what_its_parts_find(
-    one: dict[str, str | None], other: dict[str, str | None], asked: dict[str, str | None]
+    one: dict[str, str | None], other: dict[str, str | None], files: dict[str, str | None]
 ) -> None:
     """An entry without a footer finds any file at its place, one with a footer the file that has it; also as bytes."""
     merged = ReplacedSet.merged([ReplacedSet.of(one), ReplacedSet.of(other)])
     expected = {
-        place
-        for place, footer in asked.items()
+        location
+        for location, footer in files.items()
         for part in (one, other)
-        if place in part and (part[place] is None or part[place] == footer)
+        if location in part and (part[location] is None or part[location] == footer)
     }
-    assert merged.has(asked) == expected
-    assert ReplacedSet.read(merged.to_bytes()).has(asked) == expected
+    assert merged.has(files) == expected
+    assert ReplacedSet.read(merged.to_bytes()).has(files) == expected
     assert len(merged) == len({*one.items(), *other.items()})
 
 
@@ -39,7 +39,7 @@ def test_a_damaged_set_is_an_error(cut: slice) -> None:
 def test_sets_are_few_and_each_file_is_written_few_times() -> None:
     """Over ten thousand commits of one file each, in terms of the logarithm of all."""
     counts: list[int] = []
-    written = most = 0
+    written = max_sets = 0
     for _ in range(10_000):
         made = 1
         while chosen := to_merge([*counts, made]):
@@ -48,7 +48,7 @@ def test_sets_are_few_and_each_file_is_written_few_times() -> None:
             counts = [each for index, each in enumerate(counts) if index not in taken]
         counts.append(made)
         written += made
-        most = max(most, len(counts))
+        max_sets = max(max_sets, len(counts))
     assert sum(counts) == 10_000
-    assert most <= 7 * 5
+    assert max_sets <= 7 * 5
     assert written <= 6 * 10_000

@@ -120,16 +120,16 @@ def a_block(name: str, rows: int = 1) -> Block:
     return Block(location=f"memory://rollback-data/{name}", row_count=rows, file_size=10)
 
 
-def test_blocks_of_a_schema_that_was_rolled_back_do_not_come_late() -> None:
+def test_blocks_of_a_schema_that_was_rolled_back_do_not_follow() -> None:
     """A writer that prepared them in between is told; nobody would read them right by the older columns."""
     warehouse = Warehouse(FsspecStore(), "memory://rollback")
     start = warehouse.create("00000000-0000-7000-8000-000000000001", FIRST, now_ms=1)
     widened = warehouse.evolve(start, [WidenColumn(column="a", type="int64")], now_ms=2)
-    late = warehouse.prepare(widened.snapshot.table_id, widened.snapshot, [a_block("late")])
+    prepared = warehouse.prepare(widened.snapshot.table_id, widened.snapshot, [a_block("late")])
     old = warehouse.prepare(widened.snapshot.table_id, FIRST, [a_block("old")])
     back = warehouse.rollback(widened.pointer, start, now_ms=3)
     with pytest.raises(SchemaConflict):
-        warehouse.commit(back.pointer, added=late, now_ms=4)
+        warehouse.commit(back.pointer, added=prepared, now_ms=4)
     done = warehouse.commit(back.pointer, added=old, now_ms=4)
     answer = warehouse.prune(done.pointer, PruneRequest())
     assert [block.schema_id for block in answer.blocks or ()] == [0]

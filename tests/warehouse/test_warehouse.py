@@ -53,7 +53,7 @@ def table(warehouse: Warehouse, request: pytest.FixtureRequest) -> SnapshotPoint
     return warehouse.commit(empty, added=refs, now_ms=2_000).pointer
 
 
-def kept(answer: PruneAnswer) -> list[int]:
+def block_numbers(answer: PruneAnswer) -> list[int]:
     assert answer.blocks is not None
     return [int(b.location.split("/")[-1].split(".")[0]) for b in answer.blocks]
 
@@ -64,10 +64,10 @@ def prune(warehouse: Warehouse, pointer: SnapshotPointer, text: str | None, **mo
 
 def test_a_filter_keeps_the_blocks_that_may_match(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """Narrow, wide, empty and missing filters, with their verdicts."""
-    assert kept(prune(warehouse, table, "a = 55")) == [5]
-    assert kept(prune(warehouse, table, "a >= 95 AND a < 120")) == [9, 10, 11]
-    assert kept(prune(warehouse, table, "a < 0")) == []
-    assert kept(prune(warehouse, table, None)) == list(range(12))
+    assert block_numbers(prune(warehouse, table, "a = 55")) == [5]
+    assert block_numbers(prune(warehouse, table, "a >= 95 AND a < 120")) == [9, 10, 11]
+    assert block_numbers(prune(warehouse, table, "a < 0")) == []
+    assert block_numbers(prune(warehouse, table, None)) == list(range(12))
     answer = prune(warehouse, table, "a >= 95")
     assert answer.blocks is not None
     assert [b.verdict for b in answer.blocks] == ["SOME", "ALL", "ALL"]
@@ -78,11 +78,11 @@ def test_upper_layers_spare_the_lower_ones(store: CountingStore, table: Snapshot
     """Nothing matches: no segment is opened. One segment may match: only that one is opened, and no JSON at all."""
     fresh = Warehouse(store, "memory://warehouse")
     store.reads.clear()
-    assert kept(prune(fresh, table, "a > 1000")) == []
+    assert block_numbers(prune(fresh, table, "a > 1000")) == []
     assert store.reads == [table.sidecar.location]
     store.reads.clear()
     answer = prune(fresh, table, "a = 55")
-    assert kept(answer) == [5]
+    assert block_numbers(answer) == [5]
     assert len(store.reads) == 1
     assert "/_sg/" in store.reads[0]
     assert store.reads[0].endswith(".arrow")
@@ -96,7 +96,7 @@ def test_upper_layers_spare_the_lower_ones(store: CountingStore, table: Snapshot
 def test_the_report_says_what_was_not_used(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """An unusable predicate and a column without statistics are named, and the rest still prunes."""
     answer = prune(warehouse, table, "a = 55 AND reverse(b) = 'X' AND b = 'y'", explain=True)
-    assert kept(answer) == [5]
+    assert block_numbers(answer) == [5]
     assert answer.blocks is not None
     assert answer.blocks[0].verdict == "UNKNOWN"
     assert {use.predicate for use in answer.report.not_used} == {"reverse(b) = 'X'", "b = 'y'"}
@@ -104,7 +104,7 @@ def test_the_report_says_what_was_not_used(warehouse: Warehouse, table: Snapshot
     assert (answer.report.predicates[0].predicate, answer.report.predicates[0].ruled_out) == ("a = 55", 3)
 
 
-def test_segments_can_be_asked_for_alone(store: CountingStore, table: SnapshotPointer) -> None:
+def test_segments_can_be_requested_alone(store: CountingStore, table: SnapshotPointer) -> None:
     """Level "segment" answers segments with their verdicts and opens none."""
     store.reads.clear()
     answer = prune(Warehouse(store, "memory://warehouse"), table, "a >= 30", level="segment")
@@ -130,8 +130,8 @@ def test_appends_merge_and_history_stays(warehouse: Warehouse, table: SnapshotPo
     more = warehouse.prepare(table_id, SCHEMA, [block(100)])
     result = warehouse.commit(table, added=more, now_ms=5)
     assert (result.added, result.removed) == (1, 0)
-    assert kept(prune(warehouse, result.pointer, "a >= 115")) == [11, 100]
-    assert kept(prune(warehouse, table, "a >= 115")) == [11]
+    assert block_numbers(prune(warehouse, result.pointer, "a >= 115")) == [11, 100]
+    assert block_numbers(prune(warehouse, table, "a >= 115")) == [11]
     assert result.snapshot.prev_snapshot_id == table.snapshot_id
     assert result.pointer.timestamp_ms == table.timestamp_ms + 1, "time does not run backwards with the clock"
 
@@ -144,13 +144,13 @@ def test_leaves_written_once_serve_every_retry(warehouse: Warehouse, table: Snap
     winner = warehouse.commit(table, added=warehouse.prepare(table_id, SCHEMA, [block(200)]), now_ms=3_000)
     again = warehouse.commit(winner.pointer, added=mine, now_ms=3_001)
     assert again.snapshot.segments[-1] == lost.snapshot.segments[-1]
-    assert kept(prune(warehouse, again.pointer, "a >= 1000")) == [200, 100]
+    assert block_numbers(prune(warehouse, again.pointer, "a >= 1000")) == [200, 100]
 
 
 def test_removed_blocks_are_gone_and_summaries_shrink(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """A removal rewrites only its segments, and the bounds of every layer above shrink to what is left."""
     result = warehouse.commit(table, removed=[f"memory://data/{i}.parquet" for i in range(3, 12)], now_ms=3_000)
-    assert kept(prune(warehouse, result.pointer, None)) == [0, 1, 2]
+    assert block_numbers(prune(warehouse, result.pointer, None)) == [0, 1, 2]
     assert result.snapshot.summary.col_stats[1].max == to_bound(SCHEMA.leaf("a").dtype, 29)
     assert result.snapshot.segment_count == 1
     assert prune(warehouse, result.pointer, "a > 29").report.stages[0].kept == 0
@@ -183,26 +183,26 @@ def test_a_file_that_was_replaced_since_it_was_read_is_not_removed(
 ) -> None:
     """A compaction that read a file before it was exchanged in place must not drop the new one."""
     table_id = warehouse.snapshot(table).table_id
-    place = "memory://data/3.parquet"
-    dropped = warehouse.commit(table, removed=[place], now_ms=3_000)
+    location = "memory://data/3.parquet"
+    dropped = warehouse.commit(table, removed=[location], now_ms=3_000)
     newer = msgspec.structs.replace(block(3), content_id="another")
     replaced = warehouse.commit(dropped.pointer, added=warehouse.prepare(table_id, SCHEMA, [newer]), now_ms=3_001)
     with pytest.raises(CommitConflict) as caught:
-        warehouse.commit(replaced.pointer, removed=[place], read_at=table, now_ms=3_002)
-    assert caught.value.details["blocks"] == [place]
-    done = warehouse.commit(replaced.pointer, removed=[place], read_at=replaced.pointer, now_ms=3_003)
-    assert kept(prune(warehouse, done.pointer, "a >= 30 AND a < 40")) == []
+        warehouse.commit(replaced.pointer, removed=[location], read_at=table, now_ms=3_002)
+    assert caught.value.details["blocks"] == [location]
+    done = warehouse.commit(replaced.pointer, removed=[location], read_at=replaced.pointer, now_ms=3_003)
+    assert block_numbers(prune(warehouse, done.pointer, "a >= 30 AND a < 40")) == []
     unchanged = warehouse.commit(replaced.pointer, removed=["memory://data/4.parquet"], read_at=table, now_ms=3_004)
     assert unchanged.removed == 1
 
 
-def test_a_rewrite_may_put_new_blocks_in_place_of_old(warehouse: Warehouse, table: SnapshotPointer) -> None:
+def test_a_rewrite_may_replace_old_blocks_by_new(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """Remove and add in one commit: one snapshot, both effects."""
     table_id = warehouse.snapshot(table).table_id
     merged = warehouse.prepare(table_id, SCHEMA, [block(77)])
     old = ["memory://data/0.parquet", "memory://data/1.parquet"]
     result = warehouse.commit(table, added=merged, removed=old, operation="compact", now_ms=3_000)
-    assert set(kept(prune(warehouse, result.pointer, None))) == {*range(2, 12), 77}
+    assert set(block_numbers(prune(warehouse, result.pointer, None))) == {*range(2, 12), 77}
     assert result.snapshot.operation == "compact"
 
 

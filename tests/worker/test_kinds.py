@@ -109,7 +109,7 @@ def test_a_kind_without_a_table_is_a_command_without_one() -> None:
         ("verify", {"sample": 2}, "$.arguments.sample"),
     ],
 )
-def test_wrong_arguments_are_refused_with_their_place(kind: str, arguments: dict[str, Any], path: str) -> None:
+def test_wrong_arguments_are_refused_with_their_position(kind: str, arguments: dict[str, Any], path: str) -> None:
     """An unknown name, a missing one, a wrong type, a number out of its range."""
     with pytest.raises(InvalidRequest) as refused:
         check_arguments(job_kind_named(kind), arguments)
@@ -166,14 +166,14 @@ def test_a_program_knows_its_job_and_its_service() -> None:
         environment_of(claimed("vacuum", checkpoint="x" * 200_000), "lease", "http://x", None, base)
 
 
-def test_a_program_is_told_of_one_key() -> None:
+def test_a_program_is_given_one_key() -> None:
     """The worker's own, or the file that holds it, whatever this process was given; of two it could not choose."""
     base = {"LAMELLA_TOKEN": "t", "LAMELLA_TOKEN_FILE": "/f"}
 
-    def told(token: str | None, token_file: str | None, given: dict[str, str]) -> tuple[str | None, str | None]:
+    def tokens(token: str | None, token_file: str | None, given: dict[str, str]) -> tuple[str | None, str | None]:
         found = environment_of(claimed("vacuum"), "lease", "http://x", token, given, token_file=token_file)
         return found.get("LAMELLA_TOKEN"), found.get("LAMELLA_TOKEN_FILE")
 
-    assert told("own", None, base) == ("own", None)
-    assert told(None, "/own", base) == (None, "/own")
-    assert told(None, None, {"LAMELLA_TOKEN_FILE": "/f"}) == (None, "/f")
+    assert tokens("own", None, base) == ("own", None)
+    assert tokens(None, "/own", base) == (None, "/own")
+    assert tokens(None, None, {"LAMELLA_TOKEN_FILE": "/f"}) == (None, "/f")

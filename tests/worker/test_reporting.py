@@ -30,15 +30,15 @@ from lamella.snapshot.wire import Progress
 from support.worker_process import is_alive, until
 
 
-def told_by(out: io.BytesIO) -> JobOutput:
+def output_of(out: io.BytesIO) -> JobOutput:
     """What a worker knows after these lines."""
-    told = JobOutput(0)
+    output = JobOutput(0)
     for line in out.getvalue().splitlines():
-        told.line("stdout", line)
-    return told
+        output.line("stdout", line)
+    return output
 
 
-def test_everything_that_is_told_arrives() -> None:
+def test_everything_that_is_reported_arrives() -> None:
     """Progress, log, checkpoint, result and error, whatever text is in them."""
     out = io.BytesIO()
     reporter = LineReporter(out)
@@ -47,20 +47,20 @@ def test_everything_that_is_told_arrives() -> None:
     reporter.checkpoint({"at": [1, None]})
     reporter.result({"rows": 7})
     reporter.error("commit_conflict", "somebody was faster", {"blocks": ["x"]})
-    told = told_by(out)
-    pending_update = told.pending_update()
+    output = output_of(out)
+    pending_update = output.pending_update()
     assert pending_update.progress == Progress(done=3, total=10, unit="blocks", message="writing \n é")
     assert pending_update.checkpoint == {"at": [1, None]}
     assert [(line.number, line.level, line.text) for line in pending_update.lines] == [
         (1, "warning", "one"),
         (2, "warning", "two"),
     ]
-    assert told.result == {"rows": 7}
-    assert told.error is not None
-    assert (told.error.code, told.error.details) == ("commit_conflict", {"blocks": ["x"]})
+    assert output.result == {"rows": 7}
+    assert output.error is not None
+    assert (output.error.code, output.error.details) == ("commit_conflict", {"blocks": ["x"]})
 
 
-def test_progress_is_told_seldom_and_the_last_one_always() -> None:
+def test_progress_is_sent_seldom_and_the_last_one_always() -> None:
     """A program that reports each of a million rows does not flood its worker."""
     out = io.BytesIO()
     reporter = LineReporter(out)
@@ -89,56 +89,56 @@ def test_progress_is_told_seldom_and_the_last_one_always() -> None:
 )
 def test_whatever_is_no_event_is_a_line_of_the_log(line: bytes) -> None:
     """Output of libraries, damaged lines, bytes that are no text: nothing is lost, and nothing breaks."""
-    told = JobOutput(4)
-    told.line("stdout", line)
-    (only,) = told.pending_update().lines
+    output = JobOutput(4)
+    output.line("stdout", line)
+    (only,) = output.pending_update().lines
     assert (only.number, only.level) == (5, "info")
     assert only.text == line.decode("utf-8", "replace")[:2_000]
-    assert (told.result, told.error) == (None, None)
+    assert (output.result, output.error) == (None, None)
 
 
-def test_the_last_object_that_is_printed_is_the_result_unless_one_is_told() -> None:
+def test_the_last_object_that_is_printed_is_the_result_unless_one_is_reported() -> None:
     """As `--json` writes it; on standard error it is text."""
-    told = JobOutput(0)
-    told.line("stderr", b'{"level":"info"}')
-    assert (told.result, told.has_update) == (None, True)
+    output = JobOutput(0)
+    output.line("stderr", b'{"level":"info"}')
+    assert (output.result, output.has_update) == (None, True)
     for line in (b'{"a":1}', b'{"a":2}', b"some text"):
-        told.line("stdout", line)
-    assert told.result == {"a": 2}
-    told.line("stdout", b'@lamella {"type":"result","value":[3]}')
-    told.line("stdout", b'{"a":4}')
-    assert told.result == [3]
+        output.line("stdout", line)
+    assert output.result == {"a": 2}
+    output.line("stdout", b'@lamella {"type":"result","value":[3]}')
+    output.line("stdout", b'{"a":4}')
+    assert output.result == [3]
 
 
-def test_news_stay_until_the_service_has_them() -> None:
+def test_updates_stay_until_the_service_has_them() -> None:
     """What came while they were sent is news again, and lines keep their numbers."""
-    told = JobOutput(0)
-    told.line("stdout", b'@lamella {"type":"progress","done":1}')
-    told.note("one")
-    sent = told.pending_update()
-    told.line("stdout", b'@lamella {"type":"progress","done":2}')
-    told.note("two")
-    assert [line.number for line in told.pending_update().lines] == [1, 2]
-    told.forget(sent)
-    left = told.pending_update()
+    output = JobOutput(0)
+    output.line("stdout", b'@lamella {"type":"progress","done":1}')
+    output.note("one")
+    sent = output.pending_update()
+    output.line("stdout", b'@lamella {"type":"progress","done":2}')
+    output.note("two")
+    assert [line.number for line in output.pending_update().lines] == [1, 2]
+    output.forget(sent)
+    left = output.pending_update()
     assert left.progress == Progress(done=2)
     assert [(line.number, line.text) for line in left.lines] == [(2, "two")]
-    told.forget(left)
-    assert not told.has_update
+    output.forget(left)
+    assert not output.has_update
 
 
 def test_a_log_that_grows_faster_than_it_is_sent_loses_its_oldest_lines() -> None:
     """And says how many; one request takes only so many along."""
-    told = JobOutput(0)
+    output = JobOutput(0)
     for number in range(5_000):
-        told.note(f"line {number}")
-    first = told.pending_update()
+        output.note(f"line {number}")
+    first = output.pending_update()
     assert len(first.lines) == 500
     assert first.lines[0].number == 3_001
     assert first.lines[0].text == "[3000 lines before this one are left out] line 3000"
-    told.forget(first)
-    assert told.pending_update().lines[0].text == "line 3500"
-    assert told.waiting == 1_500
+    output.forget(first)
+    assert output.pending_update().lines[0].text == "line 3500"
+    assert output.waiting == 1_500
 
 
 def test_events_survive_their_way() -> None:
@@ -204,7 +204,7 @@ class Watched:
         return self.child.status
 
 
-def test_a_program_that_polls_ends_by_itself_when_it_is_asked_to() -> None:
+def test_a_program_that_polls_ends_by_itself_on_request() -> None:
     """SIGTERM reaches it through the nanny; what it still has to say arrives, and its status."""
     watched = Watched(sys.executable, "-c", PROGRAM, **{JOB_ID: "j", CHECKPOINT: '{"a":1}'})
     watched.await_line(b"resumed {'a': 1}")
@@ -243,7 +243,7 @@ def test_what_a_program_leaves_behind_ends_with_it() -> None:
     until(lambda: not is_alive(int(watched.lines[0][1])), "the helper is gone")
 
 
-def test_a_nanny_whose_parent_dies_ends_the_program() -> None:
+def test_a_supervisor_whose_parent_dies_ends_the_program() -> None:
     """First politely, then by force, whatever killed the parent."""
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     process = subprocess.Popen(
@@ -261,7 +261,7 @@ def test_a_nanny_whose_parent_dies_ends_the_program() -> None:
     process.stdout.close()
 
 
-def test_the_nanny_needs_nothing_but_python(tmp_path: Path) -> None:
+def test_the_supervisor_needs_nothing_but_python(tmp_path: Path) -> None:
     """It is run without site-packages, wherever it stands, and has a process group of its own in any case."""
     copy = tmp_path / "nanny.py"
     copy.write_bytes(Path(supervisor.__file__).read_bytes())

@@ -227,7 +227,7 @@ def test_a_worker_does_what_is_due_once(lake: Lamella, ledger: Ledger, start_wor
     assert lake.jobs.get(other).state == "queued"
 
 
-def test_schedules_and_policies_are_asked_by_workers(lake: Lamella, start_worker: StartWorker) -> None:
+def test_schedules_and_policies_are_checked_by_workers(lake: Lamella, start_worker: StartWorker) -> None:
     """A schedule's job and a policy's are enqueued and done by `--once`, each with its origin."""
     lake_table = lake.table("db.a")
     run = CliRunner().invoke

@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a case's files go, and a Spark session for the cases that Spark writes."""
+class CaseWriter:
+    """Writes the files of a case into its folder; the Spark session is for the cases that Spark writes."""
 
     folder: Path
     spark: SparkSession
@@ -69,7 +69,7 @@ class Case:
     title: str
     source: str
     rows: Mapping[str, Sequence[Any]]
-    make: Callable[[Place], list[str]]
+    make: Callable[[CaseWriter], list[str]]
     queries: Sequence[Query]
     schema: pa.Schema | None = None
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from parquet.crafted import DOUBLE
-from wrong_results.case import Case, F, Place, Query, Row, ids, table
+from wrong_results.case import Case, CaseWriter, F, Query, Row, ids, table
 from wrong_results.parquet_bytes import IEEE_754_ORDER, Col, PageIndex, Stats, raw, write
 
 NAN = math.nan
@@ -46,9 +46,9 @@ ZERO_QUERIES = (
 
 
 def _doubles(values: list[Any], stats: Stats | None, **more: Any) -> Any:
-    def make(place: Place) -> list[str]:
+    def make(writer: CaseWriter) -> list[str]:
         column = Col("x", DOUBLE, values, stats=[stats], **more)
-        return [write(place.folder / "a.parquet", ids(len(values)), column)]
+        return [write(writer.folder / "a.parquet", ids(len(values)), column)]
 
     return make
 
@@ -59,8 +59,8 @@ def d(value: float) -> bytes:
 
 
 def _by_duckdb(values: list[float]) -> Any:
-    def make(place: Place) -> list[str]:
-        path = place.folder / "a.parquet"
+    def make(writer: CaseWriter) -> list[str]:
+        path = writer.folder / "a.parquet"
         with duckdb.connect() as connection:
             connection.register("given", table(x=pa.array(values, pa.float64())))
             connection.execute(f"COPY given TO '{path}' (FORMAT parquet)")  # a path of our own
@@ -70,7 +70,7 @@ def _by_duckdb(values: list[float]) -> Any:
 
 
 def _arrow(values: list[Any], kind: pa.DataType, **options: Any) -> Any:
-    return lambda place: [place.arrow(table(x=pa.array(values, kind)), **options)]
+    return lambda writer: [writer.arrow(table(x=pa.array(values, kind)), **options)]
 
 
 _SINGLE = struct.unpack("<f", struct.pack("<f", 0.1))[0]

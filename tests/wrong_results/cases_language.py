@@ -16,7 +16,7 @@ CASES = (
         source="Delta Lake#4141",
         rows={"a": [1, 3, 3]},
         refused=("python",),
-        make=lambda place: [place.arrow(table(a=[1, 3, 3]))],
+        make=lambda writer: [writer.arrow(table(a=[1, 3, 3]))],
         queries=(
             Query("a = 3 AND rand() < 2", lambda r: r["a"] == 3, None, "a = 3 AND random() < 2"),
             Query("a = 3 OR rand() < 2", lambda _: True, None, "a = 3 OR random() < 2"),
@@ -29,7 +29,7 @@ CASES = (
         source="Delta Lake's source note",
         rows={"a": [1, _MAX]},
         refused=("python",),
-        make=lambda place: [place.arrow(table(a=pa.array([1, _MAX], pa.int64())))],
+        make=lambda writer: [writer.arrow(table(a=pa.array([1, _MAX], pa.int64())))],
         settings=_NO_ANSI,
         queries=(
             Query("a + 1L < 0", lambda r: r["a"] == _MAX, None, "a + 1 < 0"),
@@ -42,7 +42,7 @@ CASES = (
         title="a part that cannot be used must not switch off, or decide for, its neighbours",
         source="apache/hudi#10389",
         rows={"a": [1, 3, 5], "s": ["x", "y", None]},
-        make=lambda place: [place.arrow(table(a=[1, 3, 5], s=["x", "y", None]))],
+        make=lambda writer: [writer.arrow(table(a=[1, 3, 5], s=["x", "y", None]))],
         queries=(
             Query("a = 3 AND upper(s) = 'Y'", lambda r: r["a"] == 3, None),
             Query("a = 3 OR upper(s) = 'X'", lambda r: r["a"] in (1, 3), None),
@@ -55,8 +55,8 @@ CASES = (
         title="a field of a struct is null where the struct is, too",
         source="arrow#51097, iceberg#17561",
         rows={"p": [{"x": 1}, None, {"x": None}, {"x": 9}]},
-        make=lambda place: [
-            place.arrow(table(p=pa.array([{"x": 1}, None, {"x": None}, {"x": 9}], pa.struct([("x", pa.int64())]))))
+        make=lambda writer: [
+            writer.arrow(table(p=pa.array([{"x": 1}, None, {"x": None}, {"x": 9}], pa.struct([("x", pa.int64())]))))
         ],
         queries=(
             Query("p.x = 9", lambda r: (r["p"] or {}).get("x") == 9, F("p", "x") == 9),
@@ -70,8 +70,8 @@ CASES = (
         source="arrow#51097, arrow-go#887",
         rows={"l": [[1, 2], [], None, [None, 9]]},
         refused=("python",),
-        make=lambda place: [
-            place.arrow(table(l=pa.array([[1, 2], [], None, [None, 9]], pa.list_(pa.int64()))), write_page_index=True)
+        make=lambda writer: [
+            writer.arrow(table(l=pa.array([[1, 2], [], None, [None, 9]], pa.list_(pa.int64()))), write_page_index=True)
         ],
         queries=(
             Query("l IS NULL", lambda r: r["l"] is None, F("l").is_null()),

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from parquet.crafted import BYTE_ARRAY, INT32, INT64
-from wrong_results.case import Case, F, Place, Query, Row, ids, table
+from wrong_results.case import Case, CaseWriter, F, Query, Row, ids, table
 from wrong_results.parquet_bytes import Col, PageIndex, Stats, raw, write
 
 
@@ -23,9 +23,9 @@ def _null(row: Row) -> bool:
 def _ints(
     values: list[Any], stats: Stats | None, *, created_by: str = "parquet-cpp-arrow version 26.0.1", **more: Any
 ) -> Any:
-    def make(place: Place) -> list[str]:
+    def make(writer: CaseWriter) -> list[str]:
         column = Col("a", INT64, values, stats=[stats], **more)
-        return [write(place.folder / "a.parquet", ids(len(values)), column, created_by=created_by)]
+        return [write(writer.folder / "a.parquet", ids(len(values)), column, created_by=created_by)]
 
     return make
 
@@ -47,10 +47,10 @@ LOGIC_QUERIES = (
 )
 
 
-def _evolved(place: Place) -> list[str]:
-    old = place.arrow(table(a=pa.array([1, 5], pa.int64())), "old.parquet")
+def _evolved(writer: CaseWriter) -> list[str]:
+    old = writer.arrow(table(a=pa.array([1, 5], pa.int64())), "old.parquet")
     new = pa.table({"id": [2, 3], "a": [5, 6], "b": ["x", None]})
-    return [old, place.arrow(new, "new.parquet")]
+    return [old, writer.arrow(new, "new.parquet")]
 
 
 CASES = (
@@ -143,9 +143,9 @@ CASES = (
         title="values too long for statistics: no bounds does not mean all null",
         source="apache/hudi#18755",
         rows={"a": ["x" * 5000, "y" * 5000]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 ids(2),
                 Col("a", BYTE_ARRAY, ["x" * 5000, "y" * 5000], logical={1: {}}, converted=0, stats=[Stats(nulls=0)]),
             )
@@ -161,7 +161,7 @@ CASES = (
         title="!=, NOT IN, <=> and lists with NULL over honest statistics and dictionaries",
         source="parquet-java#2742 #3639, PARQUET-645, PARQUET-1510 (SPARK-26677), iceberg#17656, deephaven#8425",
         rows={"a": [5, None, 5]},
-        make=lambda place: [place.arrow(table(a=pa.array([5, None, 5], pa.int64())), use_dictionary=True)],
+        make=lambda writer: [writer.arrow(table(a=pa.array([5, None, 5], pa.int64())), use_dictionary=True)],
         queries=(*NULL_QUERIES, *LOGIC_QUERIES),
     ),
     Case(
@@ -169,7 +169,7 @@ CASES = (
         title="<> by inverting = : a block that holds the value holds others too",
         source="Delta Lake's and Xskipper's source notes",
         rows={"a": [5, 7, 9]},
-        make=lambda place: [place.arrow(table(a=pa.array([5, 7, 9], pa.int64())), write_page_index=True)],
+        make=lambda writer: [writer.arrow(table(a=pa.array([5, 7, 9], pa.int64())), write_page_index=True)],
         queries=(
             Query("a <> 7", lambda r: r["a"] != 7, F("a") != 7),
             Query("NOT (a BETWEEN 5 AND 7)", lambda r: not 5 <= r["a"] <= 7, ~((F("a") >= 5) & (F("a") <= 7))),
@@ -208,9 +208,9 @@ CASES = (
         title="an empty row group between full ones, with bounds of its own",
         source="missing in apache/parquet-testing",
         rows={"a": [1, 2, 8, 9]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 ids(4, [2, 0, 2]),
                 Col(
                     "a",
@@ -236,9 +236,9 @@ CASES = (
         title="FileMetaData.num_rows is 0, the row group holds rows",
         source="apache/parquet-testing repeated_no_annotation",
         rows={"a": [1, 8]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 ids(2),
                 Col("a", INT64, [1, 8], stats=[Stats(n(1), n(8), nulls=0)]),
                 num_rows=0,

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from parquet.crafted import BYTE_ARRAY, FIXED, I8, I32, INT32, INT64, INT96
-from wrong_results.case import Case, F, Place, Query, ids, table
+from wrong_results.case import Case, CaseWriter, F, Query, ids, table
 from wrong_results.parquet_bytes import Col, Stats, int96, raw, write
 
 _BIG = 2**63 + 5
@@ -27,7 +27,7 @@ def n(value: int) -> bytes:
 
 
 def _one(column: Col, **more: Any) -> Any:
-    return lambda place: [write(place.folder / "a.parquet", ids(len(column.values)), column, **more)]
+    return lambda writer: [write(writer.folder / "a.parquet", ids(len(column.values)), column, **more)]
 
 
 def _decimals(unscaled: list[int], stats: Stats, *, fixed: bool = True) -> Any:
@@ -52,8 +52,8 @@ def _shortest(value: int) -> bytes:
     return decimal_bytes(value, (value.bit_length() + 8) // 8)
 
 
-def _bloom_by_duckdb(place: Place) -> list[str]:
-    path = place.folder / "a.parquet"
+def _bloom_by_duckdb(writer: CaseWriter) -> list[str]:
+    path = writer.folder / "a.parquet"
     given = table(u=pa.array([1, 200, 200, 7] * 50, pa.uint8()), s=pa.array(["a", "bc", "bc", "d"] * 50))
     with duckdb.connect() as connection:
         connection.register("given", given)
@@ -61,7 +61,7 @@ def _bloom_by_duckdb(place: Place) -> list[str]:
     return [str(path)]
 
 
-def _two_widths(place: Place) -> list[str]:
+def _two_widths(writer: CaseWriter) -> list[str]:
     narrow = table(a=pa.array([1, 7], pa.int32()), d=pa.array([Decimal("1.5"), Decimal("7.5")], pa.decimal128(5, 1)))
     wide = pa.table(
         {
@@ -70,13 +70,13 @@ def _two_widths(place: Place) -> list[str]:
             "d": pa.array([Decimal("7.500"), Decimal("1000.125")], pa.decimal128(10, 3)),
         }
     )
-    return [place.arrow(narrow, "narrow.parquet"), place.arrow(wide, "wide.parquet")]
+    return [writer.arrow(narrow, "narrow.parquet"), writer.arrow(wide, "wide.parquet")]
 
 
-def _bloom_of_groups(place: Place) -> list[str]:
+def _bloom_of_groups(writer: CaseWriter) -> list[str]:
     given = table(a=pa.array([0, 2, 4, 6, 1, 3, 5, 6], pa.int64()))
     options = {"a": {"ndv": 10, "fpp": 0.001}}
-    return [place.arrow(given, row_group_size=4, use_dictionary=False, bloom_filter_options=options)]
+    return [writer.arrow(given, row_group_size=4, use_dictionary=False, bloom_filter_options=options)]
 
 
 def _int96(day: int, second: int) -> bytes:
@@ -161,8 +161,8 @@ CASES = (
         title="decimals that differ only beyond 2^53",
         source="Delta Lake's source note (statistics in JSON), hudi#19467",
         rows={"d": [Decimal(_BEYOND_DOUBLE - 1), Decimal(_BEYOND_DOUBLE)]},
-        make=lambda place: [
-            place.arrow(
+        make=lambda writer: [
+            writer.arrow(
                 pa.table({"id": [at], "d": pa.array([Decimal(_BEYOND_DOUBLE - 1 + at)], _WIDE)}), f"{at}.parquet"
             )
             for at in range(2)
@@ -185,7 +185,7 @@ CASES = (
         title="the least decimal(38,0): as a double it is -1e38",
         source="Delta Lake's source note",
         rows={"d": [_WIDEST, _NEXT]},
-        make=lambda place: [place.arrow(table(d=pa.array([_WIDEST, _NEXT], pa.decimal128(38, 0))))],
+        make=lambda writer: [writer.arrow(table(d=pa.array([_WIDEST, _NEXT], pa.decimal128(38, 0))))],
         queries=(
             Query(f"d = {_WIDEST}", lambda r: r["d"] == _WIDEST, F("d") == pa.scalar(_WIDEST, pa.decimal128(38, 0))),
             Query(f"d > {_WIDEST}", lambda r: r["d"] > _WIDEST, F("d") > pa.scalar(_WIDEST, pa.decimal128(38, 0))),
@@ -196,7 +196,7 @@ CASES = (
         title="64-bit integers that differ only beyond 2^53",
         source="engines that compare statistics as doubles",
         rows={"a": [_BEYOND_DOUBLE - 1, _BEYOND_DOUBLE]},
-        make=lambda place: [place.arrow(table(a=pa.array([_BEYOND_DOUBLE - 1, _BEYOND_DOUBLE], pa.int64())))],
+        make=lambda writer: [writer.arrow(table(a=pa.array([_BEYOND_DOUBLE - 1, _BEYOND_DOUBLE], pa.int64())))],
         queries=(
             Query(f"a = {_BEYOND_DOUBLE}", lambda r: r["a"] == _BEYOND_DOUBLE, F("a") == _BEYOND_DOUBLE),
             Query(f"a > {_BEYOND_DOUBLE - 1}", lambda r: r["a"] >= _BEYOND_DOUBLE, F("a") > _BEYOND_DOUBLE - 1),

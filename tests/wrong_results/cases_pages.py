@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parquet.crafted import INT64
-from wrong_results.case import Case, F, Place, Query, ids
+from wrong_results.case import Case, CaseWriter, F, Query, ids
 from wrong_results.parquet_bytes import Col, PageIndex, Stats, raw, write
 
 
@@ -18,7 +18,7 @@ _VALUES = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def _pages(index: PageIndex, values: list[int] = _VALUES, **more: Any) -> Any:
-    def make(place: Place) -> list[str]:
+    def make(writer: CaseWriter) -> list[str]:
         count = len(values)
         stats = [Stats(n(min(values)), n(max(values)), nulls=0)]
         honest = PageIndex([False] * 4, [n(at) for at in (0, 2, 4, 6)], [n(at) for at in (1, 3, 5, 7)], [0] * 4, 1)
@@ -32,7 +32,7 @@ def _pages(index: PageIndex, values: list[int] = _VALUES, **more: Any) -> Any:
             index=[honest],
         )
         column = Col("a", INT64, values, page_rows=2, stats=stats, index=[index])
-        return [write(place.folder / "a.parquet", row_number, column, **more)]
+        return [write(writer.folder / "a.parquet", row_number, column, **more)]
 
     return make
 
@@ -96,9 +96,9 @@ CASES = (
         title="two columns whose pages end at different rows: rows must not be mixed",
         source="SPARK-34859, SPARK-36123, datafusion#4002",
         rows={"a": _VALUES, "b": [10, 20, 30, 40, 50, 60, 70, 80]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 Col(
                     "id",
                     INT64,
@@ -145,9 +145,9 @@ CASES = (
         title="a dictionary page without dictionary_page_offset",
         source="arrow#42881, polars#26531, parquet-java#2962; parquet-testing alltypes_tiny_pages",
         rows={"a": [5, 7, 5, 7]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 Col(
                     "a",
                     INT64,

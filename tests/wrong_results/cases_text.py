@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parquet.crafted import BYTE_ARRAY
-from wrong_results.case import Case, F, Place, Query, ids, table
+from wrong_results.case import Case, CaseWriter, F, Query, ids, table
 from wrong_results.parquet_bytes import Col, PageIndex, Stats, write
 
 _LAST = "\U0010ffff"
 
 
 def _text(values: list[Any], stats: Stats, *, created_by: str = "parquet-cpp-arrow version 26.0.1", **more: Any) -> Any:
-    def make(place: Place) -> list[str]:
+    def make(writer: CaseWriter) -> list[str]:
         column = Col("s", BYTE_ARRAY, values, logical={1: {}}, converted=0, stats=[stats], **more)
-        return [write(place.folder / "a.parquet", ids(len(values)), column, created_by=created_by)]
+        return [write(writer.folder / "a.parquet", ids(len(values)), column, created_by=created_by)]
 
     return make
 
@@ -62,7 +62,7 @@ CASES = (
         title="values alike in their first 70 bytes: cut bounds are equal, the values are not",
         source="apache/hudi#7032, doris#65494",
         rows={"s": _LONG},
-        make=lambda place: place.by_spark(table(s=_LONG)),
+        make=lambda writer: writer.by_spark(table(s=_LONG)),
         queries=(
             Query(f"s = '{_LONG[1]}'", lambda r: r["s"] == _LONG[1], F("s") == _LONG[1]),
             Query(f"s != '{_LONG[0]}'", lambda r: r["s"] != _LONG[0], F("s") != _LONG[0]),
@@ -74,7 +74,7 @@ CASES = (
         title="LIKE with a prefix that ends in U+10FFFF: no character comes after it",
         source="Delta Lake#6540; databend's and Iceberg's truncation notes",
         rows={"s": ["a" + _LAST + "x", "ab", "b"]},
-        make=lambda place: [place.arrow(table(s=["a" + _LAST + "x", "ab", "b"]), write_page_index=True)],
+        make=lambda writer: [writer.arrow(table(s=["a" + _LAST + "x", "ab", "b"]), write_page_index=True)],
         queries=(
             Query(f"s LIKE 'a{_LAST}%'", lambda r: r["s"].startswith("a" + _LAST), _starts("a" + _LAST)),
             Query("s LIKE 'a%'", lambda r: r["s"].startswith("a"), _starts("a")),
@@ -91,9 +91,9 @@ CASES = (
         title="bounds of bytes FF, which cannot be rounded up",
         source="Delta Lake#6540, parquet-format#305",
         rows={"s": [b"\xff\xff\xff", b"a"]},
-        make=lambda place: [
+        make=lambda writer: [
             write(
-                place.folder / "a.parquet",
+                writer.folder / "a.parquet",
                 ids(2),
                 Col("s", BYTE_ARRAY, [b"\xff\xff\xff", b"a"], stats=[Stats(b"a", b"\xff\xff\xff", nulls=0)]),
             )
@@ -113,7 +113,7 @@ CASES = (
         title="UTF-8 order is not UTF-16 order: U+FFFD comes before U+10000",
         source="Delta Lake#6540; engines in Java and JavaScript",
         rows={"s": ["\ufffd", "\U00010000"]},
-        make=lambda place: [place.arrow(table(s=["\ufffd", "\U00010000"]))],
+        make=lambda writer: [writer.arrow(table(s=["\ufffd", "\U00010000"]))],
         queries=(
             Query("s > '\ufffd'", lambda r: r["s"] > "\ufffd", F("s") > "\ufffd"),
             Query("s < '\U00010000'", lambda r: r["s"] < "\U00010000", F("s") < "\U00010000"),
@@ -125,7 +125,7 @@ CASES = (
         source="Flint's source note",
         rows={"s": _PADDED},
         refused=("python",),
-        make=lambda place: place.by_spark(table(s=["ab", "cd"]), columns=("id", "rpad(s, 5, ' ') AS s")),
+        make=lambda writer: writer.by_spark(table(s=["ab", "cd"]), columns=("id", "rpad(s, 5, ' ') AS s")),
         queries=(
             Query("s = 'ab   '", lambda r: r["s"] == "ab   ", F("s") == "ab   "),
             Query("s = 'ab'", lambda r: r["s"] == "ab", F("s") == "ab"),
@@ -139,7 +139,7 @@ CASES = (
         source="Delta Lake#7523",
         rows={"s": _NUMBERS},
         refused=("python",),
-        make=lambda place: [place.arrow(table(s=pa.array(_NUMBERS)))],
+        make=lambda writer: [writer.arrow(table(s=pa.array(_NUMBERS)))],
         queries=(
             Query("s = 5", lambda r: r["s"] is not None and int(r["s"]) == 5),
             Query("s < 10", lambda r: r["s"] is not None and int(r["s"]) < 10),

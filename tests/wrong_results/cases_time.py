@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from wrong_results.case import Case, F, Place, Query, table
+from wrong_results.case import Case, CaseWriter, F, Query, table
 
 _UTC = dt.UTC
 #: Berlin's clocks show 02:30 twice: at 00:30 and 01:30 UTC.
@@ -26,30 +26,30 @@ _OLD_DAYS = [dt.date(1001, 1, 1), dt.date(1582, 10, 4), dt.date(2020, 1, 1)]
 _LEGACY: Mapping[str, str] = {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}
 
 
-def _fall_back(place: Place) -> list[str]:
+def _fall_back(writer: CaseWriter) -> list[str]:
     return [
-        place.arrow(pa.table({"id": [at], "t": pa.array([moment], pa.timestamp("us", "UTC"))}), f"{at}.parquet")
+        writer.arrow(pa.table({"id": [at], "t": pa.array([moment], pa.timestamp("us", "UTC"))}), f"{at}.parquet")
         for at, moment in enumerate(FALL_BACK)
     ]
 
 
-def _legacy(place: Place) -> list[str]:
+def _legacy(writer: CaseWriter) -> list[str]:
     for name, value in _LEGACY.items():
-        place.spark.conf.set(name, value)
+        writer.spark.conf.set(name, value)
     try:
-        return place.by_spark(table(d=pa.array(_OLD_DAYS, pa.date32())))
+        return writer.by_spark(table(d=pa.array(_OLD_DAYS, pa.date32())))
     finally:
         for name in _LEGACY:
-            place.spark.conf.unset(name)
+            writer.spark.conf.unset(name)
 
 
-def _int96(place: Place) -> list[str]:
+def _int96(writer: CaseWriter) -> list[str]:
     moments = table(t=pa.array(FALL_BACK, pa.timestamp("us", "UTC")))
-    place.spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    writer.spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:
-        return place.by_spark(moments)
+        return writer.by_spark(moments)
     finally:
-        place.spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        writer.spark.conf.unset("spark.sql.parquet.outputTimestampType")
 
 
 CASES = (
@@ -127,7 +127,7 @@ CASES = (
         title="timestamps without a zone are no instants",
         source="elastic#153523, Doris#68118",
         rows={"t": LOCAL},
-        make=lambda place: [place.arrow(table(t=pa.array(LOCAL, pa.timestamp("us"))))],
+        make=lambda writer: [writer.arrow(table(t=pa.array(LOCAL, pa.timestamp("us"))))],
         queries=(
             Query(
                 "t = TIMESTAMP_NTZ '2024-10-27 02:30:00'",
@@ -151,7 +151,7 @@ CASES = (
         rows={
             "t": [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, _UTC), dt.datetime(2020, 1, 1, 0, 0, 0, 1000, _UTC)]
         },
-        make=lambda place: [place.arrow(table(t=pa.array([-1, 1_577_836_800_001], pa.timestamp("ms", "UTC"))))],
+        make=lambda writer: [writer.arrow(table(t=pa.array([-1, 1_577_836_800_001], pa.timestamp("ms", "UTC"))))],
         queries=(
             Query(
                 "t > TIMESTAMP '2020-01-01 00:00:00.000999Z'",

@@ -158,7 +158,7 @@ class _Chunk:
     group: int
     values: Sequence[Any]
     meta: dict[int, Any] = field(default_factory=dict)
-    places: list[dict[int, Any]] = field(default_factory=list)
+    locations: list[dict[int, Any]] = field(default_factory=list)
     index_at: tuple[int, int] | None = None
     offsets_at: tuple[int, int] | None = None
 
@@ -179,7 +179,7 @@ class _Chunk:
         for first in range(0, len(self.values), step):
             page_at = len(out)
             out += self._data_page(self.values[first : first + step], dictionary)
-            self.places.append({1: page_at, 2: I32(len(out) - page_at), 3: first})
+            self.locations.append({1: page_at, 2: I32(len(out) - page_at), 3: first})
         size = len(out) - start
         stats = column.stats[self.group] if self.group < len(column.stats) else None
         self.meta = {
@@ -193,12 +193,12 @@ class _Chunk:
             9: data_at,
             11: dictionary_at,
             12: stats.thrift() if stats is not None else None,
-            13: self._encodings() if self.places else None,
+            13: self._encodings() if self.locations else None,
             **column.meta,
         }
 
     def _encodings(self) -> list[dict[int, Any]]:
-        pages = [{1: I32(0), 2: I32(RLE_DICTIONARY if self.column.dictionary else PLAIN), 3: I32(len(self.places))}]
+        pages = [{1: I32(0), 2: I32(RLE_DICTIONARY if self.column.dictionary else PLAIN), 3: I32(len(self.locations))}]
         return [{1: I32(2), 2: I32(PLAIN), 3: I32(1)}, *pages] if self.column.dictionary else pages
 
     def _data_page(self, values: Sequence[Any], dictionary: list[bytes]) -> bytes:
@@ -210,8 +210,8 @@ class _Chunk:
         present = [value for value in values if value is not None]
         if column.dictionary:
             bits = max(1, (len(dictionary) - 1).bit_length())
-            places = [dictionary.index(raw(column.physical, value)) for value in present]
-            body += bytes((bits,)) + _runs(places, bits)
+            indices = [dictionary.index(raw(column.physical, value)) for value in present]
+            body += bytes((bits,)) + _runs(indices, bits)
         else:
             body += _plain(column.physical, present)
         encoding = RLE_DICTIONARY if column.dictionary else PLAIN
@@ -230,9 +230,9 @@ class _Chunk:
             5: None if claims.null_counts is None else list(claims.null_counts),
         }
         self.index_at = _append(out, encode(column_index))
-        rows = claims.first_rows or [place[3] for place in self.places]
-        places = [{**place, 3: row} for place, row in zip(self.places, rows, strict=True)]
-        self.offsets_at = _append(out, encode({1: places}))
+        rows = claims.first_rows or [location[3] for location in self.locations]
+        locations = [{**location, 3: row} for location, row in zip(self.locations, rows, strict=True)]
+        self.offsets_at = _append(out, encode({1: locations}))
 
     def thrift(self) -> dict[int, Any]:
         """As ColumnChunk."""

@@ -13,7 +13,7 @@ from lamella.client.http import Lamella
 from lamella.client.spark import attach, write
 from spark.lakes import fresh
 from wrong_results import cases_nulls, cases_order, cases_text
-from wrong_results.case import Case, Place, table
+from wrong_results.case import Case, CaseWriter, table
 from wrong_results.engines import CATALOG
 from wrong_results.test_wrong_results import registered
 
@@ -57,7 +57,7 @@ def test_filters_on_footers_that_are_not_believed_stay_out(
 ) -> None:
     """A filter beside it, on a column with an honest footer, still goes in."""
     chosen = _case(case)
-    name = registered(judged, chosen, chosen.make(Place(tmp_path, spark)), tmp_path)
+    name = registered(judged, chosen, chosen.make(CaseWriter(tmp_path, spark)), tmp_path)
     text = handed_over(spark, name, f"{condition} AND id < 10")
     assert ("LessThan(id,10)" in text) == honest
     assert f"({column}" not in text
@@ -65,7 +65,7 @@ def test_filters_on_footers_that_are_not_believed_stay_out(
 
 def test_honest_footers_of_other_writers_are_skipped_by(spark: SparkSession, judged: Lamella, tmp_path: Path) -> None:
     """Integers and text of pyarrow have whole footers."""
-    path = Place(tmp_path, spark).arrow(table(a=pa.array([1, None, 3]), s=["x", "y", "z"]))
+    path = CaseWriter(tmp_path, spark).arrow(table(a=pa.array([1, None, 3]), s=["x", "y", "z"]))
     name = f"{fresh('honest')}.t"
     judged.create_namespace(name.partition(".")[0])
     judged.create_table(name, schema_from=path)
@@ -81,7 +81,7 @@ def test_relations_without_a_catalog_give_the_right_rows(
     spark: SparkSession, judged: Lamella, tmp_path: Path, case: Case
 ) -> None:
     """The way for Spark versions without what a catalog needs hands filters over unseen, so it believes nothing."""
-    name = registered(judged, case, case.make(Place(tmp_path, spark)), tmp_path)
+    name = registered(judged, case, case.make(CaseWriter(tmp_path, spark)), tmp_path)
     attached = attach(spark, fresh("views"), judged, mode="views")
     frame = attached.table(name)
     for query in case.queries:

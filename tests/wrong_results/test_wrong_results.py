@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lamella.client.http import Lamella
 from spark.lakes import fresh
 from wrong_results import cases_floats, cases_language, cases_nulls, cases_order, cases_pages, cases_text, cases_time
-from wrong_results.case import Case, Place
+from wrong_results.case import Case, CaseWriter
 from wrong_results.engines import (
     Answer,
     Engine,
@@ -87,7 +87,7 @@ def test_lamella_gives_the_right_rows(
     tmp_path: Path,
 ) -> None:
     """Every query finds exactly the rows that match by their values, through Spark SQL and by the Python reader."""
-    paths = case.make(Place(tmp_path, spark))
+    paths = case.make(CaseWriter(tmp_path, spark))
     table = registered(judged, case, paths, tmp_path)
     answers: dict[str, Sequence[Answer]] = {name: engine(case, paths, table) for name, engine in engines.items()}
     found[case.id] = answers

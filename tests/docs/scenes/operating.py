@@ -58,8 +58,8 @@ def threat_model(_stage: Stage) -> None:
 
 def _log_line(_stage: Stage, text: str) -> None:
     """A line of the log of requests has the members that the service writes."""
-    told = json.loads(text)
-    assert {"method", "path", "status", "ms", "bytes", "request_id", "event", "level", "time"} <= set(told)
+    entry = json.loads(text)
+    assert {"method", "path", "status", "ms", "bytes", "request_id", "event", "level", "time"} <= set(entry)
 
 
 @scene("docs/telemetry.md", starts_service=True, data=[_log_line], texts=[drawing])

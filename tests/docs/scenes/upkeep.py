@@ -26,7 +26,7 @@ from lamella.snapshot.wire import (
 )
 
 
-def _told(_stage: Stage, text: str) -> None:
+def _events(_stage: Stage, text: str) -> None:
     for line in text.splitlines():
         assert read_event(line.encode()) is not None, line
 
@@ -48,7 +48,7 @@ def audit(stage: Stage) -> None:
     stage.names["lake"] = stage.lake
 
 
-@scene("docs/jobs.md", data=[as_type(Policy)], texts=[_told])
+@scene("docs/jobs.md", data=[as_type(Policy)], texts=[_events])
 def jobs(stage: Stage) -> None:
     """Orders in many files, and a program of one's own."""
     stage.table("sales.orders", orders(), count=6)

@@ -8,7 +8,7 @@ from lamella.snapshot.storage.observed import StoreOperation, StoreOutcome
 Call = tuple[StoreOperation, StoreOutcome, int, int]
 
 
-class Told:
+class CallLog:
     """``calls`` in the order in which they ended, ``took_s`` how long each was said to have taken."""
 
     def __init__(self) -> None:

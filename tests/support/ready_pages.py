@@ -12,7 +12,7 @@ WAITING = "Computing …"
 _LONGEST_S = 60.0
 
 
-def settled(http: httpx2.Client, path: str, params: dict[str, Any] | None = None) -> httpx2.Response:
+def when_ready(http: httpx2.Client, path: str, params: dict[str, Any] | None = None) -> httpx2.Response:
     """The page once it waits for nothing, or as it is after a minute."""
     give_up = time.monotonic() + _LONGEST_S
     while True:

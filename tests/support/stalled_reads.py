@@ -21,20 +21,20 @@ WAIT_S = 60
 COLUMNS = [{"name": "a", "type": "int64"}]
 
 
-class HeldStore:
+class StallingStore:
     """``store``, but while ``holding`` each read of a manifest or sidecar waits for ``go``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.holding = False
         self.go = threading.Event()
-        self.held = 0
+        self.waiting = 0
         self._lock = threading.Lock()
 
     def _wait(self) -> None:
         if self.holding:
             with self._lock:
-                self.held += 1
+                self.waiting += 1
             assert self.go.wait(WAIT_S)
 
     def read(self, location: str) -> bytes:
@@ -72,12 +72,12 @@ class HeldStore:
         return self._store.delete_many(locations)
 
 
-class HeldReads:
+class StalledReads:
     """An app that keeps nothing in memory, with tables of one block each, so that each prune reads the store."""
 
     def __init__(self, folder: Path, *, headers: dict[str, str] | None = None, **settings: Any) -> None:
         self._opened = ExitStack()
-        self.store = HeldStore(FsspecStore())
+        self.store = StallingStore(FsspecStore())
         # The store is read, and not mapped, when it does not say that it is local.
         chosen = Settings(warehouse=str(folder / "warehouse"), cache_bytes=0, log_requests=False, **settings)
         self.app = self._opened.enter_context(

@@ -23,8 +23,8 @@ from botocore.credentials import Credentials
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
-class SignedGate(ThreadingHTTPServer):
-    """``later_s``: how far its clock is ahead. ``seen``: (path, range, status) of each request.
+class SignatureProxy(ThreadingHTTPServer):
+    """``clock_ahead_s``: how far its clock is ahead. ``seen``: (path, range, status) of each request.
 
     ``busy``: so many requests are answered with 503 first. ``meanwhile``: called with the path before each is answered.
     """
@@ -35,7 +35,7 @@ class SignedGate(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = target
         self.credentials = credentials
-        self.later_s = 0.0
+        self.clock_ahead_s = 0.0
         self.busy = 0
         self.seen: list[tuple[str, str | None, int]] = []
         self.meanwhile: Callable[[str], object] | None = None
@@ -72,7 +72,7 @@ class SignedGate(ThreadingHTTPServer):
         wanted = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
         if not hmac.compare_digest(given, wanted):
             return "SignatureDoesNotMatch"
-        now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.later_s)
+        now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.clock_ahead_s)
         return None if signed_at - dt.timedelta(minutes=15) <= now < signed_at + lifetime else "AccessDenied"
 
 
@@ -84,44 +84,44 @@ def _canonical(target: str) -> str:
 
 
 @contextmanager
-def signed_gate(target: str, credentials: Credentials | None = None) -> Iterator[SignedGate]:
-    """A gate in front of ``target`` while the block runs; for the credentials that the other S3 fixtures have."""
-    with SignedGate(target, credentials or Credentials("test", "test")) as gate:
-        thread = threading.Thread(target=gate.serve_forever, kwargs={"poll_interval": 0.05})
+def signature_proxy(target: str, credentials: Credentials | None = None) -> Iterator[SignatureProxy]:
+    """A proxy in front of ``target`` while the block runs; for the credentials that the other S3 fixtures have."""
+    with SignatureProxy(target, credentials or Credentials("test", "test")) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            yield gate
+            yield proxy
         finally:
-            gate.shutdown()
+            proxy.shutdown()
             thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: SignedGate
+    server: SignatureProxy
     protocol_version = "HTTP/1.1"
 
     def _serve(self) -> None:
-        gate = self.server
-        if gate.meanwhile is not None:
-            gate.meanwhile(self.path)
+        proxy = self.server
+        if proxy.meanwhile is not None:
+            proxy.meanwhile(self.path)
         wanted = self.headers.get("Range")
         signed = "Authorization" in self.headers
         given: dict[str, str] = {}
-        refusal = gate.refusal(self.command, self.headers["Host"], self.path, signed)
-        with gate.lock:
-            is_busy = refusal is None and gate.busy > 0
-            gate.busy -= is_busy
+        refusal = proxy.refusal(self.command, self.headers["Host"], self.path, signed)
+        with proxy.lock:
+            is_busy = refusal is None and proxy.busy > 0
+            proxy.busy -= is_busy
         if is_busy:
             status, data = 503, b"<Error><Code>SlowDown</Code></Error>"
         elif refusal is not None:
             status, data = 403, f"<Error><Code>{refusal}</Code></Error>".encode()
         else:
-            with closing(HTTPConnection(gate.target.removeprefix("http://"), timeout=30)) as upstream:
+            with closing(HTTPConnection(proxy.target.removeprefix("http://"), timeout=30)) as upstream:
                 upstream.request(self.command, self.path, headers={} if wanted is None else {"Range": wanted})
                 answer = upstream.getresponse()
                 status, given, data = answer.status, dict(answer.getheaders()), answer.read()
-        with gate.lock:
-            gate.seen.append((self.path, wanted, status))
+        with proxy.lock:
+            proxy.seen.append((self.path, wanted, status))
         self.send_response(status)
         for name, value in given.items():
             if name.lower() in ("etag", "content-range", "last-modified"):

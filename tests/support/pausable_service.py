@@ -20,18 +20,18 @@ from support.app_client import AppClient
 from support.service_api import fresh_name, parquet_bytes
 from support.watched_store import WatchedStore
 
-#: The table of a gate.
+#: The table of a pausable service.
 TABLE = "/v1/namespaces/db/tables/t"
 WAIT_S = 60
 
 
-class Gate:
+class PausableService:
     """An app whose first commit can be held up while others queue behind it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.opened = ExitStack()
-        self.held = threading.Event()
+        self.paused = threading.Event()
         self.go = threading.Event()
         self.holding = False
         self.failing: Callable[[str], None] | None = None
@@ -60,7 +60,7 @@ class Gate:
             self.failing(location)
         if self.holding:
             self.holding = False
-            self.held.set()
+            self.paused.set()
             assert self.go.wait(WAIT_S)
 
     def file(self, name: str) -> str:
@@ -76,11 +76,11 @@ class Gate:
 
     def hold(self) -> Future[httpx2.Response]:
         """Begin a commit and stop in the middle of it, so that what comes next has to queue."""
-        self.held.clear()
+        self.paused.clear()
         self.go.clear()
         self.holding = True
         first = self.send("register", {"paths": [self.file(fresh_name("held"))]})
-        assert self.held.wait(WAIT_S)
+        assert self.paused.wait(WAIT_S)
         return first
 
     def queued(self, count: int) -> None:
@@ -102,4 +102,4 @@ class Gate:
 
 
 #: Makes one with settings.
-NewGate = Callable[..., Gate]
+NewPausable = Callable[..., PausableService]
