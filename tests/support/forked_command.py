@@ -26,13 +26,13 @@ from typing import Any, Final
 #: Sends itself to the process that forks, and waits for the exit status.
 _PROGRAM: Final = """#!{python} -IS
 import json, os, socket, sys
-with socket.socket(socket.AF_UNIX) as asked:
-    asked.connect({address!r})
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
     request = dict(arguments=sys.argv[1:], folder=os.getcwd(), environment=dict(os.environ))
-    socket.send_fds(asked, [b"!"], [0, 1, 2])
-    asked.sendall(json.dumps(request).encode())
-    asked.shutdown(socket.SHUT_WR)
-    status = asked.recv(16)
+    socket.send_fds(connection, [b"!"], [0, 1, 2])
+    connection.sendall(json.dumps(request).encode())
+    connection.shutdown(socket.SHUT_WR)
+    status = connection.recv(16)
 sys.exit(int(status or 1))
 """
 
@@ -81,19 +81,19 @@ def _imports() -> None:
 def _fork_for(listener: socket.socket) -> Mapping[str, Any]:
     """Fork for each request; the request, in each new process."""
     while True:
-        asked, _ = listener.accept()
+        connection, _ = listener.accept()
         if os.fork():
-            asked.close()
+            connection.close()
             continue
         # A process for each request waits for its command, and answers.
         listener.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _, files, _, _ = socket.recv_fds(asked, 1, 3)
-        with asked.makefile("rb") as text:
+        _, files, _, _ = socket.recv_fds(connection, 1, 3)
+        with connection.makefile("rb") as text:
             request = json.loads(text.read())
         command = os.fork()
         if not command:
-            asked.close()
+            connection.close()
             for descriptor, file in enumerate(files):
                 os.dup2(file, descriptor)
                 os.close(file)
@@ -101,7 +101,7 @@ def _fork_for(listener: socket.socket) -> Mapping[str, Any]:
         for file in files:
             os.close(file)
         _, status = os.waitpid(command, 0)
-        asked.sendall(str(os.waitstatus_to_exitcode(status) & 255).encode())
+        connection.sendall(str(os.waitstatus_to_exitcode(status) & 255).encode())
         os._exit(0)
 
 
