@@ -10,7 +10,8 @@ import pytest
 from kill.arena import Ground, arena
 
 KILLS = int(os.environ.get("LAMELLA_TEST_KILLS", "100"))
-BOTH = pytest.param("postgres-s3", marks=[pytest.mark.postgres, pytest.mark.s3])
+LOCAL = pytest.param("postgres-local", marks=pytest.mark.postgres)
+S3 = pytest.param("postgres-s3", marks=[pytest.mark.postgres, pytest.mark.s3])
 
 
 def _run(ground: Ground, folder: Path, kills: int, seed: int) -> dict[str, int]:
@@ -20,14 +21,14 @@ def _run(ground: Ground, folder: Path, kills: int, seed: int) -> dict[str, int]:
         return built.finish()
 
 
-@pytest.mark.parametrize("ground", [BOTH], indirect=True)
+@pytest.mark.parametrize("ground", [LOCAL], indirect=True)
 def test_two_services_lose_and_double_no_commit(ground: Ground, tmp_path: Path) -> None:
     """A key that one service got and did not answer is asked of either; what it did is there once."""
     assert _run(ground, tmp_path, 2, seed=3)["acknowledged"] > 0
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("ground", [pytest.param("postgres-local", marks=pytest.mark.postgres), BOTH], indirect=True)
+@pytest.mark.parametrize("ground", [LOCAL, S3], indirect=True)
 def test_two_services_lose_and_double_no_commit_in_many_kills(ground: Ground, tmp_path: Path) -> None:
     """The same for longer; the figures are printed."""
     figures = _run(ground, tmp_path, KILLS, seed=4)

@@ -110,20 +110,25 @@ def test_removals_of_different_blocks_do_not_conflict(world: World) -> None:
 
 @pytest.fixture(
     params=[
-        pytest.param("sqlite", id="sqlite-local"),
-        pytest.param("postgres", id="postgres-s3", marks=[pytest.mark.postgres, pytest.mark.s3]),
+        pytest.param(("sqlite", "local"), id="sqlite-local"),
+        pytest.param(("postgres", "local"), id="postgres-local", marks=pytest.mark.postgres),
+        pytest.param(
+            ("postgres", "s3"), id="postgres-s3", marks=[pytest.mark.soak, pytest.mark.postgres, pytest.mark.s3]
+        ),
     ]
 )
 def pair(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Iterator[list[World]]:
     """Two service processes on one catalog and one store."""
     settings: dict[str, object] = {"warehouse": tmp_path / "warehouse"}
     store, root = FsspecStore(), f"file://{tmp_path}/data"
-    if request.param == "postgres":
+    catalog, kind = request.param
+    if catalog == "postgres":
+        settings["catalog"] = request.getfixturevalue("postgres_database")
+    if kind == "s3":
         s3: S3Server = request.getfixturevalue("s3")
         bucket = s3.bucket(f"pair{next(_BUCKETS)}")
         options = {"s3": s3.storage_options}
-        settings = {"warehouse": f"{bucket}/warehouse", "store_options": json.dumps(options)}
-        settings["catalog"] = request.getfixturevalue("postgres_database")
+        settings |= {"warehouse": f"{bucket}/warehouse", "store_options": json.dumps(options)}
         store, root = FsspecStore(options), f"{bucket}/data"
     with ExitStack() as opened:
         servers = [start_server(**settings) for _ in range(2)]
