@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 # `make test` and `make check`; `make soak` tries all examples.
-SHARES = {"lamella": Share(4, 20, 6), "check": Share(20, 5, 2)}
+SHARES = {"lamella": Share(6, 12, 4), "check": Share(20, 5, 2)}
 
 # Spark's Python workers run the Python of the tests, and Spark does not depend on how this host's name resolves.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

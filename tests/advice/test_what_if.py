@@ -108,7 +108,7 @@ INDEXES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sample_blocks", [0, 30])
+@pytest.mark.parametrize("sample_blocks", [0, pytest.param(30, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("kind", "column", "options", "width"), INDEXES)
 def test_an_index_skips_what_was_foretold(
     folder: Path, table: RealTable, kind: str, column: str, options: dict[str, Any], width: int, sample_blocks: int
@@ -161,7 +161,7 @@ KEYS = ["customer", "price", "state", "id", "day"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sample_blocks", [0, 60])
+@pytest.mark.parametrize("sample_blocks", [0, pytest.param(60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("key", KEYS)
 def test_another_cluster_key_skips_what_was_foretold(
     folder: Path, table: RealTable, key: str, sample_blocks: int

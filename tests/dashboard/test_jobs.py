@@ -217,8 +217,8 @@ def test_without_a_script_a_job_is_read_and_requested(new_page: Callable[..., Pa
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 780}}],
-    ids=["light", "dark", "narrow"],
+    [{}, {"color_scheme": "dark", "viewport": {"width": 360, "height": 780}}],
+    ids=["light", "dark-narrow"],
 )
 @pytest.mark.parametrize(
     "path",
@@ -236,7 +236,7 @@ def test_without_a_script_a_job_is_read_and_requested(new_page: Callable[..., Pa
 def test_every_screen_is_fit_for_all(
     new_page: Callable[..., Page], lake: Lamella, axe: Check, path: str, options: dict[str, object]
 ) -> None:
-    """Roles, labels and contrasts hold in light, in dark and on a narrow screen, which nothing is wider than."""
+    """Roles, labels and contrasts hold in light, and in dark on a narrow screen, which nothing is wider than."""
     job = lake.jobs.submit("verify", LINEITEM, delay_s=600)
     lake.jobs.cancel(job.job_id)
     page = new_page(**options)

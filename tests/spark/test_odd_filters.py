@@ -25,7 +25,7 @@ from spark.lakes import Faults, Lakes, LakeTable, fresh, no_pushdown, plan, sett
 
 pytestmark = pytest.mark.spark
 
-FILTERS = 15
+FILTERS = 9
 COLUMNS = ("flag", "i8", "i16", "i32", "i64", "f32", "f64", "dec", "wide", "s", "bin", "day", "ts", "ntz", "st.a")
 #: Constants of every form; few of them fit a given column.
 CONSTANTS = (
