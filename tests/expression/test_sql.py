@@ -189,7 +189,23 @@ NOON_US = 1_774_873_800_000_000  # 2026-03-30 12:30:00 UTC
     [
         ("ts > now() - interval 1 day", "UTC", "`ts` > TIMESTAMP '2026-03-29 12:30:00.000000+00:00'"),
         ("ts > now() - INTERVAL '36' HOURS", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-29 00:30:00.000000+00:00'"),
-        # The clocks of Berlin went forward on the 29th: the same time of the day before lies 23 hours before.
+        # The clocks of Berlin went forward on the 29th: the same time of the day before lies 23 hours before. Spark
+        # takes whole days out of hours, minutes and seconds, too.
+        ("ts > now() - INTERVAL 48 HOURS", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-28 13:30:00.000000+00:00'"),
+        ("ts > now() - INTERVAL 2910 MINUTES", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-28 13:00:00.000000+00:00'"),
+        ("ts > now() - INTERVAL 172801 SECOND", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-28 13:29:59.000000+00:00'"),
+        ("ts > now() - INTERVAL 48 HOURS", "UTC", "`ts` > TIMESTAMP '2026-03-28 12:30:00.000000+00:00'"),
+        (
+            "n < localtimestamp() - INTERVAL 48 HOURS",
+            "Europe/Berlin",
+            "`n` < TIMESTAMP_NTZ '2026-03-28 14:30:00.000000'",
+        ),
+        (
+            "ts > TIMESTAMP '2026-03-28 12:00:00' + INTERVAL 25 HOURS",
+            "Europe/Berlin",
+            "`ts` > TIMESTAMP '2026-03-29 11:00:00.000000+00:00'",
+        ),
+        ("ts > TIMESTAMP '2026-03-30 02:30:00' - INTERVAL 24 HOURS", "Europe/Berlin", None),
         ("ts > now() - interval 2 days", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-28 13:30:00.000000+00:00'"),
         ("d >= current_date - INTERVAL 1 MONTH", "UTC", "`d` >= DATE '2026-02-28'"),
         ("d >= date_sub(current_date(), 7)", "UTC", "`d` >= DATE '2026-03-23'"),

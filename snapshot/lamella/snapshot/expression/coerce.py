@@ -156,7 +156,7 @@ def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
         return Point(int(bool(literal.value)))
     if literal.kind in ("string", "text"):
         words = {"true": 1, "false": 0}
-        word = str(literal.value).strip().lower()
+        word = str(literal.value).strip(" ").lower()  # Spark keeps other blanks, such as NBSP
         if word in words:
             return Point(words[word])
         if literal.kind == "string":

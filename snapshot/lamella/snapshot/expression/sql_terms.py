@@ -34,7 +34,8 @@ _MAX_NUMBER_CHARACTERS: Final = 64
 # Text that Java and Python read as the same number: no underscores, no digits of other scripts.
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _SUFFIXED: Final = re.compile(r"(-?[0-9.]+(?:e[+-]?[0-9]+)?)(BD|[DFLSY])", re.ASCII | re.IGNORECASE)
-_SPECIAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+# A NaN with a sign is one of Java's spellings only in some cases of its letters.
+_SPECIAL: Final = re.compile(r"nan|[+-]?(inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def bare(node: exp.Expr) -> exp.Expr:
@@ -395,15 +396,23 @@ class TermReader:
             return None if day is None else Literal("date", day)
         if at.kind not in ("timestamp", "timestamp_ntz"):
             return None
+        rest_us = 0
         if name in _SECONDS:
-            return Literal(at.kind, at.value + count * _SECONDS[name] * 1_000_000)
-        zone = self._time_zone if at.kind == "timestamp" else "UTC"  # days and months are those of the session's clocks
-        wall = spark_casts.wall_clock_us(at.value, zone)
-        day = None if wall is None else _shifted_day(wall // _DAY_US, count, name)
-        if wall is None or day is None:
-            return None
-        moved = spark_casts.only_instant_us(day * _DAY_US + wall % _DAY_US, zone)
-        return None if moved is None else Literal(at.kind, moved)
+            # Spark adds whole days of a day-time interval by the session's clocks, also when they are written as hours,
+            # and then the rest (DateTimeUtils.timestampAddDayTime).
+            days, rest_us = divmod(abs(count) * _SECONDS[name] * 1_000_000, _DAY_US)
+            count, rest_us, name = sign * days, sign * rest_us, "DAY"
+        moved = at.value if count == 0 else self._moved_by_clock(at, count, name)
+        return None if moved is None else Literal(at.kind, moved + rest_us)
+
+    def _moved_by_clock(self, at: Literal, count: int, unit: str) -> int | None:
+        """Returns a constant time moved by days or months of the session's clocks; None if they skip or repeat it."""
+        zone = self._time_zone if at.kind == "timestamp" else "UTC"
+        wall = spark_casts.wall_clock_us(int(at.value), zone)
+        day = None if wall is None else _shifted_day(wall // _DAY_US, count, unit)
+        return (
+            None if wall is None or day is None else spark_casts.only_instant_us(day * _DAY_US + wall % _DAY_US, zone)
+        )
 
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)

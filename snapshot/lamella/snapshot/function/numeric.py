@@ -187,8 +187,8 @@ def _overflow(dtype: DataType) -> str:
 
 
 def _may_be_min(span: Span, dtype: DataType) -> Mask:
-    if dtype.name == "decimal":  # symmetric about zero; wider than 64 bits has no bounds here
-        return ~span.known
+    if dtype.name == "decimal":  # symmetric about zero, but 64 bits, which hold the bounds, are not
+        return np.asarray(~span.known | (span.low == np.iinfo(np.int64).min))
     return np.asarray(~span.low_known | (span.low <= dtype.int_range[0]))
 
 
