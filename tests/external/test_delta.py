@@ -135,6 +135,26 @@ def test_a_dropped_column_that_comes_back_has_what_the_files_have(lake: Lamella,
     same_as(table, own(tmp_path))
 
 
+def test_a_refresh_after_a_rollback_follows_the_columns_again(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Over a column that was added and one whose type changed: the table has the source's rows after each refresh."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    versions = [table.refresh()]
+    wider = rows(10).append_column("b", pa.array([1.5] * 6))
+    write_deltalake(tmp_path, wider, mode="append", schema_mode="merge")
+    versions.append(table.refresh())
+    other = rows(20).append_column("b", pa.array(["x"] * 6))
+    write_deltalake(tmp_path, other, mode="overwrite", schema_mode="overwrite")
+    versions.append(table.refresh())
+    for version in (*versions[:-1], *versions):
+        table.rollback(version.snapshot_id)
+        assert table.info().properties["lamella.source.version"] == version.source_version
+        table.refresh()
+        same_as(table, own(tmp_path))
+        assert table.scan("b = 'x'").count() == 6
+    assert table.verify().is_clean
+
+
 def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tmp_path: Path) -> None:
     """Its rows would come back; nothing is changed, unless the user wants the others without it."""
     write_deltalake(tmp_path, rows(0))

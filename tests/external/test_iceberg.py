@@ -214,6 +214,34 @@ def test_names_that_are_swapped_are_followed(lake: Lamella, name: str, make: Mak
     assert table.scan("a = 2 AND b = 1").count() == 1
 
 
+def test_a_refresh_after_a_rollback_follows_the_columns_again(lake: Lamella, name: str, make: Make) -> None:
+    """A rollback takes back which columns of the source the table has, so that a refresh adds the later ones anew."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    table = follow(lake, name, source)
+    first = table.refresh()
+    with source.update_schema() as update:
+        update.rename_column("s", "t")
+        update.add_column("b", LongType())
+    source.append(pa.table({"a": [100], "t": ["x"], "b": [20]}))
+    second = table.refresh()
+    table.rollback(first.snapshot_id)
+    assert table.scan().count() == 6
+    assert table.refresh().added == 1
+    same_rows(table, source)
+    assert table.scan("b = 20").count() == 1
+    assert not table.refresh().changed
+    with source.update_schema() as update:
+        update.delete_column("b")
+    table.refresh()
+    same_rows(table, source)
+    for snapshot in (second, first, second):
+        table.rollback(snapshot.snapshot_id)
+        table.refresh("full")
+        same_rows(table, source)
+    assert table.verify().is_clean
+
+
 def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, name: str, make: Make) -> None:
     """Iceberg's writers keep identity columns in the files; a file without one is refused."""
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "a"))
