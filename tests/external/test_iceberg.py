@@ -200,6 +200,36 @@ def same_rows(table: Table, source: IcebergTable) -> None:
     assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)
 
 
+def test_files_of_schemas_after_a_schema_that_is_current_again_are_followed(
+    lake: Lamella, name: str, make: Make
+) -> None:
+    """A column that is added and dropped leaves the table with its first schema, and with files of another one."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    early = follow(lake, name, source)
+    early.refresh()
+    for column in ("b", "c"):
+        with source.update_schema() as update:
+            update.add_column(column, LongType())
+        source.append(rows(10).append_column(column, pa.array(range(6), pa.int64())))
+        with source.update_schema() as update:
+            update.delete_column(column)
+        assert source.refresh().schema().schema_id == 0
+        source.append(rows(20))
+        early.refresh()
+        same_rows(early, source)
+    late = follow(lake, f"{name}late", source)
+    late.refresh()
+    same_rows(late, source)
+    with source.update_schema() as update:
+        update.rename_column("s", "b")
+    for table in (early, late):
+        table.refresh()
+        same_rows(table, source)
+        assert not table.refresh().changed
+        assert table.verify().is_clean
+
+
 def test_names_that_are_swapped_are_followed(lake: Lamella, name: str, make: Make) -> None:
     """Two columns swap their names between two refreshes."""
     source = make(pa.schema([("a", pa.int64()), ("b", pa.int64())]))

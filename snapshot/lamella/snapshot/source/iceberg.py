@@ -108,7 +108,8 @@ def _file(version: int) -> str:
 
 def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
     current = metadata.current_schema_id
-    versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
+    # A schema that equals an earlier one has its id again, so files may have been written with higher ids than this one.
+    versions = sorted((schema for schema in metadata.schemas if schema.schema_id != current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
     schemas = tuple(
         SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions

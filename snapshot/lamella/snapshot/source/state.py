@@ -41,9 +41,9 @@ class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. ``identity``: the source's own id, which detects that another source took its place.
 
-    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in chronological order,
-    the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in files
-    without field ids. ``above``: values named by folders above the root of a directory.
+    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order of their
+    first use, but the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths
+    in files without field ids. ``above``: values named by folders above the root of a directory.
     """
 
     files: tuple[SourceFile, ...]
