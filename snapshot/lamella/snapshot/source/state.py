@@ -150,8 +150,8 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
 def restored_properties(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
     """Returns a table's properties after a rollback: the current ones, but those about files and columns of the source
     are the target's, like its files and columns."""
-    kept = {name: text for name, text in current.items() if name not in _OF_A_SNAPSHOT}
-    return kept | {name: target[name] for name in _OF_A_SNAPSHOT if name in target}
+    others = {name: text for name, text in current.items() if name not in _OF_A_SNAPSHOT}
+    return others | {name: target[name] for name in _OF_A_SNAPSHOT if name in target}
 
 
 def refuse_added(properties: Mapping[str, str]) -> None:
