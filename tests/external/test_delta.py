@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from lamella.client.cli.app import cli
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
 from lamella.snapshot.schema.evolution import RenameColumn
+from lamella.snapshot.source.delta import read_delta
+from lamella.snapshot.storage import AllLocations, FsspecStore
+from lamella.snapshot.wire import ExternalSource
 from support.delta_logs import actions, commit, protocol, with_deleted_rows
 from support.sources import same_as
 
@@ -71,6 +75,17 @@ def test_a_delta_table_is_followed_through_its_history(lake: Lamella, name: str,
     assert not table.refresh().changed
     assert table.refresh("full").unchanged == 1
     assert table.verify().is_clean
+
+
+def test_a_folder_whose_name_looks_escaped_is_not_taken_for_another(tmp_path: Path) -> None:
+    """A literal ``%20`` is part of the name; there may be a table of the decoded name too."""
+    write_deltalake(tmp_path / "a b", rows(0))
+    write_deltalake(tmp_path / "plain", rows(10))
+    for name in ("a%20b", "a%41b"):
+        folder = tmp_path / name
+        shutil.copytree(tmp_path / "plain", folder)
+        state = read_delta(FsspecStore(), ExternalSource(kind="delta", location=str(folder)), {}, AllLocations())
+        assert [file.location for file in state.files] == [f"file://{path}" for path in folder.glob("*.parquet")]
 
 
 def test_a_checkpoint_is_read(lake: Lamella, name: str, tmp_path: Path) -> None:
