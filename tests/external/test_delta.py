@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from lamella.client.cli.app import cli
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
 from lamella.snapshot.schema.evolution import RenameColumn
+from lamella.snapshot.source.delta import read_delta
+from lamella.snapshot.storage import AllLocations, FsspecStore
+from lamella.snapshot.wire import ExternalSource
 from support.delta_logs import actions, commit, protocol, with_deleted_rows
 from support.sources import same_as
 
@@ -71,6 +75,17 @@ def test_a_delta_table_is_followed_through_its_history(lake: Lamella, name: str,
     assert not table.refresh().changed
     assert table.refresh("full").unchanged == 1
     assert table.verify().is_clean
+
+
+def test_a_folder_whose_name_looks_escaped_is_not_taken_for_another(tmp_path: Path) -> None:
+    """A literal ``%20`` is part of the name; there may be a table of the decoded name too."""
+    write_deltalake(tmp_path / "a b", rows(0))
+    write_deltalake(tmp_path / "plain", rows(10))
+    for name in ("a%20b", "a%41b"):
+        folder = tmp_path / name
+        shutil.copytree(tmp_path / "plain", folder)
+        state = read_delta(FsspecStore(), ExternalSource(kind="delta", location=str(folder)), {}, AllLocations())
+        assert [file.location for file in state.files] == [f"file://{path}" for path in folder.glob("*.parquet")]
 
 
 def test_a_checkpoint_is_read(lake: Lamella, name: str, tmp_path: Path) -> None:
@@ -133,6 +148,26 @@ def test_a_dropped_column_that_comes_back_has_what_the_files_have(lake: Lamella,
     commit(tmp_path, {"metaData": first})
     assert not table.refresh().changed
     same_as(table, own(tmp_path))
+
+
+def test_a_refresh_after_a_rollback_follows_the_columns_again(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Over a column that was added and one whose type changed: the table has the source's rows after each refresh."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    versions = [table.refresh()]
+    wider = rows(10).append_column("b", pa.array([1.5] * 6))
+    write_deltalake(tmp_path, wider, mode="append", schema_mode="merge")
+    versions.append(table.refresh())
+    other = rows(20).append_column("b", pa.array(["x"] * 6))
+    write_deltalake(tmp_path, other, mode="overwrite", schema_mode="overwrite")
+    versions.append(table.refresh())
+    for version in (*versions[:-1], *versions):
+        table.rollback(version.snapshot_id)
+        assert table.info().properties["lamella.source.version"] == version.source_version
+        table.refresh()
+        same_as(table, own(tmp_path))
+        assert table.scan("b = 'x'").count() == 6
+    assert table.verify().is_clean
 
 
 def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tmp_path: Path) -> None:

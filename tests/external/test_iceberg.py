@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, StoreError
+from lamella.snapshot.source.iceberg import read_iceberg
+from lamella.snapshot.storage import AllLocations, FsspecStore
+from lamella.snapshot.wire import ExternalSource
 from support.sources import same_as
 
 Make = Callable[..., IcebergTable]
@@ -200,6 +203,36 @@ def same_rows(table: Table, source: IcebergTable) -> None:
     assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)
 
 
+def test_files_of_schemas_after_a_schema_that_is_current_again_are_followed(
+    lake: Lamella, name: str, make: Make
+) -> None:
+    """A column that is added and dropped leaves the table with its first schema, and with files of another one."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    early = follow(lake, name, source)
+    early.refresh()
+    for column in ("b", "c"):
+        with source.update_schema() as update:
+            update.add_column(column, LongType())
+        source.append(rows(10).append_column(column, pa.array(range(6), pa.int64())))
+        with source.update_schema() as update:
+            update.delete_column(column)
+        assert source.refresh().schema().schema_id == 0
+        source.append(rows(20))
+        early.refresh()
+        same_rows(early, source)
+    second = follow(lake, f"{name}late", source)
+    second.refresh()
+    same_rows(second, source)
+    with source.update_schema() as update:
+        update.rename_column("s", "b")
+    for table in (early, second):
+        table.refresh()
+        same_rows(table, source)
+        assert not table.refresh().changed
+        assert table.verify().is_clean
+
+
 def test_names_that_are_swapped_are_followed(lake: Lamella, name: str, make: Make) -> None:
     """Two columns swap their names between two refreshes."""
     source = make(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
@@ -212,6 +245,34 @@ def test_names_that_are_swapped_are_followed(lake: Lamella, name: str, make: Mak
     table.refresh()
     same_rows(table, source)
     assert table.scan("a = 2 AND b = 1").count() == 1
+
+
+def test_a_refresh_after_a_rollback_follows_the_columns_again(lake: Lamella, name: str, make: Make) -> None:
+    """A rollback takes back which columns of the source the table has, so that a refresh adds the later ones anew."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    table = follow(lake, name, source)
+    first = table.refresh()
+    with source.update_schema() as update:
+        update.rename_column("s", "t")
+        update.add_column("b", LongType())
+    source.append(pa.table({"a": [100], "t": ["x"], "b": [20]}))
+    second = table.refresh()
+    table.rollback(first.snapshot_id)
+    assert table.scan().count() == 6
+    assert table.refresh().added == 1
+    same_rows(table, source)
+    assert table.scan("b = 20").count() == 1
+    assert not table.refresh().changed
+    with source.update_schema() as update:
+        update.delete_column("b")
+    table.refresh()
+    same_rows(table, source)
+    for snapshot in (second, first, second):
+        table.rollback(snapshot.snapshot_id)
+        table.refresh("full")
+        same_rows(table, source)
+    assert table.verify().is_clean
 
 
 def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, name: str, make: Make) -> None:
@@ -231,7 +292,7 @@ def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, n
 
 
 def test_deletes_beside_the_data_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
-    """Merge on read: the deleted rows are still in the data files."""
+    """Merge on read: the deleted rows are still in the data files, which a lenient refresh leaves out as well."""
     source = make(rows(0).schema)
     source.append(rows(0))
     table = follow(lake, name, source)
@@ -243,45 +304,109 @@ def test_deletes_beside_the_data_are_refused(lake: Lamella, name: str, make: Mak
     lake.create_external(f"{name}d", {"kind": "iceberg", "location": metadata})
     with pytest.raises(BlocksRefused, match="merge on read") as caught:
         lake.table(f"{name}d").refresh()
-    (refused,) = caught.value.details["refused"]
-    assert refused["path"] == f"file://{path}"
+    assert [each["path"] for each in caught.value.details["refused"]] == [f"file://{path}", *deleting]
     assert lake.table(f"{name}d").scan().count() == 0
+    answer = lake.table(f"{name}d").refresh(strict=False)
+    assert answer.added == 0
+    assert "deletes.parquet may delete rows of it" in answer.refused[1].reason
+    source.append(rows(10))
+    newer = with_delete_manifest(source, path, sequence_number=1)
+    assert lake.table(f"{name}d").refresh(location=newer, strict=False).added == 1
+    same_as(lake.table(f"{name}d"), rows(10))
 
 
-def with_delete_manifest(source: IcebergTable, path: Path) -> str:
-    """Metadata of the table with one more manifest, that of a file of position deletes."""
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"spec_id": 1, "partition": ["x"], "sequence_number": 2}, {"x1", "x2"}),
+        ({"spec_id": 1, "partition": ["x"], "sequence_number": 1}, {"x1"}),
+        ({"spec_id": 1, "partition": ["x"], "sequence_number": 2, "equality": True}, {"x1"}),
+        ({"spec_id": 1, "partition": ["z"], "sequence_number": 9}, set()),
+        ({"spec_id": 0, "sequence_number": 9}, {"3"}),
+        ({"spec_id": 0, "sequence_number": 3, "equality": True}, {"x1", "y1", "x2", "y2"}),
+        ({"spec_id": 0, "sequence_number": 9, "referenced": "y2"}, {"y2"}),
+        ({"spec_id": 0, "sequence_number": 9, "referenced": "y2", "format": FileFormat.PUFFIN}, {"y2"}),
+    ],
+)
+def test_a_delete_file_refuses_the_data_files_that_it_may_apply_to(
+    make: Make, tmp_path: Path, options: dict[str, Any], refused: set[str]
+) -> None:
+    """By sequence number and partition, or the one that it names; equality deletes without partition apply to all."""
+    source = make(pa.schema([("p", pa.string()), ("a", pa.int64())]))
+    with source.update_spec() as update:
+        update.add_identity("p")
+    for _ in range(2):
+        source.append(pa.table({"p": ["x", "y"], "a": [1, 2]}))
+    with source.update_spec() as update:
+        update.remove_field("p")
+    source.append(pa.table({"p": ["x"], "a": [3]}))
+    entries = source.refresh().inspect.entries().to_pylist()
+    names = {
+        each["data_file"]["file_path"]: f"{each['data_file']['partition']['p'] or ''}{each['sequence_number']}"
+        for each in entries
+    }
+    assert sorted(names.values()) == ["3", "x1", "x2", "y1", "y2"]
+    if "referenced" in options:
+        by_name = {text: path for path, text in names.items()}
+        options = {**options, "referenced": by_name[options["referenced"]]}
+    path = tmp_path / "deletes"
+    path.touch()
+    metadata = with_delete_manifest(source, path, **options)
+    state = read_iceberg(FsspecStore(), ExternalSource(kind="iceberg", location=metadata), {}, {}, AllLocations())
+    assert {names[each.path] for each in state.refused[1:]} == refused
+    assert {names[file.location] for file in state.files} == {*names.values()} - refused
+    assert all(str(path) in each.reason for each in state.refused[1:])
+
+
+def with_delete_manifest(
+    source: IcebergTable,
+    path: Path,
+    *,
+    spec_id: int = 0,
+    partition: Sequence[Any] = (),
+    sequence_number: int | None = None,
+    equality: bool = False,
+    referenced: str | None = None,
+    format: FileFormat = FileFormat.PARQUET,
+) -> str:
+    """Metadata of the table with one more manifest, that of a delete file; ``sequence_number``: None is the newest."""
     io = PyArrowFileIO()
     snapshot = source.current_snapshot()
     assert snapshot is not None
     file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
+        3,
+        content=DataFileContent.EQUALITY_DELETES if equality else DataFileContent.POSITION_DELETES,
         file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
+        file_format=format,
+        partition=Record(*partition),
         record_count=1,
         file_size_in_bytes=path.stat().st_size,
-        sort_order_id=None,
-        spec_id=0,
-        equality_ids=None,
-        key_metadata=None,
+        equality_ids=[1] if equality else None,
+        referenced_data_file=referenced,
     )
-    location = f"file://{path}.avro"
-    writer = write_manifest(2, source.spec(), source.schema(), io.new_output(location), snapshot.snapshot_id, "null")
-    vars(writer)["content"] = lambda: ManifestContent.DELETES  # the library writes no others
+    location = f"file://{path}.{snapshot.sequence_number}.avro"
+    spec = source.specs()[spec_id]
+    writer = write_manifest(2, spec, source.schema(), io.new_output(location), snapshot.snapshot_id, "null")
+    columns = writer._with_partition(3)
+    # The library writes no delete manifests, and no ``referenced_data_file``.
+    vars(writer).update(content=lambda: ManifestContent.DELETES, _with_partition=lambda _: columns)
+    status = ManifestEntryStatus.ADDED if sequence_number is None else ManifestEntryStatus.EXISTING
     with writer:
         writer.add_entry(
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot.snapshot_id, data_file=file)
+            ManifestEntry.from_args(
+                status=status, snapshot_id=snapshot.snapshot_id, sequence_number=sequence_number, data_file=file
+            )
         )
     manifest = writer.to_manifest_file()
-    manifests = [*snapshot.manifests(io), manifest]
-    listed = f"file://{path}.list.avro"
+    manifests = [manifest, *snapshot.manifests(io)]
+    listed = f"file://{path}.{snapshot.sequence_number}.list.avro"
     with write_manifest_list(
         2, io.new_output(listed), snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "null"
     ) as written:
         written.add_manifests(manifests)
     raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
     raw["snapshots"][-1]["manifest-list"] = listed
-    metadata = path.with_name("00009-x.metadata.json")
+    metadata = path.with_name(f"0000{snapshot.sequence_number}-x.metadata.json")
     metadata.write_text(json.dumps(raw))
     return f"file://{metadata}"
 

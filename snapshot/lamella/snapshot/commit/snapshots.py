@@ -24,6 +24,7 @@ from lamella.snapshot.manifest import (
 )
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, evolve, renamed_paths, schema_at
+from lamella.snapshot.source import restored_properties
 from lamella.snapshot.stats.column import merge_columns, seen_with
 
 _TARGET: Final = BlockTarget()
@@ -328,8 +329,9 @@ def rolled_back_snapshot(
 ) -> Snapshot:
     """Returns the snapshot after ``base`` with the blocks, columns and cluster key of ``target``, an earlier one.
 
-    Properties are settings of the table and stay those of ``base``. Segments and groups are those of ``target``, none
-    of them rewritten. Timestamps never decrease along the chain, whatever the clock says.
+    Properties are settings of the table and stay those of ``base``, except for what they say about the files and
+    columns of a source (:func:`restored_properties`). Segments and groups are those of ``target``, none of them
+    rewritten. Timestamps never decrease along the chain, whatever the clock says.
 
     Raises:
         InvalidSchema: ``target`` is not an earlier snapshot of the table.
@@ -352,7 +354,7 @@ def rolled_back_snapshot(
         summary=seen_summary(target.schema, schema, target.summary),
         block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
         operation=OPERATION,
-        properties=base.properties,
+        properties=restored_properties(base.properties, target.properties),
         # No later key may reuse the id of a reverted key, because blocks may have been written for that.
         last_cluster_key_id=last if last > own else msgspec.UNSET,
         # The content of indexes is true of a block whenever it returns.

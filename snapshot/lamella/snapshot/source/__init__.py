@@ -17,6 +17,7 @@ from lamella.snapshot.source.state import (
     refuse_added,
     refuse_columns,
     refuse_properties,
+    restored_properties,
     source_of,
     source_properties,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "refuse_columns",
     "refuse_properties",
     "require_path_columns",
+    "restored_properties",
     "source_of",
     "source_properties",
     "take",

@@ -250,7 +250,7 @@ def _opened(
     from deltalake import DeltaTable
 
     at = parse(root)
-    if isinstance(allowed, AllLocations):
+    if isinstance(allowed, AllLocations) and unquote(root) == root:  # the library decodes what looks like an escape
         table_path = at.path if at.scheme == "file" else root
         yield DeltaTable(table_path, storage_options=delta_options(at.scheme, options)), None
     else:

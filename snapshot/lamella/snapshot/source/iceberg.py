@@ -6,6 +6,7 @@ is in the table's schema history (:mod:`lamella.snapshot.source.evolution`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ _CODE: Final = InvalidRequest.code
 
 #: Connections of the Iceberg catalogs that the service knows, by name.
 Catalogs = Mapping[str, Mapping[str, str]]
+
+#: The id of a partition spec, and the values as text.
+_Partition = tuple[Any, ...]
 
 
 def read_iceberg(
@@ -108,29 +112,40 @@ def _file(version: int) -> str:
 
 def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
     current = metadata.current_schema_id
-    versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
+    # A schema that equals an earlier one gets its id, so files may have schemas with higher ids than the current one.
+    versions = sorted((schema for schema in metadata.schemas if schema.schema_id != current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
     schemas = tuple(
         SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions
     )
     snapshot = metadata.current_snapshot()
-    files: list[SourceFile] = []
+    files: list[tuple[SourceFile, _Partition, float | None]] = []
     refused: list[RefusedFile] = []
-    for entry in () if snapshot is None else _entries(io, snapshot, allowed):
+    deletes = _Deletes(metadata.specs())
+    for entry, referenced in () if snapshot is None else _entries(io, snapshot, allowed):
         file = entry.data_file
         path = normal(file.file_path)
         problem = _problem(file)
         if problem is not None:
             refused.append(RefusedFile(path=path, code=_CODE, reason=problem))
+            deletes.add(entry, path, referenced)
             continue
         if not allowed.allows(path):
             refused += outside(allowed, [path])
             continue
         spec = metadata.specs()[file.spec_id or 0]
         identity = frozenset(field.source_id for field in spec.fields if str(field.transform) == "identity")
-        files.append(SourceFile(location=path, size_bytes=file.file_size_in_bytes, in_file=identity))
+        found = SourceFile(location=path, size_bytes=file.file_size_in_bytes, in_file=identity)
+        files.append((found, _partition(file), entry.sequence_number))
+    whole: list[SourceFile] = []
+    for found, partition, sequence in files:  # a delete file may be listed after the files that it applies to
+        cause = deletes.cause(found.location, partition, sequence)
+        if cause is None:
+            whole.append(found)
+        else:
+            refused.append(RefusedFile(path=found.location, code=_CODE, reason=cause))
     return SourceState(
-        files=tuple(files),
+        files=tuple(whole),
         version=f"{location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
         identity=str(metadata.table_uuid),
         refused=tuple(refused),
@@ -161,13 +176,79 @@ def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
     return iter(()) if mapping is None else below(mapping.root, ())
 
 
-def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[Any]:
+def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tuple[Any, str | None]]:
+    """Yields the entries of the snapshot, each with the only data file that it deletes rows of, if it names one."""
+    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
     allowed.require(snapshot.manifest_list)
     for manifest in snapshot.manifests(io):
         allowed.require(manifest.manifest_path)
-        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
-            entry.data_file.spec_id = manifest.partition_spec_id
-            yield entry
+        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+        deletes = manifest.content == ManifestContent.DELETES
+        referenced = _referenced(io, manifest.manifest_path) if deletes else [None] * len(entries)
+        for entry, path in zip(entries, referenced, strict=True):
+            if entry.status != ManifestEntryStatus.DELETED:
+                yield entry, path
+
+
+def _referenced(io: Any, manifest: str) -> list[str | None]:
+    """Returns ``referenced_data_file`` of each entry of a manifest: the library reads entries without it."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS
+
+    at = [field.name for field in DATA_FILE_TYPE[3].fields].index("referenced_data_file")
+    with AvroFile[Any](io.new_input(manifest), MANIFEST_ENTRY_SCHEMAS[3]) as entries:
+        return [entry[-1][at] for entry in entries]  # the data file is the last member of an entry
+
+
+class _Deletes:
+    """Delete files, and the data files that they may apply to; the deleted rows are not read."""
+
+    def __init__(self, specs: Mapping[int, Any]) -> None:
+        self._specs = specs
+        self._referenced: dict[str, str] = {}
+        # The last sequence number of data files that are affected, and the delete file, by partition; None: everywhere.
+        self._last: dict[_Partition | None, tuple[float, str]] = {}
+
+    def add(self, entry: Any, path: str, referenced: str | None) -> None:
+        """Add the delete file at ``path``; files of data are ignored."""
+        from pyiceberg.manifest import DataFileContent
+
+        file = entry.data_file
+        if file.content == DataFileContent.DATA:
+            return
+        if file.content == DataFileContent.POSITION_DELETES and referenced is not None:
+            self._referenced[normal(referenced)] = path
+            return
+        last = math.inf if entry.sequence_number is None else entry.sequence_number
+        partition: _Partition | None = _partition(file)
+        if file.content == DataFileContent.EQUALITY_DELETES:
+            last -= 1  # they do not apply to data files of the same commit
+            if self._is_unpartitioned(file.spec_id):
+                partition = None
+        if file.spec_id not in self._specs:
+            partition = None
+        self._last[partition] = max(self._last.get(partition, (last, path)), (last, path))
+
+    def cause(self, path: str, partition: _Partition, sequence: float | None) -> str | None:
+        """Returns why the data file at ``path`` may have deleted rows; None: it has none."""
+        if path in self._referenced:
+            return f"{self._referenced[path]} deletes rows of it, and they are still in the file; compact the table"
+        for scope in (partition, None):
+            last, deletes = self._last.get(scope, (None, ""))
+            if last is not None and (sequence is None or sequence <= last):
+                return f"{deletes} may delete rows of it, and they are still in the file; compact the table"
+        return None
+
+    def _is_unpartitioned(self, spec_id: int) -> bool:
+        fields = self._specs[spec_id].fields if spec_id in self._specs else ()
+        return all(str(field.transform) == "void" for field in fields)
+
+
+def _partition(file: Any) -> _Partition:
+    """Returns a key that is equal for files of one partition, NaN and zeros of either sign included."""
+    values = (value + 0.0 if isinstance(value, float) else value for value in file.partition or ())
+    return file.spec_id, *map(repr, values)
 
 
 def _problem(file: Any) -> str | None:

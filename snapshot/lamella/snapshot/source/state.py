@@ -41,9 +41,9 @@ class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. ``identity``: the source's own id, which detects that another source took its place.
 
-    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in chronological order,
-    the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in files
-    without field ids. ``above``: values named by folders above the root of a directory.
+    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order of their
+    first use, but the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths
+    in files without field ids. ``above``: values named by folders above the root of a directory.
     """
 
     files: tuple[SourceFile, ...]
@@ -110,6 +110,9 @@ REFUSED: Final = PREFIX + "refused"
 FIELDS: Final = PREFIX + "fields"
 SCHEMAS: Final = PREFIX + "schemas"
 
+#: What is true of a snapshot's own files and columns; the other properties say which source a table follows.
+_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS)
+
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns")
 _SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
 
@@ -142,6 +145,13 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
     if source.location is not None:
         given["location"] = normal(source.location)
     return {PREFIX + name: str(value) for name, value in given.items()}
+
+
+def restored_properties(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
+    """Returns a table's properties after a rollback: the current ones, but those about files and columns of the source
+    are the target's, like its files and columns."""
+    others = {name: text for name, text in current.items() if name not in _OF_A_SNAPSHOT}
+    return others | {name: target[name] for name in _OF_A_SNAPSHOT if name in target}
 
 
 def refuse_added(properties: Mapping[str, str]) -> None:
