@@ -14,6 +14,7 @@ import pytest
 from lamella.client.http import AsyncLamella, AsyncTable, Lamella, PruneResult, Table
 from lamella.client.http.call import TableName
 from lamella.client.http.fake_transport import FakeTransport, json_response
+from lamella.client.http.prune_request import read_order
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
@@ -223,7 +224,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
             "limit": 5,
             "order_by": [
                 {"column": "a", "descending": True},
-                {"column": "b,c", "nulls_first": False},
+                {"column": "`b,c`", "nulls_first": False},
             ],
             "join": [{"column": "k", "values": [1, 2]}],
             "residuals": True,
@@ -378,6 +379,27 @@ def test_a_name_without_namespace_or_table_is_refused(name: str) -> None:
     """A name that is not namespace.table is an error before anything is sent."""
     with pytest.raises(InvalidRequest, match=r"namespace\.table"):
         Lamella("http://lake.test").table(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves"),
+    [
+        ("`s`.`z` DESC", [("s", "z")]),
+        ("s.z, `s.z`", [("s", "z"), ("s.z",)]),
+        ("`a,b` DESC, s.`o``o` NULLS LAST", [("a,b",), ("s", "o`o")]),
+    ],
+)
+def test_quoted_names_of_an_order_mean_what_they_mean_in_filters(text: str, leaves: list[tuple[str, ...]]) -> None:
+    """Each part of a path may be quoted, and a comma or dot inside of a quoted name separates nothing."""
+    inner = (Column(name="z", type="int64"), Column(name="o`o", type="int64"))
+    schema = Schema.assign(
+        [
+            Column(name="s", type="struct", fields=inner),
+            Column(name="s.z", type="int64"),
+            Column(name="a,b", type="int64"),
+        ]
+    )
+    assert [schema.leaf(part.column).path for part in read_order(text)] == leaves
 
 
 def test_the_table_is_what_follows_the_last_dot() -> None:

@@ -526,8 +526,9 @@ def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A path without a scheme is taken from the working directory of the command; URLs stay as they are."""
     monkeypatch.chdir(tmp_path)
     run = registering()
-    run("register", "db.t", "a b.parquet", "dir/", "s3://b/k", "/abs/*.parquet")
-    assert run.bodies[0]["paths"] == [f"{tmp_path}/a b.parquet", f"{tmp_path}/dir/", "s3://b/k", "/abs/*.parquet"]
+    run("register", "db.t", "a b.parquet", "dir/", "s3://b/k", "/abs/*.parquet", "file:/a/b")
+    local = [f"{tmp_path}/a b.parquet", f"{tmp_path}/dir/"]
+    assert run.bodies[0]["paths"] == [*local, "s3://b/k", "/abs/*.parquet", "file:/a/b"]
     run = always(INFO)
     run("tables", "create", "db.t", "--schema-from", "x.parquet")
     assert run.bodies[0]["schema_from"] == f"{tmp_path}/x.parquet"

@@ -46,6 +46,47 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     assert FsspecStore().expand(f"{tmp_path}/t") == [f"file://{tmp_path}/t/link/a.parquet"]
 
 
+@pytest.mark.parametrize("link", ["_latest", ".current", "a", "z", "a/_b", "z/y"])
+def test_a_link_beside_a_folder_changes_none_of_its_files(tmp_path: Path, link: str) -> None:
+    """A folder's files keep their own names whatever links to it are there, also hidden ones and links to a parent."""
+    names = [f"month={month}/x.parquet" for month in range(4)] + ["_log/0.json", "month=1/_old/x.parquet"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    for number, target in enumerate(["month=2", "_log", "."]):
+        (tmp_path / f"{link}{number}").symlink_to(tmp_path / target)
+    store = FsspecStore()
+    assert store.expand(str(tmp_path)) == [f"file://{tmp_path}/{name}" for name in names[:4]]
+    listed = {found.location for found in store.list(str(tmp_path))}
+    assert listed >= {f"file://{tmp_path}/{name}" for name in names}
+
+
+@pytest.mark.parametrize("hidden", ["_a", ".a", "_z"])
+def test_a_hidden_link_does_not_hide_the_files_of_another(tmp_path: Path, hidden: str) -> None:
+    """Of several links to a folder elsewhere, one that is not hidden names its files; real folders keep theirs."""
+    for name in ("elsewhere/x.parquet", "t/.versions/3/y.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"1")
+    for name, target in ((hidden, "elsewhere"), ("b", "elsewhere"), ("c", "elsewhere"), ("now", "t/.versions/3")):
+        (tmp_path / "t" / name).symlink_to(tmp_path / target)
+    store = FsspecStore()
+    assert store.expand(f"{tmp_path}/t") == [f"file://{tmp_path}/t/b/x.parquet", f"file://{tmp_path}/t/now/y.parquet"]
+    assert f"file://{tmp_path}/t/.versions/3/y.parquet" in {found.location for found in store.list(f"{tmp_path}/t")}
+
+
+def test_a_link_to_itself_leads_nowhere(tmp_path: Path) -> None:
+    """It is no object and holds none, as any link whose target is missing; the files beside it are listed."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "loop.parquet").symlink_to("loop.parquet")
+    (tmp_path / "x.parquet").write_bytes(b"1")
+    store = FsspecStore()
+    assert store.expand(str(tmp_path)) == [f"file://{tmp_path}/x.parquet"]
+    for read in (store.stat, store.read, store.expand):
+        with pytest.raises(ObjectNotFound):
+            read(f"{tmp_path}/loop.parquet")
+
+
 def test_a_name_that_json_cannot_hold_is_an_error(tmp_path: Path) -> None:
     """A file name that is not UTF-8 is reported instead of left out."""
     with open(os.fsencode(tmp_path) + b"/\xff.parquet", "wb") as file:

@@ -149,6 +149,18 @@ def test_a_listing_of_many_pages_is_complete(s3: S3Server) -> None:
     assert len(store.expand(bucket)) == 8
 
 
+def test_a_folder_with_a_marker_is_a_folder(s3: S3Server) -> None:
+    """An empty object whose key ends in a slash, as consoles make it, does not stand for the files of the folder."""
+    bucket = s3.bucket("marked")
+    store = FsspecStore({"s3": s3.storage_options})
+    store.put(f"{bucket}/d/", b"")
+    with pytest.raises(ObjectNotFound):
+        store.expand(f"{bucket}/d/")
+    store.put(f"{bucket}/d/x.parquet", b"x")
+    for url in (f"{bucket}/d/", f"{bucket}/d", f"{bucket}/d//"):
+        assert store.expand(url) == [f"{bucket}/d/x.parquet"]
+
+
 @pytest.mark.parametrize("step", ["drain", "write_eof"])
 def test_an_upload_that_is_aborted_is_an_error_and_nothing_else(
     s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.parquet import ingest
+from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
 from lamella.snapshot.storage import FsspecStore
@@ -114,3 +115,72 @@ def test_an_older_snapshot_has_its_own_columns(tmp_path: Path) -> None:
     scan = table.scan("gone > 1 AND a = 'two'", snapshot_id=before.snapshot_id)
     assert scan.to_arrow().to_pylist() == [{"id": 2, "a": "two", "gone": 1.5, "s": None}]
     assert str(scan.schema.field("id").type) == "int32"
+
+
+_NUMBER = pa.int32()
+#: Rows of structs, and of lists, maps and structs that contain them; each field ``x`` is dropped later.
+NESTED = pa.table(
+    {
+        "id": pa.array(range(4), _NUMBER),
+        "s": pa.array([{"x": 1}, None, {"x": None}, {"x": 4}], pa.struct([("x", _NUMBER)])),
+        "l": pa.array(
+            [[{"x": 1}, None], None, [], [{"x": None}]], pa.list_(pa.field("element", pa.struct([("x", _NUMBER)])))
+        ),
+        "m": pa.array(
+            [[("k", {"x": 1}), ("o", None)], None, [], [("k", {"x": 4})]],
+            pa.map_(pa.string(), pa.struct([("x", _NUMBER)])),
+        ),
+        "o": pa.array(
+            [{"in": {"x": 1}}, {"in": None}, None, {"in": {"x": None}}],
+            pa.struct([("in", pa.struct([("x", _NUMBER)]))]),
+        ),
+    }
+)
+REPLACED = tuple(
+    change
+    for parent in ("s", "l.element", "m.value", "o.in")
+    for change in (AddColumn(name="y", type="int64", parent=parent), DropColumn(column=f"{parent}.x"))
+)
+
+
+def replaced(folder: Path) -> WarehouseTable:
+    """A table whose structs have none of the fields that its file has."""
+    store = FsspecStore()
+    location = f"file://{folder}/0.parquet"
+    pq.write_table(NESTED, folder / "0.parquet", write_page_index=True, data_page_size=1, write_batch_size=1)
+    schema = schema_of(read_footer(store, location))
+    warehouse = Warehouse(store, f"memory://{folder}")
+    pointer = warehouse.create("t", schema, now_ms=1)
+    blocks, refused = ingest(store, [location], schema, workers=1)
+    assert refused == []
+    pointer = warehouse.commit(pointer, added=warehouse.prepare("t", schema, blocks), now_ms=2).pointer
+    return WarehouseTable(warehouse, warehouse.evolve(pointer, REPLACED, now_ms=3).pointer)
+
+
+def test_a_struct_remains_when_its_last_old_field_is_dropped(tmp_path: Path) -> None:
+    """The file says which structs, lists and maps are null, whichever fields the table still has of them."""
+    table = replaced(tmp_path)
+    new = {"y": None}
+    rows: list[dict[str, Any]] = [
+        {"id": 0, "s": new, "l": [new, None], "m": [("k", new), ("o", None)], "o": {"in": new}},
+        {"id": 1, "s": None, "l": None, "m": None, "o": {"in": None}},
+        {"id": 2, "s": new, "l": [], "m": [], "o": None},
+        {"id": 3, "s": new, "l": [new], "m": [("k", new)], "o": {"in": new}},
+    ]
+    assert table.scan().to_arrow().to_pylist() == rows
+    assert table.scan("id IN (1, 3)").to_arrow().to_pylist() == [rows[1], rows[3]]
+    for name in ("s", "l", "m", "o"):
+        assert table.scan("id >= 2", columns=(name,)).to_arrow().to_pylist() == [{name: row[name]} for row in rows[2:]]
+
+
+def test_a_field_that_replaced_all_others_is_null_by_itself(tmp_path: Path) -> None:
+    """Alone, counted and in filters, a field that the file lacks is null in every row; none is lost."""
+    table = replaced(tmp_path)
+    assert table.scan(columns=("s.y", "o.in.y")).to_arrow().column(0).null_count == 4
+    for condition, ids in {
+        "s.y IS NULL": [0, 1, 2, 3],
+        "s.y IS NOT NULL": [],
+        "o.in.y IS NULL AND id > 1": [2, 3],
+    }.items():
+        assert table.scan(condition, columns=("id",)).to_arrow()["id"].to_pylist() == ids
+        assert table.scan(condition).count() == len(ids)

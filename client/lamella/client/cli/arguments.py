@@ -18,7 +18,7 @@ def location_of(text: str) -> str:
 
     A trailing slash is kept: it means a directory.
     """
-    if "://" in text:
+    if "://" in text or text.lower().startswith("file:/"):
         return text
     absolute = str(Path(text).expanduser().absolute())
     return absolute + "/" if text.endswith("/") and not absolute.endswith("/") else absolute

@@ -37,6 +37,8 @@ OrderSpec = Order | Sequence[Order]
 _ORDER: Final = re.compile(
     r"\s*(?P<column>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*", re.IGNORECASE
 )
+#: The parts of an order; a comma between backquotes separates nothing.
+_BETWEEN_COMMAS: Final = re.compile(r"(?:^|,)((?:[^,`]|`[^`]*`|`)*)")
 
 
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +88,12 @@ def stages(
 
 
 def read_order(given: OrderSpec) -> tuple[OrderBy, ...]:
-    """Parse an order such as ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest."""
+    """Parse an order such as ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest.
+
+    Quoted names stay quoted, as in filters: the service and the reader resolve them.
+    """
     if isinstance(given, str):
-        given = given.split(",")
+        given = _BETWEEN_COMMAS.findall(given)
     parts: Sequence[Order] = [given] if isinstance(given, OrderBy) else given
     return tuple(_one(part) if isinstance(part, str) else part for part in parts)
 
@@ -97,11 +102,9 @@ def _one(text: str) -> OrderBy:
     found = _ORDER.fullmatch(text)
     if found is None:
         raise InvalidRequest(f"not a column to order by: {text!r}")
-    column, nulls = found["column"], found["nulls"]
-    if column.startswith("`") and column.endswith("`") and len(column) > 2:
-        column = column[1:-1].replace("``", "`")
+    nulls = found["nulls"]
     return OrderBy(
-        column=column,
+        column=found["column"],
         descending=(found["way"] or "").upper() == "DESC",
         nulls_first=None if nulls is None else nulls.upper() == "FIRST",
     )

@@ -365,9 +365,18 @@ class BlockFile:
             )
         return index
 
-    def column_leaves(self, leaves: tuple[Leaf, ...]) -> range:
-        """Return the numbers of all leaves of the top-level column of ``leaves``; empty when the file lacks it."""
-        found = [index for index in map(self.leaf_index, leaves) if index is not None]
+    def column_leaves(self, column: Column, leaves: tuple[Leaf, ...]) -> range:
+        """Return the numbers of all leaves of a top-level column, which now has ``leaves``; empty when the file lacks
+        it.
+
+        Leaves that were dropped since count too: they hold which structs, lists and maps are null.
+        """
+        for leaf in leaves:
+            self.leaf_index(leaf)  # refuses what cannot be read
+        path = self.written.paths().get(column.id)
+        found = [
+            self._leaves[leaf.id] for leaf in self.written.leaves() if leaf.path[:1] == path and leaf.id in self._leaves
+        ]
         start = 0
         for element in self.elements:
             stop = start + element.leaf_count

@@ -221,7 +221,7 @@ def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Row
     found: dict[int, range] = {}
     for one in wanted:
         if one.leaf is None:
-            found[one.key] = file.column_leaves(one.leaves)
+            found[one.key] = file.column_leaves(one.column, one.leaves)
         else:
             index = file.leaf_index(one.leaf)
             found[one.key] = range(0) if index is None else range(index, index + 1)

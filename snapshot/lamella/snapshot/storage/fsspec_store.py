@@ -95,7 +95,7 @@ class FsspecStore:
         """Returns the data files that a URL names."""
         at = parse(url)
         files = self._of(at)
-        if files.exists(at.path):
+        if not at.path.endswith("/") and files.exists(at.path):
             return [str(at)]
         folder = at.path.rstrip("/") + "/"
         listed = [s.location for s in files.list(folder)]

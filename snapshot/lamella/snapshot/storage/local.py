@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import stat as modes
 import threading
@@ -14,9 +15,10 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from lamella.snapshot.errors import AlreadyExists, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.storage.location import is_hidden
 from lamella.snapshot.storage.store import ListedObject, ObjectStat, is_mappable
 
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class LocalFiles:
@@ -66,7 +68,7 @@ class LocalFiles:
 
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
         """Yields every file below a folder; links to folders are followed, each folder once."""
-        found = sorted(_walk(folder, set()), key=lambda found: found.location)
+        found = sorted(_walk(folder), key=lambda found: found.location)
         behind = None if start_after is None else f"file://{start_after}"
         return (each for each in found if behind is None or each.location > behind)
 
@@ -139,29 +141,46 @@ def _listed(path: str, found: os.stat_result) -> ListedObject:
     )
 
 
-def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ListedObject]:
-    try:
-        with _errors(folder):
-            here = os.stat(folder)
-            if (here.st_dev, here.st_ino) in seen:
-                return
-            seen.add((here.st_dev, here.st_ino))
-            with os.scandir(folder) as scan:
-                entries = list(scan)
-    except ObjectNotFound:
-        return
-    for entry in entries:
+def _walk(root: str) -> Iterator[ListedObject]:
+    """Yields every file below a folder, whatever the order in which the system names them.
+
+    A folder that is listed is not listed again by way of a link. So real folders come before links, and links in the
+    order of their names. But files with a hidden part in their names are not data files: names without one come first,
+    and a folder that was listed only under a hidden name is listed again under another.
+    """
+    shown: set[tuple[int, int]] = set()
+    hidden: set[tuple[int, int]] = set()
+    folders = [(False, False, root)]  # a heap: is its name hidden, does it contain a link, the name
+    while folders:
+        below_hidden, below_link, folder = heapq.heappop(folders)
         try:
-            entry.name.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise StoreError(f"a file name in {folder} is not UTF-8: {entry.name!r}", location=folder) from error
-        try:
-            if entry.is_dir():
-                yield from _walk(entry.path, seen)
-            elif entry.is_file():
-                yield _listed(entry.path, entry.stat())
-        except FileNotFoundError:
-            continue  # removed since the folder was read
+            with _errors(folder):
+                here = os.stat(folder)
+                identity = (here.st_dev, here.st_ino)
+                listed = hidden if below_hidden else shown
+                if identity in listed or (below_link and identity in shown):
+                    continue
+                with os.scandir(folder) as scan:
+                    entries = list(scan)
+        except ObjectNotFound:
+            continue
+        listed.add(identity)
+        for entry in entries:
+            try:
+                entry.name.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise StoreError(f"a file name in {folder} is not UTF-8: {entry.name!r}", location=folder) from error
+            try:
+                with _errors(entry.path):
+                    is_folder, is_file = entry.is_dir(), entry.is_file()
+                    found = entry.stat() if is_file else None
+            except ObjectNotFound:
+                continue  # removed since the folder was read, or a link that leads nowhere
+            if is_folder:
+                names = (below_hidden or is_hidden(entry.name), below_link or entry.is_symlink(), entry.path)
+                heapq.heappush(folders, names)
+            elif found is not None:
+                yield _listed(entry.path, found)
 
 
 def _make_folders(folder: str) -> None:

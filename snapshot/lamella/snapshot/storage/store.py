@@ -70,7 +70,7 @@ class Store(Protocol):
         A file stands for itself, whatever its name. A folder stands for the ``*.parquet`` files below it, at any depth,
         without hidden ones (a part of the path that starts with ``.``, or with ``_`` and contains no ``=``: Spark's
         rule). A glob (``*``, ``?``, ``[...]`` within one part of the path, ``**`` across parts) stands for the files
-        and folders that match it.
+        and folders that match it. On S3, a path that ends in a slash is a folder, also where an object has that key.
 
         ``plain``: refuse folders that are another format's table, in which some files may no longer count.
 
