@@ -60,6 +60,41 @@ def test_a_job_does_nothing_for_a_tenant_with_the_rights_of_its_worker(tenants: 
     assert refused(mallory.send("POST", f"/v1/jobs/{made['job_id']}/retry"))
 
 
+def test_a_job_belongs_to_its_table_under_the_tables_present_name(tenants: Tenants) -> None:
+    """Who had rights on the earlier name can neither see nor retry it, also when another table has the name; a job of a
+    dropped table is for the server's own."""
+    tables = "/v1/namespaces/south/tables"
+    resources = tenants.resources("south")
+    table = f"south.{resources.table}"
+    before = tenants.asker({**MAINTAIN, "table": resources.table})
+    after = tenants.asker({**MAINTAIN, "table": "secret"})
+    made = before.call("POST", "/v1/jobs", {"kind": "compact", "table": table})
+    job = f"/v1/jobs/{made['job_id']}"
+    assert before.call("POST", f"{job}/cancel")["state"] == "cancelled"
+    tenants.root.call("DELETE", f"{tables}/{resources.table}")
+    requests = (("GET", job), ("GET", f"{job}/log"), ("POST", f"{job}/cancel"), ("POST", f"{job}/retry"))
+
+    def has_no_job(asker: Asker) -> bool:
+        answers = [asker.send(*request) for request in requests]
+        assert {answer.json().get("code") for answer in answers} == {"job_not_found"}
+        return made["job_id"] not in listed(asker)
+
+    def listed(asker: Asker) -> list[str]:
+        return [each["job_id"] for each in asker.call("GET", "/v1/jobs")["jobs"]]
+
+    assert has_no_job(before)
+    assert has_no_job(tenants.asker(MAINTAIN))
+    assert tenants.root.call("GET", job)["job_id"] == made["job_id"]
+    tenants.root.call("POST", "/v1/namespaces/south/undrop", {"name": resources.table, "as": "secret"})
+    assert has_no_job(before)
+    tenants.root.call("POST", tables, {"name": resources.table, "schema": [{"name": "b", "type": "int64"}]})
+    assert has_no_job(before)
+    assert before.call("GET", f"/v1/jobs?table={table}")["jobs"] == []
+    assert listed(after) == [made["job_id"]]
+    assert after.call("POST", f"{job}/retry")["state"] == "queued"
+    assert after.call("POST", f"{job}/cancel")["state"] == "cancelled"
+
+
 def test_a_job_writes_nowhere_else(tenants: Tenants) -> None:
     """Only who maintains the server says where an export goes, and then it is a place that the table may use."""
     job = {"kind": "export_iceberg", "arguments": {"location": "s3://elsewhere/x"}}

@@ -308,6 +308,7 @@ def stats(**changes: Any) -> dict[str, Any]:
     [
         ({"col_stats": {"7": {"null_count": 0}}}, "unknown_column", "7"),
         ({"col_metas": {"7": [[0, 1, 1]]}}, "unknown_column", "7"),
+        ({"col_metas": {"1": [[0, (1 << 63) - 1, 1]] * 2}}, "invalid_request", "'a'"),
         ({"row_count": -1}, "invalid_request", "row_count"),
         ({"row_count": 11}, "invalid_request", "row groups"),
         ({"format": "orc"}, "invalid_request", "orc"),

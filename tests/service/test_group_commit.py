@@ -86,6 +86,36 @@ def test_what_fails_in_a_group_fails_alone(pausable: PausableService) -> None:
     assert old not in pausable.locations()
 
 
+def test_rows_beyond_64_bits_are_refused_alone_and_the_table_stays_readable(pausable: PausableService) -> None:
+    """The neighbours of a commit whose rows do not fit the table's count land, whether it could share their segment or
+    not; another process reads the table."""
+    blocks = [{"location": pausable.file(f"b{i}"), "row_count": 1 << 62, "file_size": 0} for i in range(4)]
+    good = [pausable.file(f"good{i}") for i in range(3)]
+    assert pausable.send("commits", {"added": blocks[:1]}).result(WAIT_S).status_code == 200
+    pausable.hold()
+    bodies: list[tuple[str, Any]] = [
+        ("register", {"paths": good[:1]}),
+        ("commits", {"added": blocks[1:2]}),
+        ("commits", {"added": blocks[2:], "operation": "compact"}),
+        ("register", {"paths": good[1:2]}),
+        ("commits", {"removed": [blocks[0]["location"]], "added": blocks[3:], "operation": "compact"}),
+        ("register", {"paths": good[2:]}),
+    ]
+    sent = []
+    for number, (route, body) in enumerate(bodies):
+        sent.append(pausable.send(route, body))
+        pausable.queued(number + 1)
+    pausable.go.set()
+    answers = [future.result(WAIT_S) for future in sent]
+    assert [answer.status_code for answer in answers] == [200, 400, 400, 200, 200, 200]
+    assert {read_problem(answers[i]).code for i in (1, 2)} == {"limit_exceeded"}
+    settings = Settings(warehouse=str(pausable.folder / "warehouse"))
+    with AppClient(create_app(settings, catalog=pausable.catalog)) as fresh:
+        assert fresh.get(f"{TABLE}/snapshots").json()["snapshots"][0]["row_count"] == (1 << 62) + 4
+        found = {block["location"] for block in fresh.post(f"{TABLE}/prune", json={}).json()["blocks"]}
+    assert found >= {*good, blocks[3]["location"]}
+
+
 def test_a_damaged_segment_fails_only_those_who_need_it(pausable: PausableService) -> None:
     """One removal has to read a manifest that is gone: it gets a 500, the appends beside it land."""
     old = [pausable.file("old0"), pausable.file("old1")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import datasketches  # type: ignore[import-untyped]  # ships no type information
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -235,3 +237,29 @@ def test_a_sketch_that_cannot_be_one_is_refused() -> None:
     block = Block(location="memory://x", row_count=1, file_size=1, sketches={1: Sketch("integer", b"no")})
     with pytest.raises(SchemaMismatch):
         check_block(block, SCHEMA.by_id())
+
+
+@pytest.mark.parametrize("count", [float("nan"), float("inf"), -1.0])
+def test_a_sketch_without_a_count_is_refused(count: float) -> None:
+    """The count that a sketch stores of itself may be any number; one that counts nothing is a writer's mistake."""
+    assert "estimate" in (check(SCHEMA.leaf("a").dtype, forged(count)) or "")
+
+
+def test_the_count_of_a_forged_sketch_fits_a_manifest() -> None:
+    """A sketch can claim more values than 64 bits count, by the number it stores and by its registers."""
+    assert estimate(forged(1e300)) == estimate(forged(1e19)) == (1 << 63) - 1
+    full = bytearray(forged(5.0).data)
+    full[-1024:] = bytes([63]) * 1024
+    union = united([Sketch("integer", bytes(full)), forged(5.0)])
+    assert union is not None
+    assert estimate(union) == (1 << 63) - 1
+
+
+def forged(count: float) -> Sketch:
+    """A sketch of many numbers that states another count of itself."""
+    hll = datasketches.hll_sketch(10, datasketches.tgt_hll_type.HLL_8)
+    for number in range(5_000):
+        hll.update(number)
+    data = bytearray(hll.serialize_compact())
+    data[8:16] = struct.pack("<d", count)
+    return Sketch("integer", bytes(data))

@@ -91,6 +91,17 @@ def test_a_segments_summary_is_the_merge_of_its_blocks(column: _Column) -> None:
     }
 
 
+@given(st.lists(st.sampled_from([1, 1 << 61, (1 << 63) - 1]), min_size=1, max_size=4))
+def test_a_sum_beyond_64_bits_is_unknown(numbers: list[int]) -> None:
+    """Manifests store 64 bits, and a sum that is cut would be wrong; bounds stay known."""
+    dtype = parse_type("int64")
+    bound = to_bound(dtype, 1)
+    parts = [(1 << 60, ColumnStats(min=bound, max=bound, null_count=each, in_memory_size=each)) for each in numbers]
+    expected = sum(numbers) if sum(numbers) < 1 << 63 else None
+    for found in (merge(dtype, parts), merge_columns({1: dtype}, [(rows, {1: each}) for rows, each in parts])[1]):
+        assert (found.null_count, found.in_memory_size, found.min) == (expected, expected, bound)
+
+
 @given(columns())
 def test_a_sidecars_arrays_are_those_of_its_blocks(column: _Column) -> None:
     """Lows, highs, flags and null counts, gathered in either way."""

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from lamella.snapshot.commit import Shape
-from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, SchemaConflict
+from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, LimitExceeded, SchemaConflict
 from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.stats.column import MAX_INT64
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Applied, ChangeSet, Warehouse
 from lamella.snapshot.wire import PruneRequest
@@ -51,6 +52,44 @@ def prepared(warehouse: Warehouse, *numbers: int) -> tuple[SegmentRef, ...]:
 
 def codes(outcomes: tuple[Applied | LamellaError, ...]) -> list[str | None]:
     return [each.code if isinstance(each, LamellaError) else None for each in outcomes]
+
+
+def test_sizes_beyond_64_bits_stay_readable(warehouse: Warehouse, table: SnapshotPointer) -> None:
+    """Sizes that only inform are cut, or unknown, however many blocks claim them, and another process can read them."""
+    base = warehouse.snapshot(table).summary
+    for number in (100, 101, 102):
+        large = msgspec.structs.replace(
+            block(number),
+            block_size=MAX_INT64,
+            bloom_filter_index_size=MAX_INT64,
+            col_stats={1: msgspec.structs.replace(block(number).col_stats[1], in_memory_size=MAX_INT64)},
+        )
+        segments = warehouse.prepare(TABLE, SCHEMA, [large])
+        table = warehouse.commit(table, added=segments, now_ms=number).pointer
+    fresh = Warehouse(FsspecStore(), "memory://commit-many")
+    summary = fresh.snapshot(table).summary
+    assert (summary.uncompressed_byte_size, summary.index_size) == (MAX_INT64, MAX_INT64)
+    assert summary.col_stats[1].in_memory_size is None
+    table = fresh.commit(table, removed=[location(number) for number in (100, 101, 102)], now_ms=200).pointer
+    summary = fresh.snapshot(table).summary
+    assert (summary.row_count, summary.uncompressed_byte_size) == (base.row_count, base.uncompressed_byte_size)
+
+
+def test_more_rows_than_64_bits_count_are_refused(warehouse: Warehouse, table: SnapshotPointer) -> None:
+    """In one change and over several; rows that are removed in the same change make room."""
+
+    def rows(number: int, count: int) -> Block:
+        return msgspec.structs.replace(block(number), row_count=count)
+
+    with pytest.raises(LimitExceeded) as caught:
+        warehouse.prepare(TABLE, SCHEMA, [rows(100, MAX_INT64), rows(101, 1)])
+    assert caught.value.details == {"limit": "table_rows", "maximum": MAX_INT64}
+    first = warehouse.prepare(TABLE, SCHEMA, [rows(100, MAX_INT64 - 20)])
+    table = warehouse.commit(table, added=first, now_ms=3).pointer
+    with pytest.raises(LimitExceeded):
+        warehouse.commit(table, added=prepared(warehouse, 102), now_ms=4)
+    table = warehouse.commit(table, added=prepared(warehouse, 102), removed=[location(3)], now_ms=4).pointer
+    assert Warehouse(FsspecStore(), "memory://commit-many").snapshot(table).summary.row_count == MAX_INT64
 
 
 def test_several_callers_share_one_snapshot(warehouse: Warehouse, table: SnapshotPointer) -> None:

@@ -39,7 +39,7 @@ from lamella.service.catalog.records import (
     StoredAnswer,
     no_job,
 )
-from lamella.service.catalog.schema import job_log, jobs
+from lamella.service.catalog.schema import job_log, jobs, namespaces, tables
 from lamella.service.catalog.session import SqlSession, json_text
 from lamella.snapshot.errors import JobFinished, JobLeaseLost, JobRunning, TableNotFound
 from lamella.snapshot.wire import JobError, JobLine
@@ -135,7 +135,7 @@ class SqlJobs(SqlSession):
         if which.table is not None:
             query = query.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
         if which.within is not None:
-            query = query.where(or_(false(), *(_of_table(*scope) for scope in which.within)))
+            query = query.where(_TABLE_OF_JOB.where(or_(false(), *(_is_in(*scope) for scope in which.within))))
         if before_id is not None:
             query = query.where(jobs.c.job_id < before_id)
         return [JobRecord(**row) for row in self._rows(query.order_by(jobs.c.job_id.desc()).limit(limit), {})]
@@ -156,9 +156,17 @@ class SqlJobs(SqlSession):
         return len(old)
 
 
-def _of_table(namespace: str, table: str | None) -> ColumnElement[bool]:
-    inside = jobs.c.namespace == namespace
-    return inside if table is None else and_(inside, jobs.c.table_name == table)
+#: The live table of a job. Its names in the job's own row may be those of another table by now.
+_TABLE_OF_JOB: Final = exists().where(
+    tables.c.table_id == jobs.c.table_id,
+    tables.c.dropped_at_ms.is_(None),
+    namespaces.c.namespace_id == tables.c.namespace_id,
+)
+
+
+def _is_in(namespace: str, table: str | None) -> ColumnElement[bool]:
+    inside = namespaces.c.name == namespace
+    return inside if table is None else and_(inside, tables.c.name == table)
 
 
 class _EqualPending(Exception):

@@ -268,8 +268,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are listed. None: any. ``table``: namespace and name, as requested. ``within``: only jobs of tables in
-    one of these places: a namespace with a table's name, or with None for all of its tables.
+    """Which jobs are listed. None: any. ``table``: namespace and name, as requested. ``within``: only jobs of tables
+    that are in one of these places now: a namespace with a table's name, or with None for all of its tables.
     """
 
     states: tuple[JobState, ...] | None = None

@@ -50,6 +50,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.column import MAX_INT64
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.storage.location import normal
@@ -230,6 +231,9 @@ def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int =
     for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
+    for column_id, chunks in block.col_metas.items():
+        if not 0 <= (size_bytes := sum(chunk.len for chunk in chunks)) <= MAX_INT64:
+            raise InvalidRequest(f"the chunks of column {columns[column_id].name!r} have {size_bytes} bytes together")
     for column_id, stats in block.col_stats.items():
         problem = _contradiction(columns[column_id], stats, block.row_count)
         if problem is not None:

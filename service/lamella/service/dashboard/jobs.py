@@ -403,7 +403,7 @@ class JobPages:
 
         def again() -> JobInfo:
             job = self._job_of(request, "maintain")
-            require_new_job(request, job.kind, job.arguments, job.priority, job.table)
+            require_new_job(request, job.kind, job.arguments, job.priority, self._jobs.table_of(job))
             return self._jobs.retry(job.job_id)
 
         job = await self._readers.run(again)
@@ -424,7 +424,7 @@ class JobPages:
     def _job_of(self, request: Request, role: Role) -> JobInfo:
         """The job in the path, for one who may; raises JobNotFound, PermissionDenied."""
         job = self._jobs.get(request.path_params["job_id"])
-        require_job(request, role, job)
+        require_job(request, role, job, self._jobs.table_of(job))
         return job
 
     def _pending(self, which: JobFilter) -> dict[str, int]:

@@ -17,7 +17,7 @@ from lamella.service.http.idempotency import IdempotencyKey, StoredResponse, ans
 from lamella.service.http.page_token import PageTokens
 from lamella.service.tables.names import LocationRules, require_job_locations
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import InvalidRequest, JobNotFound
+from lamella.snapshot.errors import InvalidRequest, JobNotFound, TableNotFound
 from lamella.snapshot.ids import Ids, canonical_id
 from lamella.snapshot.job_kinds import JobKind, check_arguments, job_kind_named, job_kinds
 from lamella.snapshot.wire import (
@@ -174,11 +174,11 @@ _TABLE: Final = "."
 
 
 def require_of_job(request: Request, role: Role, table: str | None) -> None:
-    """Check a role on a job's table, ``namespace.table`` as in the request. Raises as
-    :func:`~lamella.service.access.require`.
+    """Check a role on a job's table: ``namespace.table`` as in the request, or what :meth:`JobQueue.table_of` returns.
+    Raises as :func:`~lamella.service.access.require`.
     """
     namespace, _, name = (table or "").rpartition(_TABLE)
-    if not namespace:  # jobs without a table, or with an invalid name, are shown to server admins only
+    if not namespace:  # jobs without a table, of a dropped one, or with an invalid name are for the server's own
         require(request, role)
     else:
         require(request, role, namespace, name)
@@ -200,14 +200,17 @@ def require_new_job(
         require(request, "maintain")
 
 
-def require_job(request: Request, role: Role, job: JobInfo) -> None:
-    """Check a role on an existing job's table. For a caller that may not see it, it does not exist."""
-    namespace, _, name = (job.table or "").rpartition(_TABLE)
+def require_job(request: Request, role: Role, job: JobInfo, table: str | None) -> None:
+    """Check a role on an existing job's table. For a caller that may not see it, it does not exist.
+
+    ``table``: :meth:`JobQueue.table_of` of the job, whose own ``table`` may be the name of another table by now.
+    """
+    namespace, _, name = (table or "").rpartition(_TABLE)
     rights = principal_of(request).rights
     is_seen = rights.may("read", namespace, name) if namespace else rights.may("read")
     if not is_seen:
         raise no_job(job.job_id)
-    require_of_job(request, role, job.table)
+    require_of_job(request, role, table)
 
 
 def visible_jobs(request: Request, which: JobFilter) -> JobFilter:
@@ -347,6 +350,16 @@ class JobQueue:
     def get(self, job_id: str) -> JobInfo:
         """Return a job. Raises JobNotFound."""
         return job_info(self._catalog.job(_id(job_id)))
+
+    def table_of(self, job: JobInfo) -> str | None:
+        """Return the current name of a job's table, ``namespace.table``; None if it has none, or it was dropped."""
+        if job.table_id is None:
+            return None
+        try:
+            table = self._catalog.table_by_id(job.table_id)
+        except TableNotFound:
+            return None
+        return f"{table.namespace}.{table.name}"
 
     def list(self, which: JobFilter, *, page_size: int, page_token: str | None) -> JobList:
         """Return a page of jobs, newest first. Raises InvalidPageToken."""

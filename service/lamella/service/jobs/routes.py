@@ -92,7 +92,7 @@ class JobRoutes:
         jobs = self._jobs
 
         def again(job: JobInfo) -> JobInfo:
-            require_new_job(request, job.kind, job.arguments, job.priority, job.table)
+            require_new_job(request, job.kind, job.arguments, job.priority, jobs.table_of(job))
             return jobs.retry(job.job_id)
 
         return json_response(await self._of(request, "maintain", again))
@@ -103,7 +103,7 @@ class JobRoutes:
 
         def done() -> _Answer:
             job = self._jobs.get(job_id)
-            require_job(request, role, job)
+            require_job(request, role, job, self._jobs.table_of(job))
             return work(job)
 
         return await self._readers.run(done)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.snapshot.cluster.extent import BlockTarget
-from lamella.snapshot.errors import SchemaConflict
+from lamella.snapshot.errors import LimitExceeded, SchemaConflict
 from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
     SNAPSHOT_FORMAT,
@@ -25,7 +25,7 @@ from lamella.snapshot.manifest import (
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, evolve, renamed_paths, schema_at
 from lamella.snapshot.source import restored_properties
-from lamella.snapshot.stats.column import merge_columns, seen_with
+from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with
 
 _TARGET: Final = BlockTarget()
 
@@ -71,33 +71,50 @@ def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
 
 
 def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
-    """Returns the summary of a segment, from blocks whose statistics are in terms of ``schema``."""
+    """Returns the summary of a segment, from blocks whose statistics are in terms of ``schema``; raises LimitExceeded
+    as :func:`summarize`."""
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
-        row_count=sum(b.row_count for b in blocks),
+        row_count=_counted("rows", sum(b.row_count for b in blocks)),
         block_count=len(blocks),
         perfect_block_count=sum(is_perfect(b) for b in blocks),
-        uncompressed_byte_size=sum(b.block_size for b in blocks),
-        compressed_byte_size=sum(b.file_size for b in blocks),
-        index_size=sum(b.bloom_filter_index_size for b in blocks),
+        uncompressed_byte_size=_size(b.block_size for b in blocks),
+        compressed_byte_size=_counted("bytes", sum(b.file_size for b in blocks)),
+        index_size=_size(b.bloom_filter_index_size for b in blocks),
         col_stats=merge_columns(types, ((b.row_count, b.col_stats) for b in blocks)),
         by_name_count=sum(b.by_name for b in blocks),
     )
 
 
 def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
-    """Merges summaries in terms of ``schema``; bounds become narrower again after a removal."""
+    """Merges summaries in terms of ``schema``; bounds become narrower again after a removal.
+
+    Raises:
+        LimitExceeded: the rows, or the bytes of the files, are more than 64 bits can count.
+    """
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
-        row_count=sum(p.row_count for p in parts),
+        row_count=_counted("rows", sum(p.row_count for p in parts)),
         block_count=sum(p.block_count for p in parts),
         perfect_block_count=sum(p.perfect_block_count for p in parts),
-        uncompressed_byte_size=sum(p.uncompressed_byte_size for p in parts),
-        compressed_byte_size=sum(p.compressed_byte_size for p in parts),
-        index_size=sum(p.index_size for p in parts),
+        uncompressed_byte_size=_size(p.uncompressed_byte_size for p in parts),
+        compressed_byte_size=_counted("bytes", sum(p.compressed_byte_size for p in parts)),
+        index_size=_size(p.index_size for p in parts),
         col_stats=merge_columns(types, ((p.row_count, p.col_stats) for p in parts)),
         by_name_count=sum(p.by_name_count for p in parts),
     )
+
+
+def _size(sizes: Iterable[int]) -> int:
+    """Returns the sum, cut to 64 bits, of sizes that are only informative: a writer or a footer may claim any."""
+    return min(sum(sizes), MAX_INT64)
+
+
+def _counted(unit: str, total: int) -> int:
+    if total > MAX_INT64:
+        text = f"the table's blocks would have {total} {unit} together; the limit is {MAX_INT64}"
+        raise LimitExceeded(text, limit=f"table_{unit}", maximum=MAX_INT64)
+    return total
 
 
 #: The operation of a snapshot that changes the cluster key.

@@ -5,6 +5,7 @@ This module decides which values are equal: nulls do not count, NaN is one value
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: 1,024 registers: a relative standard error of 3 %, at most 560 bytes.
 LG_K: Final = 10
+#: Manifests store 64 bits; the registers of a forged sketch can claim more.
+_MAX_ESTIMATE: Final = (1 << 63) - 1
 _NARROW_DIGITS: Final = 18
 #: Number of values that decide whether a column is repetitive.
 _LOOK: Final = 4096
@@ -135,9 +138,9 @@ def united(sketches: Iterable[Sketch]) -> Sketch | None:
 
 
 def estimate(sketch: Sketch) -> int:
-    """Returns the approximate number of distinct values; raises ManifestError."""
+    """Returns the approximate number of distinct values, cut to 64 bits; raises ManifestError."""
     count: int = round(_read(sketch).get_estimate())
-    return count
+    return min(count, _MAX_ESTIMATE)
 
 
 def check(dtype: DataType, sketch: Sketch) -> str | None:
@@ -158,6 +161,8 @@ def _read(sketch: Sketch) -> Any:
         raise ManifestError(f"a sketch cannot be read: {error}") from error
     if found.lg_config_k != LG_K:
         raise ManifestError(f"a sketch has 2^{found.lg_config_k} registers, not 2^{LG_K}")
+    if not 0 <= found.get_estimate() < math.inf:  # sketches store it
+        raise ManifestError("a sketch has no estimate")
     return found
 
 

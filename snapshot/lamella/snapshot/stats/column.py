@@ -7,7 +7,7 @@ null count means that there may be nulls, ``nan`` "maybe" means that there may b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -17,8 +17,9 @@ from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, to_bound
 
-#: A count or size in manifests and requests: sidecars store 64 bits.
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+#: The greatest count or size in manifests and requests: sidecars store 64 bits.
+MAX_INT64: Final = (1 << 63) - 1
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=MAX_INT64)]
 Nan = Literal["none", "maybe", "all"]
 Source = Literal["footer", "scan", "merge", "schema"]
 
@@ -67,7 +68,8 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
     the column.
 
     The result's bounds enclose those of the children. A child that may have values and lacks a bound makes that side
-    unknown; children that are all null, all NaN or empty do not. A sum of counts is known only if each count is known.
+    unknown; children that are all null, all NaN or empty do not. A sum of counts is known only if each count is known,
+    and the sum fits 64 bits.
     """
     low = high = None
     low_known = high_known = True
@@ -113,11 +115,11 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
     return ColumnStats(
         min=to_bound(dtype, low) if has_low and low is not None else None,
         max=to_bound(dtype, high) if has_high and high is not None else None,
-        null_count=nulls,
+        null_count=_fitting(nulls),
         nan=nan,
         min_exact=has_low and low_exact,
         max_exact=has_high and high_exact,
-        in_memory_size=size,
+        in_memory_size=_fitting(size),
         source="merge",
         reason=None if low_known and high_known else reason or "a child's bound is unknown",
     )
@@ -156,13 +158,17 @@ def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnS
     return ColumnStats(
         min=to_bound(dtype, low),
         max=to_bound(dtype, high),
-        null_count=sum(nulls) if len(nulls) == len(parts) else None,
+        null_count=_fitting(sum(nulls)) if len(nulls) == len(parts) else None,
         nan="maybe" if "maybe" in nan else "none",
         min_exact=any(each.min_exact for each, value in zip(stats, low_values, strict=True) if value == low),
         max_exact=any(each.max_exact for each, value in zip(stats, high_values, strict=True) if value == high),
-        in_memory_size=sum(sizes) if len(sizes) == len(parts) else None,
+        in_memory_size=_fitting(sum(sizes)) if len(sizes) == len(parts) else None,
         source="merge",
     )
+
+
+def _fitting(total: int | None) -> int | None:
+    return None if total is None or total > MAX_INT64 else total
 
 
 # Statistics of one schema of a table in terms of a later one.

@@ -17,7 +17,7 @@ from lamella.snapshot.sketch import Sketch, estimate
 from lamella.snapshot.sketch.hll import united
 from lamella.snapshot.sketch.layers import Columns, read_blocks, read_union
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import is_all_null, unknown
+from lamella.snapshot.stats.column import MAX_INT64, is_all_null, unknown
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.verify.checks import found
@@ -54,7 +54,7 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
     """
     below = list(parts)
     for name in _SUMMED if of_blocks else (*_SUMMED, "perfect_block_count"):
-        total = sum(getattr(part, name) for part in below)
+        total = min(sum(getattr(part, name) for part in below), MAX_INT64)  # sizes are cut to 64 bits
         if getattr(parent, name) != total:
             yield Problem("layer_counts", f"{name} is {getattr(parent, name)} but the sum below is {total}")
 

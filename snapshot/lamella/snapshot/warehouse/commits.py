@@ -372,6 +372,7 @@ class Changes:
 
         Raises:
             InvalidSchema: a block was written with an unknown schema.
+            LimitExceeded: they have more rows or bytes than 64 bits count.
         """
         layout = self._writer.layout(table_id)
         versions = _OneSchema(history=(table,)) if isinstance(table, Schema) else table
@@ -418,6 +419,7 @@ class Changes:
             SchemaConflict: an added segment was prepared under a schema that ``base`` does not know, or whose files
                 cannot be read by its columns (after a rollback); or there is ``no_new_matches`` and other columns.
             NewMatches: ``base`` has blocks that ``read_at`` had not and that may match ``no_new_matches``.
+            LimitExceeded: the table would have more rows or bytes than 64 bits count.
         """
         change = ChangeSet(
             added=tuple(added),
@@ -453,6 +455,7 @@ class Changes:
         Raises:
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: of the whole call, for ``no_new_matches``.
             StoreError, ManifestError, ObjectNotFound: of the whole call; nothing was applied.
+            LimitExceeded: of the whole call: with all change sets, the table has more rows or bytes than 64 bits count.
         """
         snapshot = self.seen_after(base, schemas)
         requests = [self._request(change) for change in changes]

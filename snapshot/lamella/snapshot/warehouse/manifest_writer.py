@@ -30,6 +30,8 @@ from lamella.snapshot.manifest import (
     SnapshotPointer,
     TableIndex,
     content_hash,
+    decode_segment,
+    decode_snapshot,
     encode,
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, are_among
@@ -73,6 +75,8 @@ class ManifestWriter:
             schema_id=schema.schema_id,
         )
         schema_ids = tuple(sorted({block.written_with for block in blocks}))
+        # What cannot be read again must not become current. Blocks were decoded, or made of a checked footer.
+        decode_segment(encode(msgspec.structs.replace(segment, blocks=())), location=segment_id)
         manifest = self._put(layout.segment(segment_id), encode(segment))
         self._manifests.remember_segment(manifest, segment)
         sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), build_blocks(schema, seen))
@@ -134,6 +138,7 @@ class ManifestWriter:
             for group in snapshot.groups
         )
         header = encode(msgspec.structs.replace(snapshot, segments=(), groups=groups))
+        decode_snapshot(header, location=snapshot.snapshot_id)  # what cannot be read again must not become current
         built = build_segments(snapshot.schema, commits.seen_refs(snapshot, snapshot.segments), header)
         sidecar = self._put_sidecar(layout.snapshot_sidecar(snapshot.snapshot_id), built)
         whole = msgspec.structs.replace(snapshot, sidecar=sidecar)
