@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def zones_with(dtype: DataType, values: list[Any]) -> Zones:
     if not numbers:
         return zones_of(dtype, [(len(values), ColumnStats(null_count=0, nan="all"))])
     low, high = to_bound(dtype, min(numbers)), to_bound(dtype, max(numbers))
-    nan = "maybe" if len(numbers) < len(values) else "none"
+    nan: Literal["none", "maybe"] = "maybe" if len(numbers) < len(values) else "none"
     return zones_of(dtype, [(len(values), ColumnStats(min=low, max=high, null_count=0, nan=nan))])
 
 

@@ -396,23 +396,15 @@ class TermReader:
             return None if day is None else Literal("date", day)
         if at.kind not in ("timestamp", "timestamp_ntz"):
             return None
-        rest_us = 0
-        if name in _SECONDS:
-            # Spark adds whole days of a day-time interval by the session's clocks, also when they are written as hours,
-            # and then the rest (DateTimeUtils.timestampAddDayTime).
-            days, rest_us = divmod(abs(count) * _SECONDS[name] * 1_000_000, _DAY_US)
-            count, rest_us, name = sign * days, sign * rest_us, "DAY"
-        moved = at.value if count == 0 else self._moved_by_clock(at, count, name)
-        return None if moved is None else Literal(at.kind, moved + rest_us)
-
-    def _moved_by_clock(self, at: Literal, count: int, unit: str) -> int | None:
-        """Returns a constant time moved by days or months of the session's clocks; None if they skip or repeat it."""
         zone = self._time_zone if at.kind == "timestamp" else "UTC"
-        wall = spark_casts.wall_clock_us(int(at.value), zone)
-        day = None if wall is None else _shifted_day(wall // _DAY_US, count, unit)
-        return (
-            None if wall is None or day is None else spark_casts.only_instant_us(day * _DAY_US + wall % _DAY_US, zone)
-        )
+        if name not in _SECONDS:
+            moved = _moved_by_clock(at.value, count, name, zone)
+            return None if moved is None else Literal(at.kind, moved)
+        # Spark adds whole days of a day-time interval by the session's clocks, also when they are written as hours, and
+        # then the rest (DateTimeUtils.timestampAddDayTime).
+        days, rest_us = divmod(abs(count) * _SECONDS[name] * 1_000_000, _DAY_US)
+        moved = _moved_by_clock(at.value, sign * days, "DAY", zone) if days else at.value
+        return None if moved is None else Literal(at.kind, moved + sign * rest_us)
 
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)
@@ -485,6 +477,13 @@ def _without_date(node: exp.Expr) -> exp.Expr:
         inner: exp.Expr = node.this
         return inner
     return node
+
+
+def _moved_by_clock(instant_us: int, count: int, unit: str, zone: str) -> int | None:
+    """Returns a time moved by days or months of the clocks of a zone; None if they skip or repeat it."""
+    wall = spark_casts.wall_clock_us(instant_us, zone)
+    day = None if wall is None else _shifted_day(wall // _DAY_US, count, unit)
+    return None if wall is None or day is None else spark_casts.only_instant_us(day * _DAY_US + wall % _DAY_US, zone)
 
 
 def _shifted_day(day: int, count: int, unit: str) -> int | None:
