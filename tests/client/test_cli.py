@@ -23,6 +23,7 @@ from lamella.client.http.fake_transport import FakeTransport, Handler, json_resp
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import Bound
 from support.scripted_http import Reply, ScriptedServer, answer
 
 INFO = wire.TableInfo(
@@ -188,6 +189,10 @@ def test_text_shows_what_matters(args: tuple[str, ...], value: Any) -> None:
         assert text in result.stdout
 
 
+#: Constants are shown beside the blocks, so a person sees them; a program must say that it applies them.
+_FOR_PEOPLE = {"reader_features": ["constants"]}
+
+
 def test_prune_sends_its_options() -> None:
     """Every option of prune reaches the service."""
     run = always(pruned())
@@ -206,16 +211,19 @@ def test_prune_sends_its_options() -> None:
             "level": "segment",
             "shape": "columns",
             "explain": True,
+            **_FOR_PEOPLE,
         },
         {
             "snapshot_id": "s1",
             "shape": "columns",
+            **_FOR_PEOPLE,
         },
         {
             "timestamp": "2024-05-01T00:00:00Z",
         },
         {
             "shape": "columns",
+            **_FOR_PEOPLE,
             "limit": 5,
             "order_by": [{"column": "a", "descending": True}, {"column": "b", "nulls_first": False}],
             "residuals": True,
@@ -652,7 +660,22 @@ def test_diff_shows_what_was_added_and_removed() -> None:
         "added": [msgspec.to_builtins(block)],
         "removed": [msgspec.to_builtins(found.removed[0])],
     }
-    assert run.bodies[0] == {"from_snapshot_id": "s1", "filter": "a > 4"}
+    assert run.bodies[0] == {"from_snapshot_id": "s1", "filter": "a > 4", **_FOR_PEOPLE}
+
+
+def test_constants_are_shown_beside_the_blocks() -> None:
+    """By column id; with --json only to a program that declares that it applies them."""
+    blocks = (
+        wire.PrunedBlock(
+            location="memory://1", row_count=5, file_size=100, verdict="ALL", constants={7: Bound(int64=2024), 8: None}
+        ),
+        wire.PrunedBlock(location="memory://2", row_count=5, file_size=100, verdict="ALL"),
+    )
+    run = always(msgspec.structs.replace(pruned(), blocks=blocks, block_columns=None))
+    assert "7=2024, 8=null" in run("prune", "db.t").stdout
+    found = json.loads(run("prune", "db.t", "--json", "--reader-features", "constants, deletes").stdout)
+    assert found["blocks"][0]["constants"] == {"7": {"Int64": 2024}, "8": None}
+    assert [body.get("reader_features") for body in run.bodies] == [["constants"], ["constants", "deletes"]]
 
 
 def test_prune_shows_what_its_stages_did() -> None:

@@ -16,7 +16,13 @@ from deltalake import DeltaTable, write_deltalake
 from lamella.client import Lamella
 from lamella.client.cli.app import cli
 from lamella.client.http import Table
-from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    InvalidRequest,
+    InvalidSchema,
+    ObjectNotFound,
+    ReaderFeatureMissing,
+)
 from lamella.snapshot.schema.evolution import RenameColumn
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.storage import AllLocations, FsspecStore
@@ -194,18 +200,35 @@ def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tm
     assert lake.table(other).info().block_count == 0
 
 
-def test_partition_values_that_are_not_in_the_files_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
-    """Only the log has them; a null there is what the table says of a file without the column."""
-    write_deltalake(tmp_path / "p", rows(0).append_column("p", pa.array(["x y"] * 6)), partition_by=["p"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["x y", "a/b", "", None, "ä%", "="]),
+        pa.array([1, -(1 << 31), None, 0, 2, 3], pa.int32()),
+        pa.array([1.5, float("nan"), float("-inf"), -0.0, None, -2.25]),
+        pa.array([0.1, float("nan"), 1.5, None, 2, 3], pa.float32()),
+        pa.array([Decimal("1.50"), Decimal("999.99"), None, Decimal(0), Decimal("0.01"), Decimal(7)]),
+        pa.array([dt.date(2024, 2, 29), dt.date(1, 1, 1), None, dt.date(9999, 12, 31), dt.date(1970, 1, 1), None]),
+        pa.array([dt.datetime(2024, 2, 29, 12, 30, 0, 5, dt.UTC)] * 5 + [None], pa.timestamp("us", "UTC")),
+        pa.array([True, False, None, True, False, True]),
+        pa.array([b"\x00\xff", b"abc", None, b"x", b"y", b"z"]),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_partition_values_come_from_the_log(lake: Lamella, name: str, tmp_path: Path, values: pa.Array) -> None:
+    """Of every type that a Delta table can be partitioned by, and null; a filter on them opens no other file."""
+    write_deltalake(tmp_path / "p", rows(0).append_column("p", values), partition_by=["p"])
     table = follow(lake, name, tmp_path / "p")
-    with pytest.raises(BlocksRefused, match="gives 'x y' to column 'p'"):
-        table.refresh()
-    assert table.scan().count() == 0
-    nulls = rows(0).append_column("p", pa.array([None] * 6, pa.string()))
-    write_deltalake(tmp_path / "n", nulls, partition_by=["p"])
-    table = follow(lake, f"{name}n", tmp_path / "n")
     table.refresh()
-    same_as(table, own(tmp_path / "n"))
+    same_as(table, own(tmp_path / "p"))
+    info = table.info()
+    assert info.required_features == ("constants",)
+    assert info.constants_count == info.block_count
+    nulls = table.prune("p IS NULL", reader_features=["constants"])
+    assert {block.verdict for block in nulls.records()} <= {"ALL"}
+    assert sum(block.row_count for block in nulls.records()) == own(tmp_path / "p").column("p").null_count
+    with pytest.raises(ReaderFeatureMissing):
+        table.prune("p IS NULL")
 
 
 def test_mapped_columns_and_unknown_features_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:

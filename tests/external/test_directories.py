@@ -152,18 +152,24 @@ def test_a_glob_takes_what_matches(lake: Lamella, name: str, tmp_path: Path) -> 
     assert table.scan().count() == 10
 
 
-def test_a_value_that_only_the_path_has_is_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
-    """Hive's folders: a column of the file must prove the folder's value; or folders mean nothing."""
+def test_folders_are_columns(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """A file that holds the column must prove the folder's value; or folders mean nothing."""
     put(tmp_path / "d" / "day=1" / "x.parquet", 0)
+    put(tmp_path / "d" / "day=2" / "x.parquet", 10)
     source = {"kind": "directory", "location": str(tmp_path / "d")}
     lake.create_external(name, source)
-    with pytest.raises(BlocksRefused) as caught:
-        lake.table(name).refresh(strict=True)
-    (refused,) = caught.value.details["refused"]
-    assert "day" in refused["reason"]
-    assert refused["path"].endswith("day=1/x.parquet")
+    table = lake.table(name)
+    assert table.refresh(strict=True).added == 2
+    assert [(column.name, column.type) for column in table.info().schema.columns][-1] == ("day", "int32")
+    assert table.scan("day = 2", columns=["a", "day"]).to_arrow().to_pydict() == {
+        "a": list(range(10, 15)),
+        "day": [2] * 5,
+    }
+    put(tmp_path / "d" / "day=three" / "x.parquet", 20)  # the type was fixed when the table was created
+    (refused,) = table.refresh().refused
+    assert (refused.code, "'day=three'" in refused.reason) == ("value_outside_file", True)
     lake.create_external(f"{name}b", {**source, "path_columns": "ignore"})
-    assert lake.table(f"{name}b").refresh().added == 1
+    assert lake.table(f"{name}b").refresh().added == 3
 
     day = {"day": pa.array([1] * 5)}
     put(tmp_path / "e" / "day=1" / "x.parquet", 0, **day)
@@ -178,7 +184,7 @@ def test_a_value_that_only_the_path_has_is_refused(lake: Lamella, name: str, tmp
 def test_a_folder_above_the_directory_counts_where_the_table_has_its_column(
     lake: Lamella, name: str, tmp_path: Path
 ) -> None:
-    """The root is the table, so ``env=prod`` above it is no column, unless the table declares one that files lack."""
+    """The root is the table, so ``env=prod`` above it is no column, unless the table has one that the file lacks."""
     root = tmp_path / "env=prod" / "d"
     put(root / "x.parquet", 0)
     source = {"kind": "directory", "location": str(root)}
@@ -187,12 +193,13 @@ def test_a_folder_above_the_directory_counts_where_the_table_has_its_column(
 
     columns = [Column(name="a", type="int64"), Column(name="s", type="string"), Column(name="ENV", type="string")]
     lake.create_external(f"{name}b", source, schema=columns)
-    (refused,) = lake.table(f"{name}b").refresh().refused
-    assert (refused.code, "'env=prod'" in refused.reason) == ("value_outside_file", True)
+    assert lake.table(f"{name}b").refresh().added == 1
+    assert set(lake.table(f"{name}b").scan(columns=["env"]).to_arrow().column(0).to_pylist()) == {"prod"}
     lake.create_external(f"{name}c", {**source, "path_columns": "ignore"}, schema=columns)
     assert lake.table(f"{name}c").refresh().added == 1
     put(root / "x.parquet", 0, env=pa.array(["test"] * 5))  # a column of the file's own is read as it is
-    assert lake.table(f"{name}b").refresh().added == 1
+    assert lake.table(f"{name}b").refresh().replaced == 1
+    assert set(lake.table(f"{name}b").scan(columns=["env"]).to_arrow().column(0).to_pylist()) == {"test"}
 
 
 @pytest.mark.parametrize("by_file", [False, True])

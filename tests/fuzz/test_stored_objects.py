@@ -141,7 +141,7 @@ def swallow_sidecar(seed: int) -> bool:
     kind = rng.choice(("_sg", "_ss"))
     data = mutated_bytes(rng, rng.choice(objects(kind, "arrow")))
     numbers = ("row_count", "file_size", "block_size")
-    texts = ("location",) if kind == "_sg" else ("segment_id", "manifest.location", "companion.sha256")
+    texts = ("location",) if kind == "_sg" else ("segment_id", "manifest.location", "sidecar.sha256")
     return not isinstance(survive(lambda: _read_sidecar(data, numbers, texts), f"seed {seed}"), LamellaError)
 
 

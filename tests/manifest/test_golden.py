@@ -78,7 +78,7 @@ def test_the_writer_still_writes_the_golden_json() -> None:
 def _without_hashes(data: bytes) -> object:
     def strip(node: object) -> object:
         if isinstance(node, dict):
-            moving = {"companion", "prev_manifest", *(["manifest"] if "group_id" in node else [])}
+            moving = {"sidecar", "prev_manifest", *(["manifest"] if "group_id" in node else [])}
             return {key: strip(value) for key, value in node.items() if key not in moving}
         return [strip(item) for item in node] if isinstance(node, list) else node
 

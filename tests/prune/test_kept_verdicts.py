@@ -248,7 +248,9 @@ def test_only_all_of_a_chunk_counts_as_the_chunk() -> None:
     _, pointer, schema, _ = events(120, store)
     table = Table(store, pointer, KEEPING)
     leaves = schema.leaves()
-    at, second = next((c, d) for c, d in zip(table.blocks.chunks, table.blocks.chunks[1:], strict=False) if c.stop > 1)
+    at, second = next(
+        (c, d) for c, d in zip(table.blocks.chunks, table.blocks.chunks[1:], strict=False) if c.stop > c.first + 1
+    )
 
     def chunk_of(rows: range) -> object:
         pieces = list(table.blocks.pieces(np.array(rows), leaves, table.load_all))

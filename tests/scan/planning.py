@@ -41,6 +41,7 @@ class WarehouseTable:
         level: Level,
         limit: int | None,
         order_by: Sequence[OrderBy],
+        reader_features: Sequence[str] = (),
     ) -> PruneAnswer:
         """As the service answers."""
         assert timestamp is None
@@ -52,6 +53,7 @@ class WarehouseTable:
             shape="columns",
             limit=limit,
             order_by=tuple(order_by),
+            reader_features=tuple(reader_features),
         )
         pointer = self._pointer(snapshot_id)
         if isinstance(filter, Predicate):
@@ -67,6 +69,7 @@ class WarehouseTable:
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
+        reader_features: Sequence[str] = (),
     ) -> AggregateAnswer:
         """As the service answers."""
         assert timestamp is None
@@ -75,6 +78,7 @@ class WarehouseTable:
             filter=None if isinstance(filter, Predicate) else filter,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
+            reader_features=tuple(reader_features),
         )
         pointer = self._pointer(snapshot_id)
         if isinstance(filter, Predicate):

@@ -86,7 +86,7 @@ def test_what_is_damaged_or_gone_fails_the_drill(start_server: StartServer, tmp_
         path = Path(files[0].removeprefix("file://"))
         path.write_bytes(path.read_bytes()[:100])
         first = gone.history()[-1]["snapshot_id"]
-        (tmp_path / "warehouse" / gone.info()["table_id"] / "_ss" / f"{first}_v2.json").unlink()
+        (tmp_path / "warehouse" / gone.info()["table_id"] / "_ss" / f"{first}_v3.json").unlink()
         status, outcome = drill(server)
         assert status == 1
         failures = " ".join(outcome["failures"])

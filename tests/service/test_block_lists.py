@@ -116,7 +116,7 @@ def wrong_lists(world: World, raw: TableApi, other: TableApi) -> dict[str, tuple
     line = msgspec.json.encode(fresh_blocks(world, raw, 1)[0])
     return {
         "another table's": ([theirs], InvalidRequest.code),
-        "not a list": (said(location=f"{location}/_ss/{Ids().new()}_v2.json"), InvalidRequest.code),
+        "not a list": (said(location=f"{location}/_ss/{Ids().new()}_v3.json"), InvalidRequest.code),
         "somewhere else": (said(location="file:///etc/passwd"), InvalidRequest.code),
         "no location": (said(location="x"), InvalidRequest.code),
         "not there": (said(location=TableLayout(location).block_list(Ids().new())), ObjectNotFound.code),

@@ -132,7 +132,7 @@ def test_a_damaged_manifest_is_the_services_fault(race: Race, damage: str) -> No
     race.app.post(f"{TABLE}/register", json={"paths": [race.file("x")]})
     info = race.app.get(TABLE).json()
     folder = Path(info["location"].removeprefix("file://")) / "_ss"
-    for path in folder.glob(f"{info['snapshot_id']}_v2.*"):
+    for path in folder.glob(f"{info['snapshot_id']}_v3.*"):
         if damage == "gone":
             path.unlink()
         else:

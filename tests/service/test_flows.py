@@ -174,7 +174,7 @@ def test_the_name_of_a_dropped_table_is_free_and_its_files_stay(world: World) ->
     second = world.api.call("POST", f"/v1/namespaces/{table.namespace}/tables", body, expect=201)
     assert second["table_id"] != first["table_id"]
     assert table.locations() == []
-    assert world.store.stat(f"{first['location']}/_ss/{first['snapshot_id']}_v2.json").size_bytes > 0
+    assert world.store.stat(f"{first['location']}/_ss/{first['snapshot_id']}_v3.json").size_bytes > 0
 
 
 def test_a_namespace_may_have_levels(world: World) -> None:

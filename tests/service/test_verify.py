@@ -104,7 +104,7 @@ def test_a_part_of_another_tree_is_requested_again(world: World, table: TableApi
     """Steps go by their numbers: where the store gives fewer of them than before, the part ends with an error."""
     options = {"max_ms": 0.001}
     first = table.api.call("POST", f"{table.path}/verify", options)
-    location = f"{table.info()['location']}/_ss/{first['snapshot_id']}_v2.json"
+    location = f"{table.info()['location']}/_ss/{first['snapshot_id']}_v3.json"
     manifest = world.store.read(location)
     world.store.delete(location)
     again = {**options, "page_token": first["next_page_token"]}
@@ -118,7 +118,7 @@ def test_a_part_of_another_tree_is_requested_again(world: World, table: TableApi
 def test_sidecars_are_repaired(world: World, table: TableApi) -> None:
     """A lost sidecar comes back, and queries work again."""
     ref = table.snapshot()["segments"][0]
-    world.store.delete(ref["companion"]["location"])
+    world.store.delete(ref["sidecar"]["location"])
     (answer,) = parts(table, repair=True, max_ms=60_000)
     (finding,) = answer["findings"]
     assert finding["code"] == "sidecar_missing"

@@ -53,7 +53,7 @@ class LakeTable:
         self,
         *blocks: pa.Table,
         names: Sequence[str] | None = None,
-        path_columns: PathColumns = "refuse",
+        path_columns: PathColumns = "read",
         **options: Any,
     ) -> LakeTable:
         """Write each as one file, and register them together: one snapshot."""

@@ -155,7 +155,7 @@ def test_blocks_are_read_in_the_wanted_types(tmp_path: Any) -> None:
     table = Schema.assign(
         [Column(name="a", type="int64"), Column(name="u", type="uint64"), Column(name="new", type="string")]
     )
-    schemas = {"written": table, "current": table}
+    schemas: dict[str, Any] = {"written": table, "current": table}
     batches = list(read_rows(path, target, {}, **schemas))
     assert pa.Table.from_batches(batches).to_pylist() == [
         {"a": 1, "u": Decimal(2), "new": None},

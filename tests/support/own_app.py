@@ -71,7 +71,7 @@ class OwnApp:
         written: list[str] = []
 
         def at(location: str) -> None:
-            if location.endswith("_v1.json") and "/_sg/" in location:
+            if location.endswith(".json") and "/_sg/" in location:
                 written.append(location)
                 if len(written) == number:
                     assert self.clean_up()["garbage"]["segment"]["objects"] >= 1

@@ -58,6 +58,11 @@ def set_block(**changes: Any) -> Callable[[Block], Block]:
     return lambda block: msgspec.structs.replace(block, **changes)
 
 
+def constant_of(column_id: int) -> Callable[[Block], Block]:
+    """A constant of a column that the file has."""
+    return lambda block: msgspec.structs.replace(block, constants={column_id: None})
+
+
 def number(value: int) -> Any:
     """A bound of column ``a`` or ``n``."""
     return to_bound(SCHEMA.leaf("a").dtype, value)
@@ -325,6 +330,17 @@ ALL = [
         lambda t: t.lie(number=1, block=change(A, min=number(28), max=number(25)), summarize=False),
         scanned=True,
         besides=frozenset({"layer_exact"}),
+    ),
+    Damage(
+        "constants_invalid",
+        lambda t: t.lie(block=constant_of(A), summarize=False),
+        scanned=True,
+        besides=frozenset({"footer_schema", "layer_counts"}),
+    ),
+    Damage(
+        "features_missing",
+        lambda t: t.lie(segment=lambda s: sized(s, constants_count=1)),
+        besides=frozenset({"layer_counts", "summary_differs"}),
     ),
     Damage("block_counts", lambda t: t.lie(block=set_block(row_group_row_counts=(3,)))),
     Damage("block_duplicate", block_duplicate),

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, LimitExceeded, SchemaConflict
-from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
+from lamella.snapshot.manifest import FORMAT_VERSION, Block, SegmentRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
@@ -196,7 +196,7 @@ def test_single_appends_fold_and_stay_in_order(warehouse: Warehouse) -> None:
     assert snapshot.timestamp_ms == 71  # the clock stood still, the chain did not
 
 
-def test_a_table_of_format_one_goes_on_under_format_two() -> None:
+def test_a_table_of_format_one_goes_on_under_the_current_format() -> None:
     """What an older release wrote is read, appended to, grouped, and lost from block by block."""
     store = FsspecStore()
     for old in list(store.list(golden.ROOT)):
@@ -215,7 +215,7 @@ def test_a_table_of_format_one_goes_on_under_format_two() -> None:
     refs = warehouse.prepare(golden.TABLE_ID, golden.SCHEMA, [more])
     pointer = warehouse.commit(pointer, added=refs, now_ms=5).pointer
     snapshot = warehouse.snapshot(pointer)
-    assert (snapshot.format_version, [group.segment_count for group in snapshot.groups]) == (2, [2])
+    assert (snapshot.format_version, [group.segment_count for group in snapshot.groups]) == (FORMAT_VERSION, [2])
     pointer = warehouse.commit(pointer, removed=["s3://bucket/data/part 1.parquet"], now_ms=6).pointer
     answer = Warehouse(store, golden.ROOT).prune(pointer, PruneRequest(filter="n < 30"))
     assert answer.blocks is not None

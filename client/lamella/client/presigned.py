@@ -46,6 +46,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
 )
 from lamella.snapshot.ids import unix_ms
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import ListedObject, ObjectStat
 from lamella.snapshot.wire import BlocksAnswer
 
@@ -155,7 +156,8 @@ def url_source(lake: CallRunner, name: TableName) -> UrlSource:
     """Return a function that requests URLs from a table of a service."""
 
     def ask(locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
-        return join_answers([lake.run(call) for call in blocks_calls(name, locations, snapshot_id, sign_urls=True)])
+        found = blocks_calls(name, locations, snapshot_id, sign_urls=True, reader_features=FEATURES)
+        return join_answers([lake.run(call) for call in found])
 
     return ask
 
@@ -385,9 +387,16 @@ class SignedPlanner:
         level: wire.Level,
         limit: int | None,
         order_by: Sequence[wire.OrderBy],
+        reader_features: Sequence[str],
     ) -> wire.PruneAnswer:
         """Return the blocks that may contain matching rows."""
-        behind = Stages(limit=limit, order_by=tuple(order_by), page_size=AT_ONCE, sign_urls=True)
+        behind = Stages(
+            limit=limit,
+            order_by=tuple(order_by),
+            page_size=AT_ONCE,
+            sign_urls=True,
+            reader_features=tuple(reader_features),
+        )
         call = prune_call(
             self._name,
             filter,
@@ -426,6 +435,7 @@ class SignedPlanner:
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
+        reader_features: Sequence[str],
     ) -> wire.AggregateAnswer:
         """See the table."""
         return self._table.aggregate(
@@ -435,6 +445,7 @@ class SignedPlanner:
             timestamp=timestamp,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
+            reader_features=reader_features,
         )
 
     def info(self) -> wire.TableInfo:

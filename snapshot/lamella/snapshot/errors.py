@@ -19,6 +19,7 @@
     │   ├── InvalidPageToken        not issued by this service, or for another request
     │   ├── LocationRefused         a location that the table may not use (carries ``location``)
     │   ├── NotSignable             a location without signed URLs (carries ``location``)
+    │   ├── ReaderFeatureMissing    the reader did not declare what the table needs (carries ``features``)
     │   ├── NotExpressible          the other protocol (Iceberg, Delta Sharing) cannot express it
     │   ├── InvalidSettings         invalid settings of the service (carries ``problems``)
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
@@ -210,6 +211,15 @@ class NotSignable(InvalidRequest):
     """A location without signed URLs: its store does not support them, or the service has no credentials for it."""
 
     code = "not_signable"
+
+
+class ReaderFeatureMissing(InvalidRequest):
+    """A request for blocks that did not declare a reader feature without which they give wrong rows.
+
+    ``features`` names the missing ones; docs/reader-features.md describes them.
+    """
+
+    code = "reader_feature_missing"
 
 
 class NotExpressible(InvalidRequest):

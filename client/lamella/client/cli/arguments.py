@@ -12,6 +12,8 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from lamella.snapshot.manifest.features import FEATURES
+
 
 def location_of(text: str) -> str:
     """Return a URL unchanged, and a path made absolute, since the service has another working directory.
@@ -107,6 +109,21 @@ class _Options(click.ParamType[dict[str, dict[str, Any]]]):
             return msgspec.json.decode(value, type=dict[str, dict[str, Any]])
         except msgspec.DecodeError as error:
             self.fail(f"not JSON by scheme: {error}", param, ctx)
+
+
+def reader_features_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the option ``--reader-features``."""
+    return click.option(
+        "--reader-features",
+        metavar="A,B,...",
+        help="With --json: what the program that reads the blocks supports, such as constants.",
+    )(function)
+
+
+def reader_features_of(text: str | None, *, as_json: bool) -> tuple[str, ...]:
+    """Return what a reader of the output supports: people see constants and the like beside each block, and a program
+    must say that it applies them."""
+    return FEATURES if not as_json else tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
 def store_options(function: Callable[..., None]) -> Callable[..., None]:

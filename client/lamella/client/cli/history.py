@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from lamella.client.cli.arguments import age_of, instant_of, one_snapshot, snapshot_of, time_of
+from lamella.client.cli.arguments import (
+    age_of,
+    instant_of,
+    one_snapshot,
+    reader_features_of,
+    reader_features_option,
+    snapshot_of,
+    time_of,
+)
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
@@ -129,6 +137,7 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of times without one.")
 @click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
+@reader_features_option
 @with_session()
 def changes(
     session: Session,
@@ -141,6 +150,7 @@ def changes(
     time_zone: str,
     case_sensitive: bool,
     show: int,
+    reader_features: str | None,
 ) -> None:
     """Show which blocks were added and removed after SINCE, by snapshot; ids, tags, or @TIME.
 
@@ -158,6 +168,7 @@ def changes(
         append_only=append_only,
         time_zone=time_zone,
         case_sensitive=case_sensitive,
+        reader_features=reader_features_of(reader_features, as_json=session.as_json),
     )
     try:
         for each in found:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from lamella.client.cli.arguments import one_snapshot, snapshot_of, time_of
+from lamella.client.cli.arguments import (
+    one_snapshot,
+    reader_features_of,
+    reader_features_option,
+    snapshot_of,
+    time_of,
+)
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
@@ -39,6 +46,7 @@ from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Lev
 @click.option("--max-ms", type=click.FloatRange(min=0), help="Time budget in milliseconds, approximate.")
 @click.option("--page-size", type=click.IntRange(min=1), help="How many blocks to fetch at a time.")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
+@reader_features_option
 @with_session()
 def prune(
     session: Session,
@@ -57,6 +65,7 @@ def prune(
     max_ms: float | None,
     page_size: int | None,
     show: int,
+    reader_features: str | None,
 ) -> None:
     """Show which blocks must be read for FILTER (SQL, in Spark's dialect), and how the others were pruned.
 
@@ -81,6 +90,7 @@ def prune(
             residuals=residuals,
             max_ms=max_ms,
             page_size=page_size,
+            reader_features=reader_features_of(reader_features, as_json=session.as_json),
         )
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
@@ -192,16 +202,32 @@ def _show_blocks(answer: PruneResult, limit: int) -> None:
     if not shown:
         return
     with_columns = shown[0].column_size_bytes is not None
+    with_constants = any(block.constants for block in shown)
     headings: list[str | tuple[str, Justify]] = ["verdict", ("rows", "right"), ("size", "right")]
     rows = []
     for block in shown:
         row: list[str] = [block.verdict, f"{block.row_count:,}", size_text(block.file_size)]
         if with_columns:
             row.append("-" if block.column_size_bytes is None else size_text(block.column_size_bytes))
+        if with_constants:
+            row.append(constants_text(block.constants))
         rows.append([*row, block.location])
     if with_columns:
         headings.append(("columns", "right"))
+    if with_constants:
+        headings.append("constants")
     print_table([*headings, "location"], rows, title=_title("blocks", len(shown), answer.block_count))
+
+
+def constants_text(constants: Mapping[int, Bound | None] | None) -> str:
+    """Return constants by column id, as text."""
+    found = (constants or {}).items()
+    return ", ".join(f"{column_id}={'null' if value is None else _plain(value)}" for column_id, value in found)
+
+
+def _plain(bound: Bound) -> str:
+    (value,) = (value for value in msgspec.structs.astuple(bound) if value is not None)
+    return str(value)
 
 
 def _show_segments(answer: PruneResult, limit: int) -> None:
@@ -232,6 +258,7 @@ def _title(what: str, shown: int, total: int) -> str:
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="How many blocks to list.")
+@reader_features_option
 @with_session()
 def diff(
     session: Session,
@@ -242,6 +269,7 @@ def diff(
     time_zone: str,
     case_sensitive: bool,
     show: int,
+    reader_features: str | None,
 ) -> None:
     """Show the blocks added and removed between two snapshots (ids, tags, or @TIME); without TO, up to the current one.
 
@@ -258,6 +286,7 @@ def diff(
             to_timestamp=to_time,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
+            reader_features=reader_features_of(reader_features, as_json=session.as_json),
         )
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
@@ -300,6 +329,7 @@ def _show_diff(answer: DiffAnswer, show: int) -> None:
 @click.option("--timestamp", metavar="TIME", help="Use the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
+@reader_features_option
 @with_session()
 def aggregate(
     session: Session,
@@ -312,6 +342,7 @@ def aggregate(
     timestamp: str | None,
     time_zone: str,
     case_sensitive: bool,
+    reader_features: str | None,
 ) -> None:
     """Compute count(*), count(c), min(c) and max(c) from statistics.
 
@@ -322,6 +353,7 @@ def aggregate(
         "group_by": [name.strip() for name in group_by.split(",")] if group_by is not None else (),
         "time_zone": time_zone,
         "case_sensitive": case_sensitive,
+        "reader_features": reader_features_of(reader_features, as_json=session.as_json),
     }
     given = session.lake.table(table)
     limits: AggregateResult | None = None

@@ -38,6 +38,7 @@ from lamella.snapshot.wire import (
     help="Paths per request. Each batch is a commit of its own.",
 )
 @click.option("--ignore-path-columns", is_flag=True, help="Do not read columns from folder names such as year=2020.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in folder names.")
 @click.option(
     "--ignore-other-formats", is_flag=True, help="Also register all Parquet files of a Delta, Iceberg or Hudi table."
 )
@@ -55,6 +56,7 @@ def register(
     verify: bool,
     batch: int,
     ignore_path_columns: bool,
+    time_zone: str,
     ignore_other_formats: bool,
     take_replaced: bool,
 ) -> None:
@@ -75,7 +77,8 @@ def register(
             some,
             strict=strict,
             verify=verify,
-            path_columns="ignore" if ignore_path_columns else "refuse",
+            path_columns="ignore" if ignore_path_columns else "read",
+            time_zone=time_zone,
             other_formats="ignore" if ignore_other_formats else "refuse",
             take_replaced=take_replaced,
         )
@@ -154,9 +157,10 @@ def external() -> None:
 @click.argument("location", required=False, metavar="LOCATION")
 @click.option("--catalog", help="An Iceberg catalog configured in the service, instead of a location.")
 @click.option("--table", "source_table", metavar="NAME", help="The table in that catalog.")
-@click.option("--schema-from", metavar="URL", help="Take the columns of a directory from this file.")
+@click.option("--schema-from", metavar="URL", help="Take the columns of a directory from this file or folder.")
 @click.option("--cluster-key", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
 @click.option("--ignore-path-columns", is_flag=True, help="Do not read columns from folder names such as day=1.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in folder names.")
 @click.option("--no-refresh", is_flag=True, help="Make the table without reading its files.")
 @with_session(timeout_s=3600.0)
 def create(
@@ -169,6 +173,7 @@ def create(
     schema_from: str | None,
     cluster_key: tuple[str, ...],
     ignore_path_columns: bool,
+    time_zone: str,
     no_refresh: bool,
 ) -> None:
     """Make a table that follows a source, and register the source's files.
@@ -180,7 +185,8 @@ def create(
         location=None if location is None else location_of(location),
         catalog=catalog,
         table=source_table,
-        path_columns="ignore" if ignore_path_columns else "refuse",
+        path_columns="ignore" if ignore_path_columns else "read",
+        time_zone=time_zone,
     )
     made = session.lake.create_external(
         table, source, schema_from=None if schema_from is None else location_of(schema_from), cluster_key=cluster_key

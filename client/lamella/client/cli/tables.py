@@ -131,7 +131,7 @@ def list_tables(session: Session, namespace: str) -> None:
 
 @tables.command("create")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--schema-from", metavar="URL", help="Take the columns of this Parquet file.")
+@click.option("--schema-from", metavar="URL", help="Take the columns of this Parquet file or folder.")
 @click.option(
     "--schema-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -158,7 +158,10 @@ def create_table(
     cluster_kind: ClusterKind,
     properties: tuple[str, ...],
 ) -> None:
-    """Make a table with the columns of a Parquet file, a JSON file or the command line."""
+    """Make a table with the columns of Parquet files, a JSON file or the command line.
+
+    With --schema-from FOLDER, the columns are those of its first file, and those that folders such as year=2020 name.
+    """
     if [schema_from is not None, schema_file is not None, bool(columns)].count(True) != 1:
         raise click.UsageError("give the columns by exactly one of --schema-from, --schema-file and --column")
     schema = None if schema_from is not None else _schema(schema_file, columns)

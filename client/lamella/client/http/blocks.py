@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
-from lamella.client.http.call import Call, TableName, make_call
+from lamella.client.http.call import Call, TableName, make_call, text_tuple
 from lamella.client.http.results import PruneResult
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.stats import Bound
 from lamella.snapshot.wire import (
     BlockColumns,
     BlockRanges,
@@ -62,11 +63,12 @@ class AddressCache:
                 self._blocks -= len(gone.location)
 
 
-def segment_blocks_call(name: TableName, segment_id: str, snapshot_id: str) -> Call[SegmentBlocks]:
+def segment_blocks_call(
+    name: TableName, segment_id: str, snapshot_id: str, reader_features: Sequence[str]
+) -> Call[SegmentBlocks]:
     """The addresses of a segment's blocks."""
-    return make_call(
-        operations.history.GET_SEGMENT_BLOCKS, name, segment_id=segment_id, query={"snapshot_id": snapshot_id}
-    )
+    query = {"snapshot_id": snapshot_id, "reader_features": ",".join(reader_features) or None}
+    return make_call(operations.history.GET_SEGMENT_BLOCKS, name, segment_id=segment_id, query=query)
 
 
 def ranges_of(pruned: PruneResult) -> BlockRanges:
@@ -81,6 +83,7 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
     ranges = ranges_of(pruned)
     columns = BlockColumns(location=[], row_count=[], file_size=[], verdict=[])
     schema_ids: list[int] = []
+    constants: list[dict[int, Bound | None] | None] = []
     runs = zip(ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True)
     for segment, first, count, verdict in runs:
         blocks = segments[ranges.segment_id[segment]]
@@ -90,9 +93,12 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
         columns.file_size.extend(blocks.file_size[first:end])
         columns.verdict.extend([verdict] * count)
         schema_ids.extend(blocks.schema_id[first:end])
+        constants.extend([None] * count if blocks.constants is None else blocks.constants[first:end])
     if any(each != ranges.schema_id for each in schema_ids):
         older = [None if each == ranges.schema_id else each for each in schema_ids]
         columns = msgspec.structs.replace(columns, schema_id=older)
+    if any(constants):
+        columns = msgspec.structs.replace(columns, constants=constants)
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 
@@ -115,6 +121,7 @@ class PlanOptions(TypedDict, total=False):
     target_bytes: int | None
     target_depth: int | None
     min_gain: float | None
+    reader_features: tuple[str, ...]
 
 
 def plan_call(name: TableName, job: Literal["compact", "recluster"], options: PlanOptions) -> Call[PlanAnswer]:
@@ -123,13 +130,23 @@ def plan_call(name: TableName, job: Literal["compact", "recluster"], options: Pl
 
 
 def blocks_calls(
-    name: TableName, locations: Sequence[str], snapshot_id: str | None, *, sign_urls: bool
+    name: TableName,
+    locations: Sequence[str],
+    snapshot_id: str | None,
+    *,
+    sign_urls: bool,
+    reader_features: Sequence[str],
 ) -> Iterator[Call[BlocksAnswer]]:
     """The calls that look up blocks, each for some of the locations."""
     at_once = _SIGNED_AT_ONCE if sign_urls else _AT_ONCE
     for start in range(0, max(len(locations), 1), at_once):
         some = tuple(locations[start : start + at_once])
-        request = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
+        request = BlocksRequest(
+            locations=some,
+            snapshot_id=snapshot_id,
+            sign_urls=sign_urls,
+            reader_features=text_tuple("reader_features", reader_features),
+        )
         yield make_call(operations.clustering.BLOCKS, name, body=request)
 
 

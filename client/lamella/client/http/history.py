@@ -39,6 +39,7 @@ class ChangesOptions(TypedDict, total=False):
     time_zone: str
     case_sensitive: bool
     page_size: int | None
+    reader_features: Sequence[str]
 
 
 def snapshots_call(
@@ -131,6 +132,7 @@ def changes_call(
         "net": options.get("net"),
         "append_only": options.get("append_only"),
         "case_sensitive": options.get("case_sensitive"),
+        "reader_features": ",".join(options.get("reader_features", ())) or None,
     }
     return make_call(operations.history.CHANGES, name, query=query)
 

@@ -53,6 +53,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     page_token: str | None = None
     sign_urls: bool = False
+    reader_features: tuple[str, ...] = ()
 
     def at(self, page_token: str | None) -> Stages:
         """The same stages for the page that begins at a token."""
@@ -71,6 +72,7 @@ def stages(
     max_ms: float | None,
     page_size: int | None,
     sign_urls: bool = False,
+    reader_features: Sequence[str] = (),
 ) -> Stages:
     """The stages of a call's arguments; raises InvalidRequest when the order cannot be parsed."""
     if isinstance(segments, str):
@@ -84,6 +86,7 @@ def stages(
         max_ms=max_ms,
         page_size=page_size,
         sign_urls=sign_urls,
+        reader_features=text_tuple("reader_features", reader_features),
     )
 
 
@@ -291,6 +294,7 @@ def aggregate_call(
     timestamp: int | str | dt.datetime | None,
     time_zone: str,
     case_sensitive: bool,
+    reader_features: Sequence[str],
 ) -> Call[AggregateResult]:
     """Counts, minima and maxima from statistics."""
     body = wire.AggregateRequest(
@@ -302,6 +306,7 @@ def aggregate_call(
         timestamp=timestamp_of(timestamp),
         time_zone=time_zone,
         case_sensitive=case_sensitive,
+        reader_features=text_tuple("reader_features", reader_features),
     )
     return decode_as(AggregateResult, make_call(operations.prune.AGGREGATE, name, body=body))
 
@@ -326,6 +331,7 @@ class PruneOptions(TypedDict, total=False):
     residuals: bool
     segments: Sequence[str] | None
     sign_urls: bool
+    reader_features: Sequence[str]
 
 
 def first_page_call(
@@ -341,6 +347,7 @@ def first_page_call(
         None,
         page_size,
         options.get("sign_urls", False),
+        options.get("reader_features", ()),
     )
     return prune_call(
         name,
@@ -368,6 +375,7 @@ def batch_body(
     shape: wire.Shape,
     explain: bool,
     residuals: bool,
+    reader_features: Sequence[str],
 ) -> wire.BatchRequest:
     """The body of a batch; raises InvalidRequest for one filter instead of a list."""
     if isinstance(filters, str | dict):
@@ -382,6 +390,7 @@ def batch_body(
         shape=shape,
         explain=explain,
         residuals=residuals,
+        reader_features=text_tuple("reader_features", reader_features),
     )
 
 
@@ -394,6 +403,7 @@ def diff_body(
     columns: Sequence[str] | None,
     time_zone: str,
     case_sensitive: bool,
+    reader_features: Sequence[str],
 ) -> wire.DiffRequest:
     """The body of a request for the difference between two snapshots."""
     return wire.DiffRequest(
@@ -405,6 +415,7 @@ def diff_body(
         columns=None if columns is None else tuple(columns),
         time_zone=time_zone,
         case_sensitive=case_sensitive,
+        reader_features=text_tuple("reader_features", reader_features),
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.wire import AggregateAnswer, BatchAnswer, PruneAnswer, PrunedBlock
+from lamella.snapshot.wire.prune import block_records
 
 
 class PruneBatchResult(BatchAnswer, frozen=True, kw_only=True):
@@ -34,23 +34,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
         Raises InvalidRequest for ranges that are not resolved, as do all members that need blocks.
         """
         self._require_blocks()
-        if self.blocks is not None:
-            yield from self.blocks
-        elif self.block_columns is not None:
-            c = self.block_columns
-            sizes: Iterable[int | None] = c.column_size_bytes or repeat(None, len(c.location))
-            urls: Iterable[str | None] = c.url or repeat(None, len(c.location))
-            for location, rows, size, verdict, columns, url in zip(
-                c.location, c.row_count, c.file_size, c.verdict, sizes, urls, strict=True
-            ):
-                yield PrunedBlock(
-                    location=location,
-                    row_count=rows,
-                    file_size=size,
-                    verdict=verdict,
-                    column_size_bytes=columns,
-                    url=url,
-                )
+        yield from block_records(self)
 
     @property
     def locations(self) -> list[str]:

@@ -13,6 +13,7 @@ from lamella.client.http.maintenance import SnapshotLease
 from lamella.client.http.prune_request import OrderSpec, read_order
 from lamella.client.http.sync.methods import TableMethods
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.manifest import FEATURES
 
 if TYPE_CHECKING:
     from lamella.client.scan import Scan
@@ -138,5 +139,5 @@ class TableScan(TableMethods):
 
     def _added(self, since: str, until: str) -> set[str]:
         """Locations of the blocks that were added between two snapshots."""
-        found = self.changes(since, until, net=True, append_only=True)
+        found = self.changes(since, until, net=True, append_only=True, reader_features=FEATURES)
         return {block.location for changes in found for block in changes.added}

@@ -95,6 +95,7 @@ def register_call(
     strict: bool,
     verify: bool,
     path_columns: wire.PathColumns,
+    time_zone: str,
     other_formats: wire.OtherFormats,
     take_replaced: bool,
 ) -> Call[wire.RegisterAnswer]:
@@ -104,7 +105,8 @@ def register_call(
         paths=text_tuple("paths", paths),
         strict=strict,
         verify=verify,
-        path_columns=msgspec.UNSET if path_columns == "refuse" else path_columns,
+        path_columns=msgspec.UNSET if path_columns == "read" else path_columns,
+        time_zone=msgspec.UNSET if time_zone == "UTC" else time_zone,
         other_formats=msgspec.UNSET if other_formats == "refuse" else other_formats,
         take_replaced=take_replaced or msgspec.UNSET,
     )

@@ -18,6 +18,7 @@ from lamella.client.rewrite.engine import ScratchSpace, scratch_space
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.wire import BlockFacts
 
 #: Attempts to delete on a newer snapshot.
@@ -136,10 +137,11 @@ def _candidates(
         snapshot_id=state.snapshot.snapshot_id,
         time_zone=time_zone,
         case_sensitive=case_sensitive,
+        reader_features=FEATURES,
     ):
         for block in page.records():
             (everywhere if block.verdict == "ALL" else somewhere).append(block.location)
-    facts = handle.blocks([*everywhere, *somewhere], snapshot_id=state.snapshot.snapshot_id)
+    facts = handle.blocks([*everywhere, *somewhere], snapshot_id=state.snapshot.snapshot_id, reader_features=FEATURES)
     if facts.missing:
         raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
     return _CandidateBlocks(facts.blocks[: len(everywhere)], facts.blocks[len(everywhere) :])

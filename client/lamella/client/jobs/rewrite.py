@@ -24,7 +24,7 @@ from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
 from lamella.snapshot.cluster.selection import unimprovable
 from lamella.snapshot.columnar.zones import zones_of
 from lamella.snapshot.errors import CommitConflict, LamellaError
-from lamella.snapshot.manifest import ClusterStats
+from lamella.snapshot.manifest import FEATURES, ClusterStats
 from lamella.snapshot.wire import PlanAnswer, PlannedTask
 
 #: Maximum ratio of a block's rows in memory to its file size.
@@ -120,6 +120,7 @@ def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Boun
         target_bytes=context.sizes.block_bytes,
         target_depth=bounds.target_depth,
         min_gain=bounds.min_gain,
+        reader_features=FEATURES,
     )
 
 
@@ -253,7 +254,8 @@ class _Work:
                     removed=[block.location for each in done for block in each.task.blocks],
                 )
             except CommitConflict:
-                found = handle.blocks([block.location for each in done for block in each.task.blocks])
+                locations = [block.location for each in done for block in each.task.blocks]
+                found = handle.blocks(locations, reader_features=FEATURES)
                 now = {(block.location, block.content_id) for block in found.blocks}
                 left = [
                     each

@@ -30,7 +30,8 @@ from lamella.client.rewrite.stages import Bin, MergeRange, Stage
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.snapshot.errors import LamellaError, StoreError
 from lamella.snapshot.parquet.footer import StoreFile
-from lamella.snapshot.schema.arrow import conformed, file_columns
+from lamella.snapshot.schema.arrow import conformed, constant_scalars, file_columns
+from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.storage import FsspecStore
 
 T = TypeVar("T")
@@ -188,6 +189,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
         tops = dict.fromkeys(target.schema.leaf(key).path[0] for key in target.order.keys)
         wanted = pa.schema([field for field in arrow_schema(target.schema) if field.name in tops])
         written = self.schemas[source.schema_id]
+        constants = constant_scalars(constant_values(source.constants, written), written)
         try:
             with StoreFile(store, store.stat(source.location)) as opened, pq.ParquetFile(opened) as file:
                 if not file.num_row_groups:
@@ -199,7 +201,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
         step = max(1, rows.num_rows // max(1, self.rows_per_block))
         picked = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step)))
         table = pa.Table.from_batches(
-            [conformed(batch, wanted, written, target.schema) for batch in picked.to_batches()], wanted
+            [conformed(batch, wanted, written, target.schema, constants) for batch in picked.to_batches()], wanted
         )
         return target.order.columns(table, target.schema)
 

@@ -14,12 +14,15 @@ from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatc
 from lamella.snapshot.manifest import ClusterStats
 from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.arrow import conformed, file_columns
+from lamella.snapshot.schema.arrow import conformed, constant_scalars, file_columns
+from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats.constant import Constants, constant_values
 from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.wire import BlockFacts
 
 _BATCH_ROWS: Final = 64 << 10
+_NO_CONSTANTS: Final[Constants] = {}
 # Files of Spark 2, or of later releases in legacy mode: old dates use another calendar, which pyarrow ignores.
 _OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
@@ -31,12 +34,13 @@ def read_rows(
     *,
     written: Schema,
     current: Schema,
+    constants: Constants = _NO_CONSTANTS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield every row of a block, as rows of the table.
 
     ``target`` names columns of ``current``, the table's schema; ``written`` is the schema that the block was written
     with. Column names in the file are those of ``written``, compared case-insensitively. A column missing from the file
-    is null or has its default.
+    has the value that ``constants`` gives it, or else is null or has its default.
 
     Raises:
         ObjectNotFound, StoreError: the file cannot be opened.
@@ -44,13 +48,21 @@ def read_rows(
         SchemaMismatch: a value does not fit the target type, or dates use the old calendar.
     """
     store = FsspecStore(storage_options)
-    yield from rows_of_file(store, store.stat(location), target, written=written, current=current)
+    stat = store.stat(location)
+    yield from rows_of_file(store, stat, target, written=written, current=current, constants=constants)
 
 
 def rows_of_file(
-    store: Store, stat: ObjectStat, target: pa.Schema, *, written: Schema, current: Schema
+    store: Store,
+    stat: ObjectStat,
+    target: pa.Schema,
+    *,
+    written: Schema,
+    current: Schema,
+    constants: Constants = _NO_CONSTANTS,
 ) -> Iterator[pa.RecordBatch]:
     """Same as :func:`read_rows`, for a file of known size."""
+    given = constant_scalars(constant_values(constants, written), written)
     with (
         StoreFile(store, stat) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
@@ -60,7 +72,7 @@ def rows_of_file(
         names = file_columns(target.names, file.schema_arrow.names, written, current)
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             try:
-                yield conformed(batch, target, written, current)
+                yield conformed(batch, target, written, current, given)
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{stat.location}: {error.message}", **error.details) from error
 
@@ -68,7 +80,8 @@ def rows_of_file(
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to read a block; ``schema_id``: the schema that it was written with.
 
-    ``cluster``: the block's description of the order of its rows.
+    ``cluster``: the block's description of the order of its rows. ``constants``: values of columns that its file does
+    not hold.
     """
 
     location: str
@@ -77,6 +90,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     content_id: str | None
     schema_id: int
     cluster: ClusterStats | None = None
+    constants: dict[int, Bound | None] = {}
 
     @classmethod
     def of(cls, block: BlockFacts) -> Source:
@@ -88,6 +102,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             content_id=block.content_id,
             schema_id=block.schema_id,
             cluster=None if block.key_id is None else ClusterStats(key_id=block.key_id, level=block.level),
+            constants=block.constants,
         )
 
 
@@ -111,7 +126,7 @@ def source_rows(
     rows = 0
     written = schemas[source.schema_id]
     wanted = arrow_schema(current) if target is None else target
-    for batch in rows_of_file(store, stat, wanted, written=written, current=current):
+    for batch in rows_of_file(store, stat, wanted, written=written, current=current, constants=source.constants):
         rows += batch.num_rows
         yield batch
     if rows != source.row_count:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet, SchemaMismatch
 from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.parquet.columns import plan
 from lamella.snapshot.parquet.footer import CODECS, TAIL_BYTES, Footer, read_footer
 from lamella.snapshot.parquet.page_index import ChunkPages, read_page_index
@@ -23,6 +24,8 @@ from lamella.snapshot.parquet.schema import FileLeaf
 from lamella.snapshot.parquet.thrift import INT, ThriftError
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.schema.arrow import constant_scalars
+from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.storage import ListedObject, ObjectStat, Store
 from lamella.snapshot.wire import PrunedBlock
 
@@ -336,9 +339,12 @@ class BlockFile:
         rows = sum(group.num_rows for group in self.footer.metadata.row_groups)
         if rows != block.row_count:
             raise _replaced(block.location)
-        self._plan = plan(self.footer.metadata.schema, written)
+        constants = block.constants or {}
+        self._plan = plan(self.footer.metadata.schema, optional_in_files(written, constants))
         self._leaves: Mapping[int, int] = {column.column_id: column.index for column in self._plan.present}
         self._page_locations: dict[tuple[int, int], ChunkPages | None] = {}
+        #: The values of columns that the file does not hold, by column id.
+        self.constants: Mapping[int, pa.Scalar] = constant_scalars(constant_values(constants, written), written)
 
     def check_unchanged(self) -> None:
         """Raise BlockReplaced when the file is not the one that was opened."""

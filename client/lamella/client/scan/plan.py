@@ -14,11 +14,12 @@ import pyarrow as pa
 from lamella.client.scan.columns import Ordering, ReadColumn, read_columns, read_leaf
 from lamella.client.scan.row_groups import ReadSpec
 from lamella.snapshot.expression import Predicate, read_filter
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
-from lamella.snapshot.wire import AggregateAnswer, BlockColumns, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo
+from lamella.snapshot.wire import AggregateAnswer, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo
+from lamella.snapshot.wire.prune import block_records
 
 
 class Planner(Protocol):
@@ -35,6 +36,7 @@ class Planner(Protocol):
         level: Level,
         limit: int | None,
         order_by: Sequence[OrderBy],
+        reader_features: Sequence[str],
     ) -> PruneAnswer:
         """Return the blocks that may contain matching rows, with their row ranges (``level`` "page")."""
 
@@ -47,6 +49,7 @@ class Planner(Protocol):
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
+        reader_features: Sequence[str],
     ) -> AggregateAnswer:
         """Return counts as far as statistics prove them."""
 
@@ -79,6 +82,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             "timestamp": self.timestamp,
             "time_zone": self.time_zone,
             "case_sensitive": self.case_sensitive,
+            "reader_features": FEATURES,
         }
 
 
@@ -170,18 +174,8 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
         time_zone=request.time_zone,
         case_sensitive=request.case_sensitive,
     )
-    blocks = blocks_of(answer)
+    blocks = tuple(block_records(answer))
     if only is not None:
         wanted = only(answer.snapshot_id)
         blocks = tuple(block for block in blocks if block.location in wanted)
     return Plan(answer, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
-
-
-def blocks_of(answer: PruneAnswer) -> tuple[PrunedBlock, ...]:
-    """Return the blocks of an answer of either type."""
-    columns = answer.block_columns
-    if columns is None:
-        return answer.blocks or ()
-    given = {name: getattr(columns, name) for name in BlockColumns.__struct_fields__}
-    lists = {name: values for name, values in given.items() if values is not None}
-    return tuple(PrunedBlock(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))

@@ -23,7 +23,7 @@ from lamella.snapshot.parquet.footer import Chunk
 from lamella.snapshot.parquet.page_index import ChunkPages
 from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
 from lamella.snapshot.row_filter import RowFilter
-from lamella.snapshot.schema.arrow import absent, conform, conform_leaf
+from lamella.snapshot.schema.arrow import absent, conform, conform_leaf, repeated
 from lamella.snapshot.storage import Store
 
 #: Ranges closer than this are fetched by one request, since another request takes longer than the bytes between.
@@ -146,6 +146,9 @@ class ChunkRead(msgspec.Struct, frozen=True):
         return self._conformed(_take(self._from_chunks(fetched, count), self.rows, count))
 
     def _absent(self, count: int) -> Any:
+        constant = self.file.constants.get(self.wanted.column.id)
+        if constant is not None:
+            return repeated(constant, count, self.wanted.field.type)
         if self.wanted.leaf is None or self.wanted.leaf.id == self.wanted.column.id:
             return absent(self.wanted.column, count)
         return pa.nulls(count, self.wanted.field.type)

@@ -5,12 +5,14 @@ A file index for Spark's V2 scan, and a ``HadoopFsRelation`` where the V2 scan i
 A read uses one of five ways, the first that is correct for its blocks:
 
 ``name``    every block has the requested columns under their current names (or lacks them, and has no other column
-            of those names): Spark's Parquet reader, unchanged.
+            of those names): Spark's Parquet reader, unchanged. Columns whose values are not in the files are partition
+            columns of that reader, if they are the same for all files of a folder.
 ``renamed`` all blocks have the columns under the same earlier names: the same reader, given the names in the files.
 ``id``      names differ between blocks, and Lamella's own writers made all of them: the same reader finds columns
             by field id; these writers store the column ids as field ids.
-``python``  names differ between blocks of other writers: pyarrow reads the blocks in Spark's Python workers, which is
-            several times slower. Compaction removes such blocks.
+``python``  names differ between blocks of other writers, or the same columns are in the files of some blocks only:
+            pyarrow reads the blocks in Spark's Python workers, which is several times slower. Compaction removes such
+            blocks.
 ``signed``  the blocks are read by signed URLs, whatever their column names; in Python workers too, since Spark's own
             readers do not support such URLs.
 
@@ -24,14 +26,29 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from lamella.client.spark.catalyst import FilterWalker
 from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
-from lamella.client.spark.lake import BlockSelection, LakeTable, identified_struct, layouts, refuse_hidden
+from lamella.client.spark.lake import (
+    BlockSelection,
+    LakeTable,
+    hadoop_path,
+    identified_struct,
+    layouts,
+    refuse_hidden,
+)
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, skippable_columns
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.python_blocks import python_scan
+from lamella.client.spark.python_blocks import python_scan, spark_arrow_schema
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.schema import parse_type
+from lamella.snapshot.schema.arrow import constant_scalars, repeated
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.constant import constant_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,9 +125,17 @@ UNLIMITED_BYTES: Final = 1 << 60
 
 
 def file_index(
-    gateway: Gateway, selection: BlockSelection, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
+    gateway: Gateway,
+    selection: BlockSelection,
+    digest: str,
+    schema: Any,
+    *,
+    partitions: Any = None,
+    cache_bytes: int = UNLIMITED_BYTES,
 ) -> Any:
     """Return an ``InMemoryFileIndex`` of exactly these blocks; ``schema``: the ``StructType`` of the data.
+
+    ``partitions``: a ``PartitionSpec`` with the values of each folder; None: there are none.
 
     Raises:
         LamellaError: Spark's index contains other files than given.
@@ -123,10 +148,15 @@ def file_index(
     index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
         gateway.session,
         gateway.seq([root]),
-        gateway.shared("recursive", lambda: gateway.scala_map({"recursiveFileLookup": "true"})),
+        # With partitions, Spark looks files up by their folders and does not allow this option.
+        gateway.scala_map({})
+        if partitions is not None
+        else gateway.shared("recursive", lambda: gateway.scala_map({"recursiveFileLookup": "true"})),
         gateway.some(schema),
         cache,
-        gateway.shared("no partitions", lambda: gateway.some(_no_partitions(gateway))),
+        gateway.some(partitions)
+        if partitions is not None
+        else gateway.shared("no partitions", lambda: gateway.some(_no_partitions(gateway))),
         gateway.none,
     )
     found = index.allFiles().size()
@@ -137,6 +167,68 @@ def file_index(
 
 def _no_partitions(gateway: Gateway) -> Any:
     return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
+
+
+# Constants of blocks as Spark's partition values.
+#
+# Spark keeps partition values by folder. That fits most tables whose values are not in the files: they come from the
+# folders, or follow the folders. If two files of a folder differ, Python workers read the blocks.
+
+
+class ConstantColumns(msgspec.Struct, frozen=True):
+    """The requested columns that are constant in every selected block, by id, and the values by folder."""
+
+    ids: tuple[int, ...]
+    values: dict[str, dict[int, Value | None]]
+
+
+def constant_columns(table: LakeTable, selection: BlockSelection, names: Iterable[str]) -> ConstantColumns | None:
+    """Return what of the requested columns is constant; None: this differs between blocks, or within a folder."""
+    wanted = {name.lower() for name in names}
+    requested = {column.id for column in table.schema.columns if column.name.lower() in wanted}
+    found = {frozenset(requested.intersection(each or ())) for each in selection.constants}
+    if len(found) > 1:
+        return None
+    ids = tuple(sorted(next(iter(found), frozenset())))
+    schemas = {schema.schema_id: schema for schema in table.history}
+    values: dict[str, dict[int, Value | None]] = {}
+    for location, schema_id, constants in zip(
+        selection.locations if ids else (), selection.schema_ids, selection.constants, strict=bool(ids)
+    ):
+        written = schemas[schema_id]
+        given = {column_id: (constants or {})[column_id] for column_id in ids}
+        current = {column.id: column.type for column in table.schema.columns}
+        if any(written.by_id()[column_id].dtype != parse_type(current[column_id]) for column_id in ids):
+            return None  # the column has become wider since
+        mine = constant_values(given, written)
+        folder = location.rpartition("/")[0]
+        if values.setdefault(folder, mine) != mine:
+            return None
+    return ConstantColumns(ids, values)
+
+
+def partition_spec(gateway: Gateway, table: LakeTable, constant: ConstantColumns) -> Any:
+    """Return the ``PartitionSpec`` of the folders."""
+    by_id = {column.id: column.name.lower() for column in table.schema.columns}
+    names = [by_id[column_id] for column_id in constant.ids]
+    fields = {field["name"].lower(): field for field in json.loads(table.columns.readable)["fields"]}
+    struct = json.dumps({"type": "struct", "fields": [fields[name] for name in names]})
+    target = spark_arrow_schema(struct)
+    columns = []
+    for column_id, field in zip(constant.ids, target, strict=True):
+        each = [
+            repeated(constant_scalars({column_id: values[column_id]}, table.schema)[column_id], 1, field.type)
+            for values in constant.values.values()
+        ]
+        columns.append(pa.chunked_array(each, field.type))
+    frame = gateway.spark.createDataFrame(pa.table(columns, schema=target), StructType.fromJson(json.loads(struct)))
+    rows = frame._jdf.queryExecution().executedPlan().executeCollect()
+    make = gateway.java_class(DATASOURCES + "PartitionPath")
+    paths = [
+        make(rows[number], gateway.path(hadoop_path(f"{folder}/f").rpartition("/")[0]))
+        for number, folder in enumerate(constant.values)
+    ]
+    return gateway.java_class(DATASOURCES + "PartitionSpec")(gateway.struct_type(struct), gateway.seq(paths))
 
 
 # A table as a ``HadoopFsRelation`` with a custom file index, for Spark versions without the V2 internals.
@@ -160,8 +252,8 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
     table.columns.check(names)
     if not table.is_plain(columns):
         raise InvalidRequest(
-            f"blocks of {table.name} have columns under earlier names, which cannot be read this way; read it through"
-            " the catalog of lamella.client.spark.attach, or compact it"
+            f"blocks of {table.name} have columns under earlier names, or values that are not in their files, which"
+            " cannot be read this way; read it through the catalog of lamella.client.spark.attach, or compact it"
         )
     refuse_case_sensitive(gateway.spark)
     # The blocks that will be read are not known yet. Trusting the page indexes implies trusting the footers.
@@ -259,22 +351,34 @@ class BlockScan:
         pushed: Sequence[Any] = (),
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
-        found = layouts(wanted, table.history, selection.schema_ids)
         plain = json.dumps(wanted)
-        self.way: ReadPath = _read_path(table, selection, list(found) or [plain], plain)
+        constant = constant_columns(table, selection, [field["name"] for field in wanted["fields"]])
         self.schema = required
+        self.way: ReadPath = "signed" if table.settings.signed_urls else "python"
+        partitions: Any = None
+        apart: list[str] = []
+        if constant is not None:
+            by_id = {column.id: column.name.lower() for column in table.schema.columns}
+            apart = [by_id[column_id] for column_id in constant.ids]
+            in_files = _without(wanted, apart)
+            found = layouts(in_files, table.history, selection.schema_ids)
+            self.way = _read_path(table, selection, list(found) or [json.dumps(in_files)], json.dumps(in_files))
+            if apart and self.way not in ("name", "signed"):
+                self.way = "python"
         if self.way in ("python", "signed"):
             self._native = None
             self._batch = python_scan(gateway, table, selection, plain).toBatch()
             return
         if self.way == "name":
-            struct = gateway.struct_type(table.columns.readable)
+            if constant is not None and constant.ids:
+                partitions = partition_spec(gateway, table, constant)
+            struct = gateway.struct_type(json.dumps(_without(json.loads(table.columns.readable), apart)))
             options_used = options
         else:
             text = json.dumps(identified_struct(wanted, table.schema)) if self.way == "id" else next(iter(found))
             struct = required = gateway.struct_type(text)
             options_used = _with_options(gateway, options, _BY_ID if self.way == "id" else {})
-        index = file_index(gateway, selection, selection.digest(), struct)
+        index = file_index(gateway, selection, selection.digest(), struct, partitions=partitions)
         builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
             _session(gateway, _settings(gateway, wanted)), index, struct, struct, options_used
         )
@@ -309,6 +413,12 @@ def _read_path(table: LakeTable, selection: BlockSelection, found: Sequence[str]
     if len(found) == 1:
         return "renamed"
     return "id" if table.all_written_by_lamella(selection) else "python"
+
+
+def _without(struct: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the struct without some of its fields, named in lower case."""
+    left_out = set(names)
+    return {**struct, "fields": [field for field in struct["fields"] if field["name"].lower() not in left_out]}
 
 
 def _with_defaults(struct: dict[str, Any], table: LakeTable) -> dict[str, Any]:

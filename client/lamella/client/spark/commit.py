@@ -16,6 +16,7 @@ from lamella.client.rewrite.engine import Engine
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import NoNewMatches
@@ -124,7 +125,9 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
                 " lamella.client.spark.merge or update"
             )
         handle = lake.table(state.name)
-        pages = handle.prune_pages(None, page_size=_PAGE_BLOCKS, snapshot_id=state.snapshot.snapshot_id)
+        pages = handle.prune_pages(
+            None, page_size=_PAGE_BLOCKS, snapshot_id=state.snapshot.snapshot_id, reader_features=FEATURES
+        )
         removed = [block.location for page in pages for block in page.records()]
         if not removed and not any(each.blocks for each in written):
             return RowsCommitted(state.snapshot.snapshot_id)

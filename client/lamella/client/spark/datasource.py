@@ -31,6 +31,7 @@ from lamella.client.spark.lake import LakeTable, Settings, load_table
 from lamella.client.spark.python_blocks import (
     PARTITION_BYTES,
     BlockGroup,
+    BlockListOption,
     group_blocks,
     signed_blocks,
     spark_arrow_schema,
@@ -90,7 +91,7 @@ class LamellaReader(DataSourceReader):
             selection = table.selection(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
             signed = signed_blocks(table, selection)
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
-        return group_blocks(selection.locations, selection.sizes, selection.schema_ids, table.history, limit, signed)
+        return group_blocks(BlockListOption.of(table, selection), limit, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of blocks. Spark passes None when there is no group."""

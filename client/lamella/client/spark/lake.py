@@ -32,8 +32,10 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
 )
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
+from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import OrderBy
@@ -219,7 +221,8 @@ class BlockSelection(msgspec.Struct, frozen=True):
     those whose footer statistics are valid in all of these blocks. ``fell_back``: the service's message when pruning
     failed and all blocks are listed instead. ``verdicts``: number of blocks per verdict; ``residuals``: the residual
     filters (SQL text), and the number of blocks of each. ``schema_ids``: the schemas that the blocks were written with,
-    which determine their column names.
+    which determine their column names. ``constants``: by column id the values of columns that the blocks' files do not
+    hold (None: the file holds all); empty if no block has any.
     """
 
     locations: list[str]
@@ -231,6 +234,7 @@ class BlockSelection(msgspec.Struct, frozen=True):
     schema_ids: list[int] = []
     verdicts: dict[str, int] = {}
     residuals: tuple[tuple[str, int], ...] = ()
+    constants: list[dict[int, Bound | None] | None] = []
 
     @property
     def all_match(self) -> bool:
@@ -253,6 +257,8 @@ class BlockSelection(msgspec.Struct, frozen=True):
         # Sizes and the lengths of the locations are included, so that concatenation is unambiguous.
         digest.update(array("q", self.sizes).tobytes())
         digest.update(array("q", map(len, self.locations)).tobytes())
+        if self.constants:
+            digest.update(msgspec.json.encode(self.constants))
         return digest.hexdigest()
 
 
@@ -273,6 +279,7 @@ class LakeTable:
         properties: Mapping[str, str],
         cluster_key: tuple[Sequence[str], str],
         totals: tuple[int, int, int],
+        features: Sequence[str],
         settings: Settings,
     ) -> None:
         self.name = name
@@ -282,6 +289,7 @@ class LakeTable:
         #: Every schema that blocks may have been written with.
         self.history = history
         self._schema_ids_in_use = schema_ids_in_use
+        self._features = features
         self.columns = columns
         self.properties = dict(properties)
         self.cluster_key = cluster_key
@@ -314,7 +322,10 @@ class LakeTable:
         return self.all_written_by_lamella(selection)
 
     def is_plain(self, names: Sequence[str] | None = None) -> bool:
-        """Whether every block has these columns (None: all) under their current names, or lacks them."""
+        """Whether every block has these columns (None: all) under their current names, or lacks them, and its file is
+        all that a reader needs."""
+        if self._features:
+            return False
         chosen = None if names is None else {name.lower() for name in names}
         struct = json.loads(self.columns.readable)
         fields = [field for field in struct["fields"] if chosen is None or field["name"].lower() in chosen]
@@ -331,7 +342,7 @@ class LakeTable:
         Raises:
             LamellaError: the service's error, such as NotSignable or LocationRefused.
         """
-        found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True)
+        found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True, reader_features=FEATURES)
         urls = {block.location: block.url for block in found.blocks}
         return [str(urls[location]) for location in locations]
 
@@ -386,6 +397,7 @@ class LakeTable:
             limit=limit,
             order_by=order_by,
             residuals=residuals,
+            reader_features=FEATURES,
         )
         columns = answer.block_columns
         if answer.snapshot_id != self.snapshot_id or columns is None:
@@ -403,6 +415,7 @@ class LakeTable:
             ],
             verdicts=dict(Counter(columns.verdict)),
             residuals=tuple((residual.sql, residual.blocks) for residual in answer.residuals or ()),
+            constants=columns.constants or [],
         )
 
 
@@ -425,14 +438,18 @@ def load_table(
     info = handle.info()
     if snapshot_id is None and timestamp_ms is None:
         history, schema_ids, properties = info.history, info.schema_ids_in_use, info.properties
+        features = info.required_features
         cluster_key: tuple[Sequence[str], str] = (info.cluster_key, info.cluster_kind)
         snapshot = info.snapshot_id
         totals = (info.block_count, info.row_count, info.file_size_bytes)
     else:
         # A filter that never matches: the answer names the snapshot and lists no block.
-        answer = handle.prune(_NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns")
+        answer = handle.prune(
+            _NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns", reader_features=FEATURES
+        )
         manifest = handle.snapshot(answer.snapshot_id)
         history, schema_ids, properties = manifest.history, manifest.schema_ids_in_use, manifest.properties
+        features = manifest.features
         key = manifest.cluster_key
         cluster_key = ((), "linear") if key is None else (key.columns, key.kind)
         snapshot = answer.snapshot_id
@@ -449,6 +466,7 @@ def load_table(
         properties=properties,
         cluster_key=cluster_key,
         totals=totals,
+        features=features,
         settings=settings,
     )
 

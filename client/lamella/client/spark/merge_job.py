@@ -20,6 +20,7 @@ from lamella.client.spark.merge_filter import Candidates, named_columns
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.spark.writer import write_rows
 from lamella.snapshot.errors import CommitConflict, InvalidFilter, InvalidRequest
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import Column as TableColumn
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.spark_types import spark_schema
@@ -375,9 +376,10 @@ class _Work:
             page_size=_PAGE_BLOCKS,
             snapshot_id=state.snapshot.snapshot_id,
             time_zone=self._time_zone,
+            reader_features=FEATURES,
         ):
             locations += page.locations
-        facts = handle.blocks(locations, snapshot_id=state.snapshot.snapshot_id)
+        facts = handle.blocks(locations, snapshot_id=state.snapshot.snapshot_id, reader_features=FEATURES)
         if facts.missing:
             raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
         return [Source.of(block) for block in facts.blocks]

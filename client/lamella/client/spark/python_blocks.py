@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +16,8 @@ from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import rows_of_file
 from lamella.snapshot.errors import InvalidSchema, LamellaError
 from lamella.snapshot.schema import Schema, parse_type
+from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats.constant import Constants
 from lamella.snapshot.storage import FsspecStore
 
 if TYPE_CHECKING:
@@ -81,67 +84,75 @@ URLS: Final = "blockUrls"
 class BlockGroup(InputPartition):
     """The blocks of one Spark partition: locations, and the schemas that determine their columns.
 
-    ``written``: the schemas that the blocks were written with; ``current``: the table's. ``signed``: the URLs to read
-    them by; None: the worker has credentials for the store.
+    ``written``: the schemas that the blocks were written with; ``current``: the table's. ``constants``: the values of
+    columns that the files do not hold, one entry per block. ``signed``: the URLs to read them by; None: the worker has
+    credentials for the store.
     """
 
     def __init__(
-        self, locations: Sequence[str], written: Sequence[Schema], current: Schema, signed: SignedBlocks | None = None
+        self,
+        locations: Sequence[str],
+        written: Sequence[Schema],
+        current: Schema,
+        constants: Sequence[Constants],
+        signed: SignedBlocks | None = None,
     ) -> None:
         super().__init__(None)
         self.locations = tuple(locations)
         self.written = tuple(written)
         self.current = current
+        self.constants = tuple(constants)
         self.signed = signed
 
     def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the blocks, one block after another; raises as reading a block does."""
         store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
-        for location, written in zip(self.locations, self.written, strict=True):
-            yield from rows_of_file(store, store.stat(location), target, written=written, current=self.current)
+        for location, written, constants in zip(self.locations, self.written, self.constants, strict=True):
+            stat = store.stat(location)
+            yield from rows_of_file(store, stat, target, written=written, current=self.current, constants=constants)
 
 
-def group_blocks(
-    locations: Sequence[str],
-    sizes: Sequence[int],
-    schema_ids: Sequence[int],
-    history: Sequence[Schema],
-    partition_bytes: int,
-    signed: SignedBlocks | None = None,
-) -> list[BlockGroup]:
-    """Return the blocks in groups of about ``partition_bytes`` of file; ``history``: the schemas, the current one last.
-
-    ``signed``: the URLs of all of them.
-    """
-    schemas = {schema.schema_id: schema for schema in history}
-    groups: list[list[tuple[str, Schema]]] = []
+def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBlocks | None = None) -> list[BlockGroup]:
+    """Return the blocks in groups of about ``partition_bytes`` of file; ``signed``: the URLs of all of them."""
+    schemas = {schema.schema_id: schema for schema in blocks.history}
+    starts: list[int] = []
     bytes_left = 0
-    for location, size_bytes, schema_id in zip(locations, sizes, schema_ids, strict=True):
-        if not groups or size_bytes > bytes_left:
-            groups.append([])
+    for number, size_bytes in enumerate(blocks.sizes):
+        if not starts or size_bytes > bytes_left:
+            starts.append(number)
             bytes_left = partition_bytes
-        groups[-1].append((location, schemas[schema_id]))
         bytes_left -= size_bytes
     made = []
-    start = 0
-    for group in groups:
-        part = None if signed is None else signed.part(start, len(group))
+    for start, stop in pairwise([*starts, len(blocks.sizes)]):
         made.append(
             BlockGroup(
-                [block_location for block_location, _ in group], [written for _, written in group], history[-1], part
+                blocks.locations[start:stop],
+                [schemas[schema_id] for schema_id in blocks.schema_ids[start:stop]],
+                blocks.history[-1],
+                [each or {} for each in blocks.constants[start:stop]] or [{}] * (stop - start),
+                None if signed is None else signed.part(start, stop - start),
             )
         )
-        start += len(group)
     return made
 
 
 class BlockListOption(msgspec.Struct, frozen=True):
-    """The blocks of a read as JSON for an option. URLs have an option of their own."""
+    """The blocks of a read as JSON for an option. URLs have an option of their own.
+
+    ``history``: the table's schemas, the current one last. ``constants``: as in
+    :class:`~lamella.client.spark.lake.BlockSelection`.
+    """
 
     locations: list[str]
     sizes: list[int]
     schema_ids: list[int]
     history: tuple[Schema, ...]
+    constants: list[dict[int, Bound | None] | None] = []
+
+    @classmethod
+    def of(cls, table: LakeTable, selection: BlockSelection) -> BlockListOption:
+        """Return the list of the selected blocks of a table."""
+        return cls(selection.locations, selection.sizes, selection.schema_ids, table.history, selection.constants)
 
 
 class BlocksSource(DataSource):
@@ -178,7 +189,7 @@ class BlocksReader(DataSourceReader):
         """Return the blocks in groups."""
         listed = msgspec.json.decode(self._listed, type=BlockListOption)
         signed = None if self._signed is None else msgspec.json.decode(self._signed, type=SignedBlocks)
-        return group_blocks(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES, signed)
+        return group_blocks(listed, PARTITION_BYTES, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of blocks."""
@@ -202,7 +213,7 @@ def signed_blocks(table: LakeTable, selection: BlockSelection) -> SignedBlocks |
 
 def blocks_frame(spark: SparkSession, table: LakeTable, selection: BlockSelection, struct: str) -> DataFrame:
     """Return the rows of the selected blocks, read in Python workers; ``struct``: the columns, as JSON."""
-    listed = BlockListOption(selection.locations, selection.sizes, selection.schema_ids, table.history)
+    listed = BlockListOption.of(table, selection)
     spark.dataSource.register(BlocksSource)
     reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
     signed = signed_blocks(table, selection)

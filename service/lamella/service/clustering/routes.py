@@ -154,7 +154,7 @@ class RewriteRoutes:
             )
 
         def looked_up(record: TableRecord, pointer: SnapshotPointer) -> BlocksAnswer:
-            found = self._warehouse.planning.blocks(pointer, payload.locations)
+            found = self._warehouse.planning.blocks(pointer, payload.locations, payload.reader_features)
             return self._block_urls.in_blocks(record, found) if payload.sign_urls else found
 
         response = await self._answer(request, payload.snapshot_id, looked_up, reading=payload.sign_urls)

@@ -44,6 +44,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import MAX_LEVEL, Block, SegmentRef, Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
+from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.schema.evolution import schema_at
@@ -228,7 +229,7 @@ def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int =
         raise InvalidRequest(f"the table never had a cluster key with id {clustered.key_id}")
     if clustered is not None and not 0 <= clustered.level <= MAX_LEVEL:
         raise InvalidRequest(f"a clustering level must be from 0 to {MAX_LEVEL}, not {clustered.level}")
-    for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
+    for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches, *block.constants}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
     for column_id, chunks in block.col_metas.items():
@@ -453,7 +454,10 @@ class _Check:
     def __call__(self, block: Block) -> Block:
         require_own(self._warehouse, self._table_id, normal(block.location))
         schema_id = self._default_schema_id if block.schema_id is None else block.schema_id
-        block = check_block(block, schema_at(self._versions, schema_id).by_id(), last_key_id=self._last_key_id)
+        schema = schema_at(self._versions, schema_id)
+        block = check_block(block, schema.by_id(), last_key_id=self._last_key_id)
+        if block.constants:
+            block = with_constants(block, block.constants, schema)
         stat = self._store.stat(block.location)
         return msgspec.structs.replace(
             block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id

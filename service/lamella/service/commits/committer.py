@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+import msgspec
+
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
@@ -29,7 +31,15 @@ from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
-from lamella.snapshot.source import refuse_added, refuse_columns, require_path_columns
+from lamella.snapshot.parquet.block import optional_in_files
+from lamella.snapshot.source import (
+    columns_named,
+    location_columns,
+    refuse_added,
+    refuse_columns,
+    require_columns,
+    with_folders,
+)
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
@@ -111,14 +121,23 @@ class Committer:
                 return set()
             return self._warehouse.replaced(pointer, {block.location: block.footer_sha256 for block in blocks})
 
+        time_zone = "UTC" if request.time_zone is msgspec.UNSET else request.time_zone
+        folders = {} if request.path_columns == "ignore" else {each: location_columns(each) for each in fresh}
+        named = dict.fromkeys(value for values in folders.values() for value in values)
+        may_lack = optional_in_files(schema, columns_named(schema, named))
+
         def checked(block: Block) -> Block:
             require_own(self._warehouse, table.table_id, block.location)
-            return block if request.path_columns == "ignore" else require_path_columns(block, schema)
+            if not named:
+                return block
+            whole = with_folders(block, schema, folders.get(block.location, ()), time_zone=time_zone)
+            require_columns(whole, schema)
+            return whole
 
         # Footers wait for the store; indexed values keep a core busy.
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
-            blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
+            blocks, unreadable = ingest(self._store, fresh, may_lack, workers=workers, verify=request.verify)
         refused += unreadable
         blocks, unfit = self._file_checker.each_at_once(blocks, checked)
         refused += unfit

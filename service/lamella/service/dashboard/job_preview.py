@@ -20,6 +20,7 @@ from lamella.service.indexes.indexes import Indexes
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import JobKind
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.prune.outcome import ALL, NONE
 from lamella.snapshot.vacuum import duration_ms
 from lamella.snapshot.verify.reading import Deep, how_many
@@ -239,7 +240,9 @@ class JobEffects:
     def _matches(self, table: TableRecord, where: str | None, time_zone: str) -> _Matches:
         """Count the blocks by verdict. Raises InvalidFilter, UnknownColumn, FilterTypeMismatch."""
         with trusted_manifests():
-            found = self._warehouse.find(table.pointer, PruneRequest(filter=where, time_zone=time_zone))
+            found = self._warehouse.find(
+                table.pointer, PruneRequest(filter=where, time_zone=time_zone, reader_features=FEATURES)
+            )
             blocks = self._warehouse.layer_maps.of(table.pointer)
             codes = self._warehouse.layer_maps.verdicts(found, blocks)
 
@@ -362,7 +365,9 @@ class Previews:
         self, table: TableRecord, job: Literal["compact", "recluster"], values: Mapping[str, Any]
     ) -> Preview:
         bounds = {name: values[name] for name in _BOUNDS if name in values}
-        request = msgspec.structs.replace(PlanRequest(job=job, filter=values.get("where")), **bounds)
+        request = msgspec.structs.replace(
+            PlanRequest(job=job, filter=values.get("where"), reader_features=FEATURES), **bounds
+        )
         with trusted_manifests():
             plan = self._warehouse.planning.plan(table.pointer, request)
         blocks = sum(len(task.blocks) for task in plan.tasks)

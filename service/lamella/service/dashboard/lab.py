@@ -44,7 +44,7 @@ from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import leaves_of
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_reasons import PagesWhy
@@ -263,7 +263,11 @@ class LabPages:
 
     def _parts(self, pointer: SnapshotPointer, prune_request: PruneRequest) -> Parts:
         explaining = PruneRequest(
-            filter=prune_request.filter, limit=prune_request.limit, time_zone=prune_request.time_zone, explain=True
+            filter=prune_request.filter,
+            limit=prune_request.limit,
+            time_zone=prune_request.time_zone,
+            explain=True,
+            reader_features=FEATURES,
         )
         return parts_of(self._warehouse.find(pointer, explaining).answer.report)
 
@@ -333,7 +337,12 @@ class LabPages:
         """Return what pages of a kept block remain, or why that is unknown."""
         if question.request is None or question.request.filter is None:
             return None, None
-        prune_request = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
+        prune_request = PruneRequest(
+            filter=question.request.filter,
+            time_zone=question.request.time_zone,
+            level="page",
+            reader_features=FEATURES,
+        )
         try:
             return self._warehouse.block_reasons.why(pointer, prune_request, segment_id, number).pages, None
         except (StoreError, ManifestError) as error:

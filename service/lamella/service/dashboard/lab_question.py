@@ -15,7 +15,7 @@ from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import At, text_of
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, UnknownColumn
 from lamella.snapshot.expression.spark_casts import zone
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.warehouse.block_view import stats_text
 from lamella.snapshot.wire import PruneRequest
@@ -178,7 +178,13 @@ def question_of(typed: Typed, schema: Schema) -> Question:
                 break
     if troubles:
         return Question(None, troubles)
-    request = PruneRequest(filter=typed.filter or None, columns=columns, limit=limit, time_zone=typed.time_zone)
+    request = PruneRequest(
+        filter=typed.filter or None,
+        columns=columns,
+        limit=limit,
+        time_zone=typed.time_zone,
+        reader_features=FEATURES,
+    )
     return Question(request, {})
 
 

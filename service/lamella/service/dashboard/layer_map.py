@@ -17,7 +17,7 @@ from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of,
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
-from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
@@ -114,7 +114,7 @@ class MapPages:
         problem, verdicts, selected_blocks = None, None, None
         if text:
             try:
-                prune_request = PruneRequest(filter=text, time_zone="UTC")
+                prune_request = PruneRequest(filter=text, time_zone="UTC", reader_features=FEATURES)
                 verdicts = LayerMaps.verdicts(self._warehouse.find(pointer, prune_request), layer_map)
                 selected_blocks = int((verdicts != 0).sum())
             except InvalidRequest as error:

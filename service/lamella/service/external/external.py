@@ -339,6 +339,7 @@ class External:
             plan.evolution,
             workers=self._threads,
             verify=request.verify,
+            time_zone=plan.source.time_zone,
             on_done=watch.one,
         )
 

@@ -38,6 +38,7 @@ class ChangesQuery(msgspec.Struct, frozen=True, kw_only=True):
     case_sensitive: bool
     page_size: int
     page_token: str | None
+    reader_features: tuple[str, ...] = ()
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
@@ -146,6 +147,7 @@ class ChangeStream:
             columns=query.columns,
             time_zone=query.time_zone,
             case_sensitive=query.case_sensitive,
+            reader_features=query.reader_features,
         )
         with trusted_manifests():
             return self._warehouse.diff(before.pointer, after.pointer, request, seen_from=until.pointer)

@@ -18,7 +18,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.expression.spark_casts import instant_us, zone
 from lamella.snapshot.ids import canonical_id
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer, require_features
 from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
@@ -58,6 +58,8 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
         file_size_bytes=summary.compressed_byte_size,
         schemas=snapshot.history[:-1],
         schema_ids_in_use=snapshot.schema_ids_in_use,
+        required_features=snapshot.features,
+        constants_count=summary.constants_count,
         distinct_of_values={
             leaf.name: stats.distinct_of_values
             for leaf in snapshot.schema.leaves()
@@ -229,17 +231,22 @@ class History:
         check_hash(data, manifest.sha256, manifest.location)
         return data
 
-    def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
+    def segment_json(
+        self, record: TableRecord, segment_id: str, snapshot_id: str | None, reader_features: Sequence[str] = ()
+    ) -> bytes:
         """Return the manifest of a segment of that (or the current) snapshot, byte for byte."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
+            require_features(self._warehouse.head(pointer).features, reader_features)
             return self._warehouse.segment_bytes(pointer, _segment_id(segment_id))
 
-    def segment_blocks(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> SegmentBlocks:
+    def segment_blocks(
+        self, record: TableRecord, segment_id: str, snapshot_id: str | None, reader_features: Sequence[str] = ()
+    ) -> SegmentBlocks:
         """Return the addresses of the blocks of a segment of that (or the current) snapshot."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
         with trusted_manifests():
-            return self._warehouse.blocks_of(pointer, _segment_id(segment_id))
+            return self._warehouse.blocks_of(pointer, _segment_id(segment_id), reader_features)
 
 
 def _segment_id(text: str) -> str:

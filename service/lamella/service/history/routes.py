@@ -18,7 +18,14 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.responses import ConditionalResponses, entity_tag, respond_json, tagged_by_content
-from lamella.service.http.routing import ServedOperation, json_response, require_json, truth, whole_number
+from lamella.service.http.routing import (
+    ServedOperation,
+    json_response,
+    reader_features,
+    require_json,
+    truth,
+    whole_number,
+)
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest
@@ -73,20 +80,20 @@ class HistoryRoutes:
 
     async def get_segment(self, request: Request) -> Response:
         history, segment_id = self._history, request.path_params["segment_id"]
-        snapshot_id = request.query_params.get("snapshot_id")
+        snapshot_id, features = request.query_params.get("snapshot_id"), reader_features(request)
         return await self._conditional.respond(
             request,
             lambda record: self._segment_tag("segment", record, segment_id, snapshot_id),
-            lambda record: history.segment_json(record, segment_id, snapshot_id),
+            lambda record: history.segment_json(record, segment_id, snapshot_id, features),
         )
 
     async def get_segment_blocks(self, request: Request) -> Response:
         history, segment_id = self._history, request.path_params["segment_id"]
-        snapshot_id = request.query_params.get("snapshot_id")
+        snapshot_id, features = request.query_params.get("snapshot_id"), reader_features(request)
         return await self._conditional.respond(
             request,
             lambda record: self._segment_tag("blocks", record, segment_id, snapshot_id),
-            lambda record: msgspec.json.encode(history.segment_blocks(record, segment_id, snapshot_id)),
+            lambda record: msgspec.json.encode(history.segment_blocks(record, segment_id, snapshot_id, features)),
             cache=responses.IMMUTABLE,
         )
 
@@ -202,6 +209,7 @@ def _query(request: Request, max_blocks: int) -> ChangesQuery:
             whole_number(request, "page_size", operations.DEFAULT_BLOCKS, 1, operations.MAX_PAGE), max_blocks
         ),
         page_token=given.get("page_token"),
+        reader_features=reader_features(request),
     )
 
 

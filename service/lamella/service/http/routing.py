@@ -207,6 +207,12 @@ def truth(request: Request, name: str) -> bool:
     return text == "true"
 
 
+def reader_features(request: Request) -> tuple[str, ...]:
+    """Return what the reader supports: names separated by commas; the parameter can be repeated."""
+    texts = request.query_params.getlist("reader_features")
+    return tuple(name for text in texts for part in text.split(",") if (name := part.strip()))
+
+
 class _Target(msgspec.Struct, frozen=True):
     fixed: tuple[tuple[int, str], ...]
     named: tuple[tuple[int, str], ...]

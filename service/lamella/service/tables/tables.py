@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,11 +25,14 @@ from lamella.snapshot.source import (
     Reader,
     first_columns,
     first_properties,
+    inferred_columns,
+    location_columns,
     nullable_columns,
     refuse_properties,
     source_of,
     source_properties,
 )
+from lamella.snapshot.source.path_values import PathValues
 from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
@@ -287,6 +290,7 @@ class Tables:
             schema = self._schema(request, allowed)
         elif state.files:
             schema = schema_of(read_footer(self._store, state.files[0].location))
+            schema = _with_folders(schema, [file.folders for file in state.files])
         else:
             raise InvalidRequest(f"{source.location} lists no Parquet file to take the columns from: give schema")
         if request.schema is None:
@@ -301,8 +305,17 @@ class Tables:
             return Schema.assign(request.schema)
         url = str(request.schema_from)
         allowed.require_all_below(url)
-        found = self._store.expand(url)
-        if len(found) != 1:
-            raise InvalidRequest(f"schema_from names {len(found)} files; name one of them", schema_from=url)
-        allowed.require(found[0])
-        return schema_of(read_footer(self._store, found[0]))
+        found = self._store.expand(url, plain=True)
+        for location in found:
+            allowed.require(location)
+        schema = schema_of(read_footer(self._store, found[0]))
+        if len(found) > 1:
+            # The columns of one file: a column that is required there may be null in others.
+            schema = Schema.assign(nullable_columns(schema.columns))
+        return _with_folders(schema, [location_columns(location) for location in found])
+
+
+def _with_folders(schema: Schema, folders: Sequence[PathValues]) -> Schema:
+    """Return the schema of a file, with the columns that only the names of folders give."""
+    more = inferred_columns(folders, [column.name for column in schema.columns])
+    return Schema.assign((*schema.columns, *more)) if more else schema

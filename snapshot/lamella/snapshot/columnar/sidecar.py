@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -27,7 +29,7 @@ from lamella.snapshot.columnar.zones import (
     zones_of,
 )
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest import FORMAT_VERSION, SEGMENT_FORMAT, SNAPSHOT_FORMAT, Block, ObjectRef, SegmentRef
+from lamella.snapshot.manifest import FORMAT_VERSION, LAST_WITH_OLD_NAMES, Block, ObjectRef, SegmentRef
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
@@ -44,7 +46,7 @@ class SidecarRefs:
     #: Approximate memory per segment.
     BYTES_A_SEGMENT = 400
 
-    def __init__(self, segments: Sidecar, of: Literal["companion", "manifest"] = "companion") -> None:
+    def __init__(self, segments: Sidecar, of: Literal["sidecar", "manifest"] = "sidecar") -> None:
         self._segments = segments
         self._of = of
         self._parts: tuple[list[str], list[str], list[int]] | None = None
@@ -68,7 +70,8 @@ class SidecarRefs:
 # (int64, uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi``
 # and ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where necessary
 # ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown) and ``c.elsewhere`` (uint8: 1 where the
-# statistics do not come from the file's own footer).
+# statistics do not come from the file's own footer). ``constants`` has the blocks' constants as JSON (empty: none), if
+# there are any.
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
@@ -82,6 +85,8 @@ _COUNT: Final = pa.int64()
 _COUNTS: Final = frozenset({"row_count", "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _MAX_VIEWS: Final = 4
+#: The array of the blocks' constants.
+_CONSTANTS: Final = "constants"
 #: Arrow's names of float types and NumPy's.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
 #: Up to this many texts are read faster one by one than by Arrow.
@@ -114,7 +119,10 @@ class Sidecar:
                 raise ManifestError("not a sidecar")
             self._batch = reader.get_batch(0)
             self._batch.validate(full=True)  # otherwise a wrong offset could read memory outside of the sidecar
-            self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
+            names = self._batch.schema.names
+            if version <= LAST_WITH_OLD_NAMES:
+                names = [re.sub(r"^companion\.", "sidecar.", name) for name in names]
+            self._index = {name: i for i, name in enumerate(names)}
             #: The schema whose columns and types the zone maps use.
             self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -186,6 +194,22 @@ class Sidecar:
             recent = dict(list(self._views.items())[-(_MAX_VIEWS - 1) :])
             self._views = {**recent, wanted.schema_id: view}
         return view
+
+    @property
+    def has_constants(self) -> bool:
+        """For a segment's sidecar: returns whether a block has constants."""
+        return _CONSTANTS in self._index
+
+    def constant_array(self, rows: npt.NDArray[Any] | None) -> pa.Array | None:
+        """For a segment's sidecar: returns the constants of all or some blocks as JSON, empty for a block without any;
+        None if no block has any."""
+        return self.text_array(_CONSTANTS, rows) if self.has_constants else None
+
+    def constants(self, rows: npt.NDArray[Any]) -> list[str | None]:
+        """For a segment's sidecar: returns the constants of blocks as JSON, None for a block without any."""
+        if not self.has_constants:
+            return [None] * len(rows)
+        return [text or None for text in self.texts(_CONSTANTS, rows)]
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
         """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
@@ -303,7 +327,7 @@ def _array(column: pa.Array) -> npt.NDArray[Any]:
 
 def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
     """Builds the sidecar of a segment: one row per block, with statistics in terms of ``schema``."""
-    columns = _Columns(schema.schema_id, SEGMENT_FORMAT)
+    columns = _Columns(schema.schema_id, FORMAT_VERSION)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
         columns.add(name, pa.array([getattr(b, name) for b in blocks], pa.int64()))
@@ -316,6 +340,9 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
         values = ([-1 if s is None else s.key_id for s in stats], [0 if s is None else s.level for s in stats])
         for name, of_blocks in zip(CLUSTERED, values, strict=True):
             columns.add(name, pa.array(of_blocks, pa.int64()))
+    if any(b.constants for b in blocks):
+        texts = [msgspec.json.encode(b.constants).decode() if b.constants else "" for b in blocks]
+        columns.add(_CONSTANTS, pa.array(texts, pa.large_string()))
     rows = [b.row_count for b in blocks]
     by_leaf = _add_zones(columns, schema, rows, [b.col_stats for b in blocks])
     for leaf, of_leaf in zip(schema.leaves(), by_leaf, strict=True):
@@ -330,10 +357,9 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
 
 def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
     """Builds the sidecar of a snapshot or group: one row per segment, with statistics in terms of ``schema``."""
-    columns = _Columns(schema.schema_id, SNAPSHOT_FORMAT)
+    columns = _Columns(schema.schema_id, FORMAT_VERSION)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
-    # The format's names; it calls the sidecar a companion.
-    for part, refs in (("manifest", [s.manifest for s in segments]), ("companion", [s.sidecar for s in segments])):
+    for part, refs in (("manifest", [s.manifest for s in segments]), ("sidecar", [s.sidecar for s in segments])):
         columns.add(f"{part}.location", pa.array([r.location for r in refs], pa.large_string()))
         columns.add(f"{part}.sha256", pa.array([r.sha256 for r in refs], pa.large_string()))
         columns.add(f"{part}.size_bytes", pa.array([r.size_bytes for r in refs], pa.int64()))

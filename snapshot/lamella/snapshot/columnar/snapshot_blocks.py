@@ -258,7 +258,7 @@ class SnapshotBlocks:
     _chunk_firsts: list[int] | None = None
 
     def _cut(self) -> Iterator[Chunk]:
-        digests = self._segments.texts("companion.sha256")
+        digests = self._segments.texts("sidecar.sha256")
         usual = self.batch_sizes.chunk_segments
         first = 0
         for row, digest in enumerate(digests):

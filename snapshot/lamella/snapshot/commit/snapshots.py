@@ -12,7 +12,7 @@ from lamella.snapshot.cluster.extent import BlockTarget
 from lamella.snapshot.errors import LimitExceeded, SchemaConflict
 from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
-    SNAPSHOT_FORMAT,
+    FORMAT_VERSION,
     Block,
     ClusterKind,
     GroupRef,
@@ -83,6 +83,7 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
         index_size=_size(b.bloom_filter_index_size for b in blocks),
         col_stats=merge_columns(types, ((b.row_count, b.col_stats) for b in blocks)),
         by_name_count=sum(b.by_name for b in blocks),
+        constants_count=sum(bool(b.constants) for b in blocks),
     )
 
 
@@ -102,6 +103,7 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
         index_size=_size(p.index_size for p in parts),
         col_stats=merge_columns(types, ((p.row_count, p.col_stats) for p in parts)),
         by_name_count=sum(p.by_name_count for p in parts),
+        constants_count=sum(p.constants_count for p in parts),
     )
 
 
@@ -133,7 +135,7 @@ def empty_snapshot(
 ) -> Snapshot:
     """The first snapshot of a table."""
     return Snapshot(
-        format_version=SNAPSHOT_FORMAT,
+        format_version=FORMAT_VERSION,
         snapshot_id=snapshot_id,
         table_id=table_id,
         timestamp_ms=now_ms,
@@ -291,7 +293,7 @@ def _following(base: Snapshot, *, snapshot_id: str, now_ms: int, **changed: Any)
     timestamp_ms = max(now_ms, base.timestamp_ms + 1)
     return msgspec.structs.replace(
         base,
-        format_version=SNAPSHOT_FORMAT,
+        format_version=FORMAT_VERSION,
         snapshot_id=snapshot_id,
         timestamp_ms=timestamp_ms,
         timestamp=iso(timestamp_ms),
@@ -360,7 +362,7 @@ def rolled_back_snapshot(
     last = base.max_cluster_key_id
     return msgspec.structs.replace(
         target,
-        format_version=SNAPSHOT_FORMAT,
+        format_version=FORMAT_VERSION,
         snapshot_id=snapshot_id,
         timestamp_ms=timestamp_ms,
         timestamp=iso(timestamp_ms),

@@ -30,7 +30,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StructType
 
 from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible, ObjectNotFound
-from lamella.snapshot.iceberg.metadata import MAIN, NAME_MAPPING, mapping_of, require_types
+from lamella.snapshot.iceberg.metadata import (
+    MAIN,
+    NAME_MAPPING,
+    mapping_of,
+    require_types,
+    require_whole_files,
+)
 from lamella.snapshot.iceberg.scan_plan import file_statistics
 from lamella.snapshot.iceberg.types import schema_json
 from lamella.snapshot.manifest import Block, Snapshot
@@ -240,6 +246,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_readable(snapshot: Snapshot) -> None:
     """Raise NotExpressible if Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
+    require_whole_files(snapshot)
     schema_json(snapshot.schema)
     require_types(snapshot.schema, written_with(snapshot))
     mapping_of(snapshot.schema, written_with(snapshot))

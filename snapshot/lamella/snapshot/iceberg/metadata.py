@@ -71,7 +71,8 @@ def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
 
 
 def require_named(head: Snapshot) -> None:
-    """Raise NotExpressible unless every file of the snapshot is known to have the table's names and field ids."""
+    """Raise NotExpressible unless the files have all values, and are known to have the table's names and field ids."""
+    require_whole_files(head)
     count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
@@ -79,6 +80,16 @@ def require_named(head: Snapshot) -> None:
             "the table, or were added without checking this, so readers that match columns by "
             "name may not find the values: rewrite them (compact)",
             files=count,
+        )
+
+
+def require_whole_files(head: Snapshot) -> None:
+    """Raise NotExpressible if the rows of the snapshot are more than what is in its files."""
+    if head.features:
+        raise NotExpressible(
+            f"{head.summary.constants_count} blocks of the table have values that are not in their files, such as "
+            "those of folders (year=2020), which readers of this protocol would not see: rewrite them (compact)",
+            features=list(head.features),
         )
 
 

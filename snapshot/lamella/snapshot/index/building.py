@@ -26,14 +26,16 @@ from lamella.snapshot.index.part import PartRef, pack, ref_of
 from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.file_values import DecodedFile, Unreadable
 from lamella.snapshot.parquet.footer import Footer, read_footer
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.schema.arrow import absent, conform_leaf
+from lamella.snapshot.schema.arrow import absent, conform_leaf, constant_scalars, leaf_type, repeated
 from lamella.snapshot.schema.evolution import Versioned, schema_at
+from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.storage import Store
 from lamella.snapshot.storage.store import ObjectStat
 
@@ -50,12 +52,14 @@ def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, f
             read.
     """
     columns = _columns(table, block, footer)
+    written = schema_at(table, block.written_with)
+    constants = constant_scalars(constant_values(block.constants, written), written)
     try:
         file = DecodedFile(store, footer)
     except Unreadable as error:
         raise Unreadable(f"the file cannot be decoded: {error}") from error
     try:
-        yield from _batches(file, footer, table.history[-1], columns, leaves_in(term), term)
+        yield from _batches(file, footer, table.history[-1], columns, leaves_in(term), term, constants)
     finally:
         file.close()
 
@@ -79,7 +83,8 @@ def index_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) ->
 
 def _columns(table: Versioned, block: Block, footer: Footer) -> Mapping[int, PlannedColumn]:
     written = schema_at(table, block.written_with)
-    return {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+    in_file = plan(footer.metadata.schema, optional_in_files(written, block.constants)).present
+    return {column.column_id: column for column in in_file}
 
 
 def _batches(
@@ -89,6 +94,7 @@ def _batches(
     columns: Mapping[int, PlannedColumn],
     leaves: Sequence[Leaf],
     term: BoundTerm,
+    constants: Mapping[int, pa.Scalar],
 ) -> Iterator[Vector]:
     there = [leaf for leaf in leaves if leaf.id in columns]
     lacking = [leaf for leaf in leaves if leaf.id not in columns]
@@ -105,6 +111,9 @@ def _batches(
             for leaf, array in zip(there, arrays, strict=True)
         }
         for leaf in lacking:
+            if leaf.id in constants:
+                values[leaf.id] = repeated(constants[leaf.id], count, leaf_type(leaf.dtype, leaf.name))
+                continue
             column = next((each for each in schema.columns if each.id == leaf.id), None)
             values[leaf.id] = pa.nulls(count) if column is None else absent(column, count)
         vector = RowTerms(values, count).vector(term)

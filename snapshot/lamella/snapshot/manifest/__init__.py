@@ -2,8 +2,8 @@
 
 from lamella.snapshot.manifest.codec import (
     FORMAT_VERSION,
-    SEGMENT_FORMAT,
-    SNAPSHOT_FORMAT,
+    LAST_WITH_OLD_NAMES,
+    check_version,
     content_hash,
     decode_block,
     decode_group,
@@ -12,6 +12,7 @@ from lamella.snapshot.manifest.codec import (
     encode,
     raw_blocks,
 )
+from lamella.snapshot.manifest.features import CONSTANTS, FEATURES, require_features
 from lamella.snapshot.manifest.structs import (
     MAX_LEVEL,
     Block,
@@ -33,10 +34,11 @@ from lamella.snapshot.manifest.structs import (
 )
 
 __all__ = [
+    "CONSTANTS",
+    "FEATURES",
     "FORMAT_VERSION",
+    "LAST_WITH_OLD_NAMES",
     "MAX_LEVEL",
-    "SEGMENT_FORMAT",
-    "SNAPSHOT_FORMAT",
     "Block",
     "ClusterKey",
     "ClusterKind",
@@ -53,6 +55,7 @@ __all__ = [
     "SnapshotPointer",
     "Summary",
     "TableIndex",
+    "check_version",
     "content_hash",
     "decode_block",
     "decode_group",
@@ -60,4 +63,5 @@ __all__ = [
     "decode_snapshot",
     "encode",
     "raw_blocks",
+    "require_features",
 ]

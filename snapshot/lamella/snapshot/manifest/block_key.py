@@ -1,10 +1,10 @@
 """Block keys: 128 bits that identify a block by its content, independent of its position.
 
 The first half is a hash of the location alone. The second half is a hash of everything by which a manifest can tell one
-file from another: location, size, number of rows, content id, hash of the footer, and the schema under which it was
-registered. A file that is replaced in place keeps the first half and gets another second half. So nothing known about
-the old file is applied to the new one, and a cache of the old one can detect the replacement. Blocks keep their keys
-when segments are merged, grouped or rewritten.
+file from another: location, size, number of rows, content id, hash of the footer, the schema under which it was
+registered, and the values of columns that it does not hold. A file that is replaced in place keeps the first half and
+gets another second half. So nothing known about the old file is applied to the new one, and a cache of the old one can
+detect the replacement. Blocks keep their keys when segments are merged, grouped or rewritten.
 
 Guarantee: blocks that differ in one of these have different keys, except with probability 2**-64. Blocks that agree in
 all of them are treated as the same. How much that distinguishes depends on the store's content id: an etag changes with
@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats.constant import Constants
 
 #: (n, 2) array of uint64: the two halves of each key, that of the location first.
 BlockKeys = npt.NDArray[np.uint64]
@@ -41,6 +43,7 @@ class Identity(msgspec.Struct, frozen=True):
     content_id: str | None = None
     footer_sha256: str | None = None
     schema_id: int | None = None
+    constants: dict[int, Bound | None] = {}
 
 
 class _Segment(msgspec.Struct):
@@ -48,6 +51,7 @@ class _Segment(msgspec.Struct):
 
 
 _SEGMENT: Final = msgspec.json.Decoder(_Segment)
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 class Identified(Protocol):
@@ -65,6 +69,8 @@ class Identified(Protocol):
     def footer_sha256(self) -> str | None: ...
     @property
     def schema_id(self) -> int | None: ...
+    @property
+    def constants(self) -> Constants: ...
 
 
 def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
@@ -118,6 +124,7 @@ def _digest(block: Identified) -> bytes:
         "" if block.footer_sha256 is None else "=" + block.footer_sha256,
         # The same file, registered again under other columns, has other values in a column of an old name.
         *((str(block.schema_id),) if block.schema_id else ()),
+        *((_ENCODER.encode(dict(sorted(block.constants.items()))).decode(),) if block.constants else ()),
     )
     # The lengths come first, so that no two lists of parts give the same text.
     text = ",".join(str(len(part)) for part in parts) + ":" + "".join(parts)

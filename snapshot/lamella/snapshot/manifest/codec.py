@@ -7,22 +7,25 @@ and decodes older ones with their own structs.
 from __future__ import annotations
 
 import hashlib
-from typing import Final, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
+from lamella.snapshot.manifest.features import FEATURES
 from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot
 
-#: The newest version that this release reads.
-FORMAT_VERSION: Final = 2
-#: The version that it writes: segments are as in version 1; version 2 added groups to snapshots.
-SEGMENT_FORMAT: Final = 1
-SNAPSHOT_FORMAT: Final = 2
+#: The newest version that this release reads, and the one that it writes. Version 2 added groups to snapshots; version
+#: 3 added constants and required features, and renamed "companion" to "sidecar".
+FORMAT_VERSION: Final = 3
+#: The last version whose manifests call a sidecar a companion.
+LAST_WITH_OLD_NAMES: Final = 2
 
 
 class _Header(msgspec.Struct):
     format_version: int
+    required_features: tuple[str, ...] = ()
 
 
 class _RawSegment(msgspec.Struct):
@@ -34,6 +37,7 @@ _Manifest = TypeVar("_Manifest", Segment, Group, Snapshot, _RawSegment)
 
 _ENCODER: Final = msgspec.json.Encoder()
 _HEADER: Final = msgspec.json.Decoder(_Header)
+_ANY: Final = msgspec.json.Decoder()
 _SEGMENT: Final = msgspec.json.Decoder(Segment)
 _RAW_SEGMENT: Final = msgspec.json.Decoder(_RawSegment)
 _BLOCK: Final = msgspec.json.Decoder(Block)
@@ -93,9 +97,21 @@ def _decode(decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str |
     if sha256 is not None:
         check_hash(data, sha256, location)
     try:
-        version = _HEADER.decode(data).format_version
+        header = _HEADER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ManifestError(f"{location} is not a manifest: {error}", location=location) from error
+    check_version(header.format_version, header.required_features, location)
+    try:
+        if header.format_version <= LAST_WITH_OLD_NAMES and decoder.type in (Group, Snapshot):
+            found: _Manifest = _from_old_names(data, decoder.type)
+            return found
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{location} is damaged: {error}", location=location) from error
+
+
+def check_version(version: int, required_features: Iterable[str], location: str) -> None:
+    """Raise UnsupportedFormat for a format version or a feature that this release does not know."""
     if version > FORMAT_VERSION:
         raise UnsupportedFormat(
             f"{location} has format version {version}; this release reads up to {FORMAT_VERSION}",
@@ -104,7 +120,20 @@ def _decode(decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str |
         )
     if version < 1:
         raise ManifestError(f"{location} has format version {version}", location=location)
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{location} is damaged: {error}", location=location) from error
+    unknown = sorted(set(required_features).difference(FEATURES))
+    if unknown:
+        raise UnsupportedFormat(
+            f"{location} requires features that this release does not have: {', '.join(unknown)}",
+            location=location,
+            features=unknown,
+        )
+
+
+def _from_old_names(data: bytes, kind: Any) -> Any:
+    """Decodes a snapshot or group of a version that calls a sidecar a companion."""
+    manifest = _ANY.decode(data)
+    lists = [found for name in ("segments", "groups") if isinstance(found := manifest.get(name), list)]
+    for entry in (manifest, *(each for entries in lists for each in entries if isinstance(each, dict))):
+        if "companion" in entry:
+            entry["sidecar"] = entry.pop("companion")
+    return msgspec.convert(manifest, kind, str_keys=True)

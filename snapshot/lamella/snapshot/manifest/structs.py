@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from lamella.snapshot.manifest.features import CONSTANTS
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
-from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.stats.column import Int64
 
 #: How rows are laid out by a cluster key: sorted column by column, or along a curve through all columns.
@@ -61,6 +62,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     ``sketches`` (of distinct values, by column id) are passed from a writer; manifests do not store them.
 
+    ``constants``: by column id the value that every row has in a column that the file does not hold (None: null). A
+    reader must supply it. ``col_stats`` has the statistics that follow from it
+    (:mod:`lamella.snapshot.stats.constant`).
+
     ``by_name``: the file's footer has exactly the table's names and no other field ids, so that readers that match
     columns by name read it as Lamella does (:func:`lamella.snapshot.parquet.iceberg_readers.unreadable`). False: it
     does not, or this was not checked.
@@ -87,6 +92,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     schema_id: int | None = None
     sketches: dict[int, Sketch] = {}
     by_name: bool = False
+    constants: dict[int, Bound | None] = {}
 
     @property
     def written_with(self) -> int:
@@ -97,7 +103,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Totals of everything below: counts, sizes in bytes, merged statistics by column id.
 
-    ``by_name_count``: number of blocks with :attr:`Block.by_name`.
+    ``by_name_count``: number of blocks with :attr:`Block.by_name`. ``constants_count``: of those with
+    :attr:`Block.constants`.
     """
 
     row_count: Int64 = 0
@@ -108,12 +115,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     index_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
     by_name_count: Int64 = 0
+    constants_count: Int64 = 0
+
+    @property
+    def required_features(self) -> tuple[str, ...]:
+        """Returns the names of the features without which a reader of the blocks gets wrong rows."""
+        return (CONSTANTS,) if self.constants_count else ()
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """About a thousand blocks, with their summary.
 
-    ``schema_id``: the schema of the summary and the sidecar, also for blocks of older schemas.
+    ``schema_id``: the schema of the summary and the sidecar, also for blocks of older schemas. ``required_features``:
+    what a reader must support; one that does not know a name here must not read the manifest.
     """
 
     format_version: int
@@ -121,6 +135,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     summary: Summary
     blocks: tuple[Block, ...]
     schema_id: int = 0
+    required_features: tuple[str, ...] = ()
 
 
 class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -133,7 +148,7 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     segment_id: str
     manifest: ObjectRef
-    sidecar: ObjectRef = msgspec.field(name="companion")
+    sidecar: ObjectRef
     format_version: int
     summary: Summary
     schema_id: int = 0
@@ -145,13 +160,15 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Segments of a table, written once for all snapshots that contain them.
 
-    ``schema_id``: the schema of its sidecar, which has one row per segment.
+    ``schema_id``: the schema of its sidecar, which has one row per segment. ``required_features``: as in
+    :class:`Segment`.
     """
 
     format_version: int
     group_id: str
     segments: tuple[SegmentRef, ...]
     schema_id: int = 0
+    required_features: tuple[str, ...] = ()
 
 
 class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -164,7 +181,7 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     group_id: str
     manifest: ObjectRef
-    sidecar: ObjectRef = msgspec.field(name="companion")
+    sidecar: ObjectRef
     locations: ObjectRef
     format_version: int
     segment_count: int
@@ -252,6 +269,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     ``replaced_files``: files outside of the table's own block folder that were in the table and left it; absent if
     there are none. Releases that do not know the member neither read nor extend it.
+
+    ``required_features``: as in :class:`Segment`; absent if there are none.
     """
 
     format_version: int
@@ -266,7 +285,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     cluster_key_meta: tuple[int, tuple[str, ...]] | None = None
     operation: str = "create"
     properties: dict[str, str] = {}
-    sidecar: ObjectRef | None = msgspec.field(default=None, name="companion")
+    sidecar: ObjectRef | None = None
     schemas: tuple[Schema, ...] | msgspec.UnsetType = msgspec.UNSET
     block_schema_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     groups: tuple[GroupRef, ...] = ()
@@ -275,6 +294,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
     last_cluster_key_id: int | msgspec.UnsetType = msgspec.UNSET
     replaced_files: tuple[ReplacedFiles, ...] | msgspec.UnsetType = msgspec.UNSET
+    required_features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def cluster_key(self) -> ClusterKey | None:
@@ -311,6 +331,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         return len(self.segments) + sum(group.segment_count for group in self.groups)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Returns the features that readers of the blocks must support."""
+        return () if self.required_features is msgspec.UNSET else self.required_features
+
+    @property
     def schema_ids_in_use(self) -> tuple[int, ...]:
         """Returns the schemas that blocks of the snapshot were written with."""
         if self.block_schema_ids is not msgspec.UNSET:
@@ -319,7 +344,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """A catalog's record of a snapshot: enough to read its manifest or its sidecar, and to check the bytes."""
+    """A catalog's record of a snapshot: enough to read its manifest or its sidecar, and to check the bytes.
+
+    Catalogs have stored it under the name "companion" since before format version 3.
+    """
 
     snapshot_id: str
     timestamp_ms: int

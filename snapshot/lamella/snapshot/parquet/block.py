@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from lamella.snapshot.errors import CorruptParquet, InvalidSchema, SchemaMismatch
+from lamella.snapshot.errors import CorruptParquet, InvalidSchema, ManifestError, SchemaMismatch
 from lamella.snapshot.manifest import Block, ColumnMeta
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.footer import FileMetadata, Footer
@@ -14,6 +16,7 @@ from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.stats import ColumnStats, merge
 from lamella.snapshot.stats.column import absent
+from lamella.snapshot.stats.constant import Constants, constant_stats
 
 _MAX_BYTES = 1 << 62
 
@@ -89,6 +92,45 @@ def block_of(footer: Footer, schema: Schema) -> Block:
         schema_id=schema.schema_id,
         by_name=planned.by_name,
     )
+
+
+def optional_in_files(schema: Schema, column_ids: Iterable[int]) -> Schema:
+    """Returns the schema for files that may lack some columns, because constants stand in for them."""
+    wanted = set(column_ids)
+    if not any(column.id in wanted and not column.nullable for column in schema.columns):
+        return schema
+    columns = tuple(
+        msgspec.structs.replace(column, nullable=True) if column.id in wanted else column for column in schema.columns
+    )
+    return msgspec.structs.replace(schema, columns=columns)
+
+
+def with_constants(block: Block, constants: Constants, schema: Schema) -> Block:
+    """Returns the block with these constants and the statistics that follow from them.
+
+    ``schema``: the one that the block was written with.
+
+    Raises:
+        SchemaMismatch: a constant of a column that the file has, that is not a column of the top level with plain
+            values, that is of another type, or that is null in a required column.
+    """
+    stats = dict(block.col_stats)
+    for column_id, constant in constants.items():
+        leaf = schema.by_id().get(column_id)
+        if leaf is None or len(leaf.path) > 1 or leaf.repeated:
+            raise SchemaMismatch(f"{block.location}: no plain column has the id {column_id}", column_id=column_id)
+        known = block.col_stats.get(column_id)
+        if column_id in block.col_metas or (known is not None and known.source not in ("schema", "constant")):
+            raise SchemaMismatch(f"{block.location}: the file has a column {leaf.name!r} of its own", column=leaf.name)
+        if constant is None and not leaf.nullable and block.row_count:
+            raise SchemaMismatch(f"{block.location}: column {leaf.name!r} is required, but null", column=leaf.name)
+        try:
+            stats[column_id] = constant_stats(leaf.dtype, constant, block.row_count)
+        except ManifestError as error:
+            raise SchemaMismatch(
+                f"{block.location}: column {leaf.name!r}: {error.message}", column=leaf.name
+            ) from error
+    return msgspec.structs.replace(block, constants=dict(constants), col_stats=stats)
 
 
 def _column_stats(footer: Footer, column: PlannedColumn, origin: Origin) -> ColumnStats:

@@ -29,6 +29,7 @@ from lamella.snapshot.prune.outcome import VERDICT_NAMES
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats import Bound, to_bound
 from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateColumn,
@@ -121,9 +122,16 @@ def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
         codes = rest.layer.codes[rest.rows].tolist()
         locations = rest.sidecar.texts("location", rest.rows)
         older = rest.sidecar.older_schema_ids(rest.rows, schema_id)
-        for location, rows, size, code, written in zip(locations, counts, sizes, codes, older, strict=True):
+        constants = constants_of(rest.sidecar.constants(rest.rows))
+        each = zip(locations, counts, sizes, codes, older, constants, strict=True)
+        for location, rows, size, code, written, constant in each:
             yield PrunedBlock(
-                location=location, row_count=rows, file_size=size, verdict=_NAMES[code], schema_id=written
+                location=location,
+                row_count=rows,
+                file_size=size,
+                verdict=_NAMES[code],
+                schema_id=written,
+                constants=constant,
             )
 
 

@@ -20,6 +20,7 @@ from lamella.snapshot.prune.options import Allowance
 from lamella.snapshot.prune.outcome import NONE, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import VERDICTS
+from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock
 
 #: Comparing the location of a block costs as much as this many tests.
@@ -90,7 +91,7 @@ class _Opened:
         """What tells the content of blocks apart, from the manifests of their segments."""
         rows = {self.rows_by_location[location] for location in locations}
         return {
-            block.location: (block.content_id, block.footer_sha256, block.file_size, block.row_count)
+            block.location: (block.content_id, block.footer_sha256, block.file_size, block.row_count, block.constants)
             for row in rows
             for block in self._side.manifest(row)
             if block.location in locations
@@ -139,11 +140,13 @@ def _matching(
             verdict=VERDICTS[int(codes[row])],
             column_size_bytes=None if sizes is None else int(sizes[row]),
             schema_id=older,
+            constants=constants,
         )
-        for row, location, older in zip(
+        for row, location, older, constants in zip(
             rows.tolist(),
             sidecar.texts("location", rows),
             sidecar.older_schema_ids(rows, schema_id),
+            constants_of(sidecar.constants(rows)),
             strict=True,
         )
         if location not in unchanged

@@ -167,6 +167,7 @@ def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
             shape=request.shape,
             explain=request.explain,
             residuals=request.residuals,
+            reader_features=request.reader_features,
         )
 
 

@@ -189,6 +189,7 @@ class Pruning:
             segments=self._segments,
             schema_id=head.schema.schema_id,
             open_segment=self._load,
+            has_constants=head.summary.constants_count > 0,
         )
         if scan is None or codes is None:
             return found

@@ -39,7 +39,8 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     ``order``: the sequence of the blocks in the answer, as positions in the selection; None for that very sequence.
     ``bounds`` go with the order; ``pages``, ``residual`` (positions in the answer's ``residuals``) and ``urls`` go with
     the selection. ``next_position``: where the next page begins; None when there is none. ``shape`` and
-    ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written.
+    ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written. ``has_constants``:
+    blocks of the snapshot have constants, so those of the selected blocks are written, too.
     """
 
     answer: PruneAnswer
@@ -54,6 +55,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[PrunedPages, ...] | None = None
     residual: Indexes | None = None
     urls: tuple[str, ...] | None = None
+    has_constants: bool = False
     next_position: Position | None = None
 
     @property

@@ -30,6 +30,8 @@ class Slab(msgspec.Struct, frozen=True, kw_only=True):
 
     location: pa.Array
     numbers: Numbers
+    #: As JSON, empty for a block without any; None where no block has any.
+    constants: pa.Array | None = None
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,7 @@ def slabs(result: PruneResult) -> Iterator[Slab]:
             sizes = _taken(sidecar.column_size_bytes(result.column_ids), rows)
         yield Slab(
             location=sidecar.text_array("location", rows),
+            constants=sidecar.constant_array(rows) if result.has_constants else None,
             numbers=Numbers(
                 row_count=_taken(sidecar.numbers("row_count"), rows),
                 file_size=_taken(sidecar.numbers("file_size"), rows),
@@ -86,9 +89,13 @@ class Gathered:
 
     def __init__(self) -> None:
         self._parts: list[Numbers] = []
+        self._constants: list[tuple[pa.Array | None, int]] = []
 
-    def add(self, numbers: Numbers) -> None:
-        """Take the numbers of the next blocks."""
+    def add(self, slab: Slab) -> None:
+        """Take what is known of the next blocks, but their locations."""
+        numbers, constants = slab.numbers, slab.constants
+        # Many blocks have the same constants.
+        self._constants.append((None if constants is None else constants.dictionary_encode(), len(numbers.codes)))
         # Copies, since views would hold the whole sidecar.
         self._parts.append(
             Numbers(
@@ -100,6 +107,12 @@ class Gathered:
                 residual=numbers.residual,
             )
         )
+
+    def constants(self) -> Iterator[pa.Array] | None:
+        """The constants as JSON, ``null`` for a block without any, part by part; None when no block has any."""
+        if all(encoded is None for encoded, _ in self._constants):
+            return None
+        return (_json_or_null(encoded, count) for encoded, count in self._constants)
 
     def columns(self) -> list[tuple[str, npt.NDArray[Any]]]:
         """The members of :class:`~lamella.snapshot.wire.BlockColumns` behind ``location``, without those that are None.
@@ -123,6 +136,13 @@ class Gathered:
         if parts and parts[0].residual is not None:
             found.append(("residual", _joined([part.residual for part in parts])))
         return found
+
+
+def _json_or_null(encoded: pa.DictionaryArray | None, count: int) -> pa.Array:
+    if encoded is None:
+        return pa.array(["null"] * count, pa.large_string())
+    texts = encoded.dictionary_decode()
+    return pc.if_else(pc.equal(texts, ""), "null", texts)
 
 
 def _joined(arrays: list[Any]) -> npt.NDArray[Any]:
@@ -179,7 +199,7 @@ def joined(texts: pa.Array, separator: str) -> memoryview:
 VERDICT_TEXTS: Final = pa.array([f'"{name}"' for name in VERDICTS], pa.large_string())
 
 
-def record_texts(location: pa.Array, numbers: Numbers) -> pa.Array:
+def record_texts(location: pa.Array, numbers: Numbers, constants: pa.Array | None = None) -> pa.Array:
     """One JSON object a block, as :class:`~lamella.snapshot.wire.PrunedBlock` is written."""
     parts = [
         _text('{"location":"'),
@@ -198,6 +218,9 @@ def record_texts(location: pa.Array, numbers: Numbers) -> pa.Array:
         parts.append(pc.if_else(pa.array(numbers.schema_id == OWN_SCHEMA), _text(""), member))
     if numbers.residual is not None:
         parts += [_text(',"residual":'), _digits(numbers.residual)]
+    if constants is not None:
+        member = pc.binary_join_element_wise(_text(',"constants":'), constants, _text(""))
+        parts.append(pc.if_else(pc.equal(constants, ""), _text(""), member))
     return pc.binary_join_element_wise(*parts, _text("}"), _text(""))
 
 
@@ -271,7 +294,8 @@ def records_text(sidecar: Sidecar) -> SegmentText:
         schema_id=None,
         residual=None,
     )
-    texts = record_texts(sidecar.text_array("location"), numbers)
+    constants = sidecar.constant_array(None)
+    texts = record_texts(sidecar.text_array("location"), numbers, constants)
     return SegmentText(_schema_id(sidecar), Elements(bytes(joined(texts, ",")), _spread(texts, 1)))
 
 
@@ -374,11 +398,11 @@ class SegmentTexts:
         return b"".join([before, *pieces, after])
 
     def _text(self, result: PruneResult, row: int, *, opening: bool) -> SegmentText | None:
-        name = (result.segments.text_at("companion.sha256", row), result.shape)
+        name = (result.segments.text_at("sidecar.sha256", row), result.shape)
         text = self._texts.get(name)
         if text is None and opening:
             sidecar = result.open_segment(row)
-            if sidecar.size_bytes > _MAX_SIDECAR_BYTES:
+            if sidecar.size_bytes > _MAX_SIDECAR_BYTES or (result.shape == "columns" and sidecar.has_constants):
                 return None
             text = records_text(sidecar) if result.shape == "records" else columns_text(sidecar)
             self._texts.put(name, text, text.size_bytes + _TEXT_BYTES)

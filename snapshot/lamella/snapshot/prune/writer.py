@@ -19,6 +19,7 @@ column                  type                        there
 ``column_size_bytes``   int64                       when ``columns`` were asked for
 ``residual``            int64                       when ``residuals`` were asked for
 ``url``                 large_string                with ``sign_urls``
+``constants``           large_string, null: none    when blocks of the snapshot have constants; JSON
 ======================  ==========================  =========================================================
 
 The metadata ``lamella.answer`` of its schema is the answer as JSON, with none of its blocks.
@@ -32,6 +33,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.result import VERDICTS, Indexes, PruneResult, Runs
@@ -48,6 +50,7 @@ from lamella.snapshot.prune.segment_text import (
     record_texts,
     slabs,
 )
+from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import BlockColumns, BlockRanges, OrderBound, PruneAnswer, PrunedBlock
 
 Encoding = Literal["json", "msgpack", "arrow"]
@@ -172,6 +175,7 @@ def _columns(result: PruneResult) -> BlockColumns:
         schema_id=[],
         pages=None if result.pages is None else list(result.pages),
         url=None if result.urls is None else list(result.urls),
+        constants=[] if result.has_constants else None,
     )
     for part in result.parts():
         sidecar, rows = part.sidecar, part.rows
@@ -183,8 +187,12 @@ def _columns(result: PruneResult) -> BlockColumns:
             columns.schema_id.extend(sidecar.older_schema_ids(rows, result.schema_id))
         if column_ids is not None and columns.column_size_bytes is not None:
             columns.column_size_bytes.extend(sidecar.column_size_bytes(column_ids)[rows].tolist())
+        if columns.constants is not None:
+            columns.constants.extend(constants_of(sidecar.constants(rows)))
     if not any(each is not None for each in columns.schema_id or ()):
         columns = msgspec.structs.replace(columns, schema_id=None)
+    if not any(columns.constants or ()):
+        columns = msgspec.structs.replace(columns, constants=None)
     if result.order is None and result.bounds is None and result.residual is None:
         return columns
     return _arranged(columns, result.order, result.bounds, result.residual)
@@ -223,6 +231,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
         columns.order_bound or nothing,
         columns.pages or nothing,
         columns.url or nothing,
+        columns.constants or nothing,
         strict=True,
     )
     return tuple(
@@ -237,8 +246,9 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
             order_bound=order_bound,
             pages=pages,
             url=url,
+            constants=constants,
         )
-        for location, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url in rows
+        for location, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url, constants in rows
     )
 
 
@@ -274,7 +284,7 @@ def _column_chunks(result: PruneResult) -> Iterator[Data]:
         yield b',"' if number else b'"'
         yield joined(json_strings(slab.location), '","')
         yield b'"'
-        gathered.add(slab.numbers)
+        gathered.add(slab)
     yield b"]"
     for name, values in gathered.columns():
         yield b',"%b":[' % name.encode()
@@ -289,6 +299,13 @@ def _column_chunks(result: PruneResult) -> Iterator[Data]:
                 # Through Python's integers, which msgspec writes faster than Arrow casts numbers to text.
                 yield _JSON(part.tolist())[1:-1]
         yield b"]"
+    constants = gathered.constants()
+    if constants is not None:
+        yield b',"constants":['
+        for number, texts in enumerate(constants):
+            yield b"," if number else b""
+            yield joined(texts, ",")
+        yield b"]"
     yield b"}"
 
 
@@ -296,7 +313,7 @@ def _record_chunks(result: PruneResult) -> Iterator[Data]:
     yield b"["
     for number, slab in enumerate(slabs(result)):
         yield b"," if number else b""
-        yield joined(record_texts(slab.location, slab.numbers), ",")
+        yield joined(record_texts(slab.location, slab.numbers, slab.constants), ",")
     yield b"]"
 
 
@@ -320,17 +337,21 @@ def _msgpack_columns(result: PruneResult) -> Iterator[Data]:
     given = {"column_size_bytes": result.column_ids is not None, "residual": result.residual is not None}
     optional = [name for name, there in given.items() if there]
     # A map says first how many members it has, so the last one, which may turn out to say nothing, is always there.
-    names = ["location", "row_count", "file_size", "verdict", *optional, "schema_id"]
+    with_constants = ("constants",) if result.has_constants else ()
+    names = ["location", "row_count", "file_size", "verdict", *optional, "schema_id", *with_constants]
     yield _map_head(len(names))
     yield _MSGPACK("location")
     yield _array_head(count)
     gathered = Gathered()
     for slab in slabs(result):
         yield _inside(slab.location.to_pylist())
-        gathered.add(slab.numbers)
+        gathered.add(slab)
     columns = dict(gathered.columns())
     for name in names[1:]:
         yield _MSGPACK(name)
+        if name == "constants":
+            yield from _msgpack_constants(gathered, count)
+            continue
         if name not in columns:
             yield _MSGPACK(None)
             continue
@@ -342,6 +363,16 @@ def _msgpack_columns(result: PruneResult) -> Iterator[Data]:
             elif name == "schema_id":
                 values = [None if each == OWN_SCHEMA else each for each in values]
             yield _inside(values)
+
+
+def _msgpack_constants(gathered: Gathered, count: int) -> Iterator[Data]:
+    parts = gathered.constants()
+    if parts is None:
+        yield _MSGPACK(None)
+        return
+    yield _array_head(count)
+    for texts in parts:
+        yield _inside(constants_of(None if text == "null" else text for text in texts.to_pylist()))
 
 
 def _inside(values: Sequence[object]) -> memoryview:
@@ -414,6 +445,8 @@ def _schema(result: PruneResult) -> pa.Schema:
         fields.append(pa.field("residual", pa.int64(), nullable=False))
     if result.urls is not None:
         fields.append(pa.field("url", pa.large_string(), nullable=False))
+    if result.has_constants:
+        fields.append(pa.field("constants", pa.large_string()))
     return pa.schema(fields, metadata={ANSWER: _JSON(result.answer)})
 
 
@@ -434,7 +467,14 @@ def _of_slab(slab: Slab) -> dict[str, pa.Array]:
         "schema_id": _schema_ids(numbers),
         "column_size_bytes": _optional(numbers.column_size_bytes),
         "residual": _optional(numbers.residual),
+        "constants": _constants(slab.constants, len(numbers.codes)),
     }
+
+
+def _constants(texts: pa.Array | None, count: int) -> pa.Array:
+    if texts is None:
+        return pa.nulls(count, pa.large_string())
+    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
 def _optional(values: Indexes | None) -> pa.Array | None:
@@ -459,4 +499,8 @@ def _of_columns(columns: BlockColumns) -> dict[str, pa.Array]:
         "column_size_bytes": pa.array(columns.column_size_bytes or [0] * count, pa.int64()),
         "residual": pa.array(columns.residual or [0] * count, pa.int64()),
         "url": None if columns.url is None else pa.array(columns.url, pa.large_string()),
+        "constants": pa.array(
+            [None if each is None else _JSON(each).decode() for each in columns.constants or [None] * count],
+            pa.large_string(),
+        ),
     }

@@ -6,7 +6,7 @@ imported only where rows are read; the rest of the package does not need pyarrow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -128,6 +128,7 @@ def _coarser(values: Any, wanted: Any) -> Any:
 
 
 _DIGITS: Final = Context(prec=100)
+_NO_CONSTANTS: Final[Mapping[int, pa.Scalar]] = {}
 
 
 def file_columns(names: Iterable[str], in_file: Sequence[str], written: Schema, current: Schema) -> list[str]:
@@ -142,11 +143,17 @@ def file_columns(names: Iterable[str], in_file: Sequence[str], written: Schema, 
     return list(dict.fromkeys(spelled[name] for name in wanted if name is not None and name in spelled))
 
 
-def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current: Schema) -> pa.RecordBatch:
+def conformed(
+    rows: pa.RecordBatch,
+    target: pa.Schema,
+    written: Schema,
+    current: Schema,
+    constants: Mapping[int, pa.Scalar] = _NO_CONSTANTS,
+) -> pa.RecordBatch:
     """Converts rows of a file to rows of the table: the columns of ``target``, in its types.
 
-    A column that the file lacks is null, or has its default. The names in ``target`` are those of ``current``; a struct
-    there may have fewer fields than in the table.
+    A column that the file lacks has the block's constant (``constants``, by column id), or else is null or has its
+    default. The names in ``target`` are those of ``current``; a struct there may have fewer fields than in the table.
 
     Raises:
         UnknownColumn: ``target`` names a column or field that the table does not have.
@@ -162,15 +169,36 @@ def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current:
         then = before.get(now.id)
         values = None if then is None else found.get(then.name.lower())
         try:
+            if values is None and now.id in constants:
+                arrays.append(repeated(constants[now.id], rows.num_rows, field.type))
+                continue
             arrays.append(_conform(values, rows.num_rows, then, now, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatch(f"column {field.name!r}: {error}", column=field.name) from error
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
+def repeated(constant: pa.Scalar, count: int, target: Any) -> pa.Array:
+    """Returns ``count`` times a constant, as a type; raises pa.ArrowInvalid if it does not fit."""
+    return pa.repeat(constant.cast(target), count) if constant.is_valid else pa.nulls(count, target)
+
+
+def constant_scalars(values: Mapping[int, int | float | bytes | None], written: Schema) -> dict[int, pa.Scalar]:
+    """Returns the values of a block's constants, given in the types of ``written``, as Arrow scalars."""
+    leaves = written.by_id()
+    return {
+        column_id: pa.scalar(None) if value is None else arrow_scalar(leaves[column_id].dtype, value)
+        for column_id, value in values.items()
+    }
+
+
 def arrow_default(dtype: DataType, text: str) -> pa.Scalar:
     """Returns a default as an Arrow scalar of a natural type; the caller casts it to the column's type."""
-    value: Any = default_value(dtype, text)
+    return arrow_scalar(dtype, default_value(dtype, text))
+
+
+def arrow_scalar(dtype: DataType, value: Any) -> pa.Scalar:
+    """Returns a value in its type's order as an Arrow scalar of a natural type."""
     if dtype.name == "boolean":
         return pa.scalar(bool(value))
     if dtype.name == "decimal":

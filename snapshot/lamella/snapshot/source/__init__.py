@@ -1,7 +1,13 @@
 """External tables: the source of their files, its current state, and the difference to what a table contains."""
 
 from lamella.snapshot.source.evolution import Evolution, evolution, first_columns, first_properties, nullable_columns
-from lamella.snapshot.source.path_values import require_path_columns
+from lamella.snapshot.source.path_values import (
+    columns_named,
+    inferred_columns,
+    location_columns,
+    require_columns,
+    with_folders,
+)
 from lamella.snapshot.source.read import Reader, SourceBlocks, take
 from lamella.snapshot.source.state import (
     IDENTITY,
@@ -35,17 +41,21 @@ __all__ = [
     "SourceFile",
     "SourceSchema",
     "SourceState",
+    "columns_named",
     "difference",
     "evolution",
     "first_columns",
     "first_properties",
+    "inferred_columns",
+    "location_columns",
     "nullable_columns",
     "refuse_added",
     "refuse_columns",
     "refuse_properties",
-    "require_path_columns",
+    "require_columns",
     "restored_properties",
     "source_of",
     "source_properties",
     "take",
+    "with_folders",
 ]

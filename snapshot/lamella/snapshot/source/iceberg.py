@@ -134,8 +134,9 @@ def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> 
             refused += outside(allowed, [path])
             continue
         spec = metadata.specs()[file.spec_id or 0]
-        identity = frozenset(field.source_id for field in spec.fields if str(field.transform) == "identity")
-        found = SourceFile(location=path, size_bytes=file.file_size_in_bytes, in_file=identity)
+        values = zip(spec.fields, file.partition or (), strict=True)
+        identity = {field.source_id: value for field, value in values if str(field.transform) == "identity"}
+        found = SourceFile(location=path, size_bytes=file.file_size_in_bytes, partition=identity)
         files.append((found, _partition(file), entry.sequence_number))
     whole: list[SourceFile] = []
     for found, partition, sequence in files:  # a delete file may be listed after the files that it applies to

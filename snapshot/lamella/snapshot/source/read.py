@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.errors import InvalidRequest, LamellaError, ValueOutsideFile
+from lamella.snapshot.errors import InvalidRequest, LamellaError, SchemaMismatch, ValueOutsideFile
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
+from lamella.snapshot.parquet.block import optional_in_files, with_constants
 from lamella.snapshot.parquet.file_values import verified
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.source.evolution import Evolution
 from lamella.snapshot.source.iceberg import Catalogs, read_iceberg
 from lamella.snapshot.source.options import StoreOptions
-from lamella.snapshot.source.path_values import lost_above, path_columns, require_constants, require_folders
+from lamella.snapshot.source.path_values import (
+    PathValues,
+    columns_named,
+    lacking_above,
+    path_columns,
+    require_columns,
+    with_folders,
+    with_log_values,
+)
 from lamella.snapshot.source.state import IDENTITY, SourceFile, SourceState, outside
+from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.constant import to_constant
 from lamella.snapshot.storage import AllLocations, AllowedLocations, Store
 from lamella.snapshot.storage.location import (
     Glob,
@@ -123,10 +137,15 @@ def take(
     *,
     workers: int,
     verify: bool = False,
+    time_zone: str = "UTC",
     on_done: Callable[[], object] | None = None,
 ) -> SourceBlocks:
-    """Returns the blocks of some of a source's files; ``on_done`` is called once per file, in the caller's thread."""
+    """Returns the blocks of some of a source's files; ``on_done`` is called once per file, in the caller's thread.
+
+    ``time_zone``: of timestamps in the names of folders.
+    """
     current = evolution.history[-1]
+    named = _named(files, state)
 
     def done(_: Block | RefusedFile) -> None:
         if on_done is not None:
@@ -136,21 +155,30 @@ def take(
         blocks, refused = _by_number(store, files, state, evolution, workers, verify, done)
     else:
         locations = [file.location for file in files]
-        blocks, refused = ingest(store, locations, current, workers=workers, verify=verify, on_done=done)
-    if not state.above and not any(file.constants or file.folders for file in files):
+        may_lack = optional_in_files(current, columns_named(current, named))
+        blocks, refused = ingest(store, locations, may_lack, workers=workers, verify=verify, on_done=done)
+    if not named:
         return SourceBlocks(blocks, refused)
     known = {file.location: file for file in files}
     good = []
     for block in blocks:
         schema, file = schema_at(evolution, block.written_with), known[block.location]
         try:
-            require_constants(block, schema, file.constants)
-            require_folders(block, schema, (*lost_above(block, schema, state.above), *file.folders))
-        except ValueOutsideFile as error:
+            whole = with_log_values(block, schema, file.constants)
+            folders = (*lacking_above(whole, schema, state.above), *file.folders)
+            whole = with_folders(whole, schema, folders, time_zone=time_zone)
+            require_columns(whole, schema)
+        except (SchemaMismatch, ValueOutsideFile) as error:
             refused.append(RefusedFile(path=block.location, code=error.code, reason=error.message))
         else:
-            good.append(block)
+            good.append(whole)
     return SourceBlocks(good, refused)
+
+
+def _named(files: Iterable[SourceFile], state: SourceState) -> PathValues:
+    """Returns all values outside of files, each once."""
+    each = (value for file in files for values in (file.constants, file.folders) for value in values)
+    return tuple(dict.fromkeys((*state.above, *each)))
 
 
 def _by_number(
@@ -171,11 +199,12 @@ def _by_number(
         try:
             footer = read_footer(store, file.location)
             numbers = _numbers(footer, state.numbers)
-            schema = _written_with(footer, numbers, names)
-            if not file.in_file <= set(numbers):
-                raise InvalidRequest("the values of a partition column are only in the metadata, not in the file")
-            block = block_of(footer, schema)
-            return verified(store, footer, schema, block) if verify else block
+            paths, schema = _written_with(footer, numbers, names)
+            values = _outside(file.partition, numbers, paths, schema)
+            may_lack = optional_in_files(schema, values)
+            block = block_of(footer, may_lack)
+            block = verified(store, footer, may_lack, block) if verify else block
+            return with_constants(block, values, schema) if values else block
         except LamellaError as error:
             return RefusedFile(path=file.location, code=error.code, reason=error.message)
 
@@ -199,14 +228,56 @@ def _numbers(footer: Footer, named: Mapping[tuple[str, ...], int]) -> list[int]:
     return [number or 0 for number in found]
 
 
+def _outside(
+    partition: Mapping[int, Any], numbers: Sequence[int], paths: Mapping[int, tuple[str, ...]], schema: Schema
+) -> dict[int, Bound | None]:
+    """Returns the partition values of columns that the file lacks, by column id; ``paths`` are those of ``schema`` by
+    field id.
+
+    Raises:
+        InvalidRequest: a partition column that the schema does not have, or that is inside a struct.
+    """
+    found: dict[int, Bound | None] = {}
+    leaves = {leaf.path: leaf for leaf in schema.leaves()}
+    for number, value in partition.items():
+        if number in numbers:
+            continue
+        path = paths.get(number, ())
+        leaf = leaves.get(path)
+        if leaf is None or len(path) != 1:
+            raise InvalidRequest("the values of a partition column are only in the metadata, not in the file")
+        found[leaf.id] = to_constant(leaf.dtype, _in_order(leaf.dtype, value))
+    return found
+
+
+def _in_order(dtype: DataType, value: Any) -> Value | None:
+    """Returns a value as Iceberg's metadata has it in the domain of its type's order.
+
+    Raises:
+        InvalidRequest: it is not a value of the type.
+    """
+    if value is None or isinstance(value, int | float | bytes):
+        return int(value) if isinstance(value, bool) else value
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, Decimal):
+        scaled = value.scaleb(dtype.scale, Context(prec=100))
+        if scaled == int(scaled):
+            return int(scaled)
+    raise InvalidRequest(f"{value!r} is not a partition value of type {dtype}")
+
+
 def _written_with(
     footer: Footer, numbers: Sequence[int], versions: Sequence[tuple[Mapping[int, tuple[str, ...]], Schema]]
-) -> Schema:
-    """Returns the newest schema that has the file's columns with the same field ids and names."""
+) -> tuple[Mapping[int, tuple[str, ...]], Schema]:
+    """Returns the newest schema that has the file's columns with the same field ids and names, and its paths by field
+    id."""
     leaves = footer.metadata.schema.leaves
     for paths, schema in versions:
         if all(paths.get(number) == leaf.path for leaf, number in zip(leaves, numbers, strict=True)):
-            return schema
+            return paths, schema
     raise InvalidRequest("the table never had a schema with the ids and names of the file's columns")
 
 

@@ -10,7 +10,7 @@ import msgspec
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.manifest.block_key import Identified
 from lamella.snapshot.schema import Column
-from lamella.snapshot.source.path_values import Constants
+from lamella.snapshot.source.path_values import PathValues
 from lamella.snapshot.storage import AllowedLocations, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
@@ -19,16 +19,16 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A data file. ``size_bytes`` and ``content_id`` as far as the source gives them.
 
     ``constants``: values that every row of the file has according to the source's log. ``folders``: values that the
-    folders of its path name. ``in_file``: field ids of columns that must be in the file, since readers would otherwise
-    take them from elsewhere.
+    folders of its path name. ``partition``: values by field id, as the source's metadata has them, of columns that the
+    file may lack.
     """
 
     location: str
     size_bytes: int | None = None
     content_id: str | None = None
-    constants: Constants = ()
-    folders: Constants = ()
-    in_file: frozenset[int] = frozenset()
+    constants: PathValues = ()
+    folders: PathValues = ()
+    partition: Mapping[int, Any] = {}
 
 
 class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
     schemas: tuple[SourceSchema, ...] = ()
     numbers: Mapping[tuple[str, ...], int] = {}
-    above: Constants = ()
+    above: PathValues = ()
 
 
 def outside(allowed: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
@@ -113,7 +113,7 @@ SCHEMAS: Final = PREFIX + "schemas"
 #: What is true of a snapshot's own files and columns; the other properties say which source a table follows.
 _OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS)
 
-_MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns")
+_MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns", "time_zone")
 _SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
 
 
@@ -139,8 +139,8 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
         raise InvalidRequest("catalog and table must be given together, for an Iceberg table")
     if by_name == (source.location is not None):
         raise InvalidRequest("a source must have a location, or (Iceberg) a catalog and a table")
-    if source.path_columns != "refuse" and source.kind != "directory":
-        raise InvalidRequest("path_columns is for directories")
+    if (source.path_columns != "read" or source.time_zone != "UTC") and source.kind != "directory":
+        raise InvalidRequest("path_columns and time_zone are for directories")
     given = msgspec.to_builtins(source)
     if source.location is not None:
         given["location"] = normal(source.location)

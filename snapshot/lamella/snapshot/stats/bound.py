@@ -98,6 +98,22 @@ def to_bound(dtype: DataType, value: Value) -> Bound:
     return Bound(**{member: int(value)})  # type: ignore[arg-type]  # only members that hold an int get here
 
 
+def low_bound(dtype: DataType, value: Value) -> tuple[Bound, bool]:
+    """Returns the minimum of a column as a bound, truncated if it is long, and whether the bound is that value."""
+    if isinstance(value, bytes):
+        return to_bound(dtype, value[:MAX_BOUND_BYTES]), len(value) <= MAX_BOUND_BYTES
+    # Zero has two encodings that compare equal: the bounds include both.
+    return to_bound(dtype, -0.0 if dtype.is_float and not value else value), True
+
+
+def high_bound(dtype: DataType, value: Value) -> tuple[Bound, bool]:
+    """Returns the maximum of a column as a bound, as :func:`low_bound`."""
+    if isinstance(value, bytes):
+        bound = value if len(value) <= MAX_BOUND_BYTES else upper_prefix(value, MAX_BOUND_BYTES)
+        return to_bound(dtype, bound), bound == value
+    return to_bound(dtype, 0.0 if dtype.is_float and not value else value), True
+
+
 _PLAIN: Final[dict[str, Callable[[int], Bound]]] = {
     "int64": lambda value: Bound(int64=value),
     "uint64": lambda value: Bound(uint64=value),

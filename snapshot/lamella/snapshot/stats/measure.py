@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lamella.snapshot.schema import DataType, Leaf, Schema
-from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, Bound, Value, to_bound, upper_prefix
+from lamella.snapshot.stats.bound import Value, high_bound, low_bound
 from lamella.snapshot.stats.column import ColumnStats, Nan
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
 
@@ -85,8 +85,8 @@ def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) ->
     finder = RangeFinder(dtype) if has_ranges(dtype) else None
     if finder is not None:
         finder.add(values)
-    low, low_exact = _lower(dtype, span.low)
-    high, high_exact = _upper(dtype, span.high)
+    low, low_exact = (None, False) if span.low is None else low_bound(dtype, span.low)
+    high, high_exact = (None, False) if span.high is None else high_bound(dtype, span.high)
     return ColumnStats(
         min=low,
         max=high,
@@ -167,22 +167,3 @@ def _value(dtype: DataType, value: Any) -> Value:
     if isinstance(value, bytes):
         return value
     return int(value)
-
-
-def _lower(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
-    """Returns a minimum as a bound, and whether the bound is that value."""
-    if value is None:
-        return None, False
-    if isinstance(value, bytes):
-        return to_bound(dtype, value[:MAX_BOUND_BYTES]), len(value) <= MAX_BOUND_BYTES
-    # Zero has two encodings that compare equal: the bounds include both.
-    return to_bound(dtype, -0.0 if dtype.is_float and not value else value), True
-
-
-def _upper(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
-    if value is None:
-        return None, False
-    if isinstance(value, bytes):
-        bound = value if len(value) <= MAX_BOUND_BYTES else upper_prefix(value, MAX_BOUND_BYTES)
-        return to_bound(dtype, bound), bound == value
-    return to_bound(dtype, 0.0 if dtype.is_float and not value else value), True

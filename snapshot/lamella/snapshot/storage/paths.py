@@ -16,11 +16,11 @@ from lamella.snapshot.storage.location import Location, glob_root, has_magic, no
 # Where the objects of a table are. These names are part of the format: readers of older tables rely on them.
 #
 #     <warehouse>/<table id>/
-#        _ss/<snapshot id>_v2.json     snapshot manifest      _ss/<snapshot id>_v2.arrow   its sidecar
-#        _sl/<group id>_v2.json        manifest of a group    _sl/<group id>_v2.arrow      its sidecar
-#                                                             _sl/<group id>_v2.loc        its location index
-#        _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its sidecar
-#                                      _sg/<segment id>_v1.pages its page sidecar, when one was built
+#        _ss/<snapshot id>_v3.json     snapshot manifest      _ss/<snapshot id>_v3.arrow   its sidecar
+#        _sl/<group id>_v3.json        manifest of a group    _sl/<group id>_v3.arrow      its sidecar
+#                                                             _sl/<group id>_v3.loc        its location index
+#        _sg/<segment id>_v3.json      segment manifest       _sg/<segment id>_v3.arrow    its sidecar
+#                                      _sg/<segment id>_v3.pages its page sidecar, when one was built
 #        _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
 #        _rf/<set id>_v1.set           registered files that left the table
 #        _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
@@ -42,33 +42,33 @@ class TableLayout(msgspec.Struct, frozen=True):
     root: str
 
     def snapshot(self, snapshot_id: str | UUID) -> str:
-        """Returns the location of a snapshot's manifest in the current version; that of a version 1 snapshot ends in
-        ``_v1.json``."""
-        return f"{self.root}/_ss/{snapshot_id}_v2.json"
+        """Returns the location of a snapshot's manifest in the current version; those of older versions end in
+        ``_v1.json`` and ``_v2.json``."""
+        return f"{self.root}/_ss/{snapshot_id}_v3.json"
 
     def snapshot_sidecar(self, snapshot_id: str | UUID) -> str:
         """Returns the location of a snapshot's sidecar: one row per segment."""
-        return f"{self.root}/_ss/{snapshot_id}_v2.arrow"
+        return f"{self.root}/_ss/{snapshot_id}_v3.arrow"
 
     def group(self, group_id: str | UUID) -> str:
         """Returns the location of a segment group's manifest."""
-        return f"{self.root}/_sl/{group_id}_v2.json"
+        return f"{self.root}/_sl/{group_id}_v3.json"
 
     def group_sidecar(self, group_id: str | UUID) -> str:
         """Returns the location of a group's sidecar: one row per segment."""
-        return f"{self.root}/_sl/{group_id}_v2.arrow"
+        return f"{self.root}/_sl/{group_id}_v3.arrow"
 
     def group_locations(self, group_id: str | UUID) -> str:
         """Returns the location of a group's location index, which finds blocks by hash."""
-        return f"{self.root}/_sl/{group_id}_v2.loc"
+        return f"{self.root}/_sl/{group_id}_v3.loc"
 
     def segment(self, segment_id: str | UUID) -> str:
         """Returns the location of a segment's manifest."""
-        return f"{self.root}/_sg/{segment_id}_v1.json"
+        return f"{self.root}/_sg/{segment_id}_v3.json"
 
     def segment_sidecar(self, segment_id: str | UUID) -> str:
         """Returns the location of a segment's sidecar: one row per block."""
-        return f"{self.root}/_sg/{segment_id}_v1.arrow"
+        return f"{self.root}/_sg/{segment_id}_v3.arrow"
 
     def sketches(self, owner_id: str | UUID) -> str:
         """Returns the location of the sketches of a segment and its blocks, or of a group or snapshot."""

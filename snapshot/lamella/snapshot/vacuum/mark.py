@@ -21,10 +21,10 @@ Kind = Literal[
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAME: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[123])\.(?P<kind>[a-z]+)"
 )
 _TEMPORARY: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[123]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
 #: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(

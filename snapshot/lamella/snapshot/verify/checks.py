@@ -70,6 +70,18 @@ _ALL: Final = (
     Check("layer_nan", "error", "The layer above excludes NaN, or numbers, that the layer below may have.", _REWRITE),
     Check("layer_exact", "error", "The layer above marks a bound as exact, and no entry below does.", _REWRITE),
     Check("stats_invalid", "error", "Statistics contradict themselves or the column's type.", _REGISTER),
+    Check(
+        "constants_invalid",
+        "error",
+        "A constant is not a value of its column, or differs from the statistics.",
+        _REGISTER,
+    ),
+    Check(
+        "features_missing",
+        "error",
+        "A manifest does not list a reader feature that its blocks require, so readers may return wrong rows.",
+        _REWRITE,
+    ),
     Check("block_counts", "error", "A block's row counts contradict each other.", _REGISTER),
     Check(
         "block_clustered",

@@ -25,14 +25,16 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
+from lamella.snapshot.parquet.block import optional_in_files, with_constants
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.file_values import DecodedFile, Unreadable
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
-from lamella.snapshot.schema.arrow import absent, conform_leaf, leaf_type
+from lamella.snapshot.schema.arrow import absent, conform_leaf, constant_scalars, leaf_type, repeated
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.stats.measure import Extent, extent
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import Store
@@ -96,7 +98,8 @@ def _footer_problems(footer: Footer, block: Block, schema: Schema) -> Iterator[P
         return Problem(code, message, column_id, block.location)
 
     try:
-        now = block_of(footer, schema)
+        now = block_of(footer, optional_in_files(schema, block.constants))
+        now = with_constants(now, block.constants, schema)
     except SchemaMismatch as error:
         yield wrong("footer_schema", error.message)
         return
@@ -198,7 +201,7 @@ def check_values(store: Store, footer: Footer, block: Block, schema: Schema) -> 
         ObjectNotFound, StoreError: as the store.
     """
     try:
-        columns = plan(footer.metadata.schema, schema).present
+        columns = plan(footer.metadata.schema, optional_in_files(schema, block.constants)).present
         file = DecodedFile(store, footer)
     except Unreadable:
         return ValuesRead((), 0)
@@ -339,14 +342,16 @@ class Rows(msgspec.Struct, frozen=True):
     count: int
 
 
-def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rng: Random) -> Rows:
-    """Reads rows of a file that was written with one schema, in terms of another; the columns are sampled.
+def read_rows(store: Store, footer: Footer, block: Block, written: Schema, current: Schema, rng: Random) -> Rows:
+    """Reads rows of a block that was written with one schema, in terms of another; the columns are sampled.
 
     Raises:
         CorruptParquet: damaged pages. SchemaMismatch: the file does not fit the schema.
         ObjectNotFound, StoreError: as the store.
     """
-    planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+    in_file = plan(footer.metadata.schema, optional_in_files(written, block.constants)).present
+    planned = {column.column_id: column for column in in_file}
+    constants = constant_scalars(constant_values(block.constants, written), written)
     usable = [leaf for leaf in current.leaves() if _is_usable(footer, leaf, planned.get(leaf.id))]
     chosen = rng.sample(usable, min(COLUMNS, len(usable)))
     total = sum(group.num_rows for group in footer.metadata.row_groups)
@@ -359,7 +364,10 @@ def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rn
     try:
         for leaf in chosen:
             try:
-                columns[leaf.id] = _column(file, current, leaf, planned.get(leaf.id), count)
+                if leaf.id in constants:
+                    columns[leaf.id] = repeated(constants[leaf.id], count, leaf_type(leaf.dtype, leaf.name))
+                else:
+                    columns[leaf.id] = _column(file, current, leaf, planned.get(leaf.id), count)
             except (Unreadable, SchemaMismatch, InvalidRequest):
                 continue  # not readable in Python
     finally:

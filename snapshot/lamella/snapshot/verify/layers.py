@@ -26,7 +26,7 @@ from lamella.snapshot.verify.reading import Note
 #: Counts that are summed from blocks to segments, and further up.
 _SUMMED = (
     *("row_count", "block_count", "uncompressed_byte_size", "compressed_byte_size", "index_size"),
-    "by_name_count",
+    *("by_name_count", "constants_count"),
 )
 
 

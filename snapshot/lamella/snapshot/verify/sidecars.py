@@ -15,7 +15,17 @@ from lamella.snapshot.columnar import build_blocks, build_segments
 from lamella.snapshot.columnar.sidecar import BLOCK_KEY
 from lamella.snapshot.columnar.zones import HIGH_EXACT, LOW_EXACT
 from lamella.snapshot.errors import AlreadyExists, LamellaError, ManifestError, ObjectNotFound, StoreError
-from lamella.snapshot.manifest import Group, GroupRef, ObjectRef, Segment, SegmentRef, Snapshot, content_hash, encode
+from lamella.snapshot.manifest import (
+    LAST_WITH_OLD_NAMES,
+    Group,
+    GroupRef,
+    ObjectRef,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    content_hash,
+    encode,
+)
 from lamella.snapshot.pages import PageSidecar, SegmentPages, build_pages
 from lamella.snapshot.pages.cell import encode as encode_cell
 from lamella.snapshot.schema import Schema, parse_type
@@ -58,19 +68,23 @@ def segment_sidecar(table: Versioned, segment: Segment) -> bytes:
         ManifestError: unreadable statistics.
     """
     then = as_of(table, segment.schema_id)
-    return build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
+    built = build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
+    return _as_written(segment.format_version, built)
 
 
 def snapshot_sidecar(snapshot: Snapshot) -> bytes:
     """Builds a snapshot's sidecar from its manifest; raises as :func:`segment_sidecar`."""
     head = msgspec.structs.replace(snapshot, segments=(), groups=tuple(map(_bare, snapshot.groups)), sidecar=None)
     refs = commits.seen_refs(snapshot, snapshot.segments)
-    if snapshot.format_version > 1:
+    if snapshot.format_version > LAST_WITH_OLD_NAMES:
         return build_segments(snapshot.schema, refs, encode(head))
-    members = msgspec.to_builtins(head, str_keys=True)
-    for newer in ("groups", "prev_manifest"):
-        members.pop(newer, None)
-    return _of_version(1, build_segments(snapshot.schema, refs, msgspec.json.encode(members)))
+    members = _with_old_names(msgspec.to_builtins(head, str_keys=True))
+    members["groups"] = [_with_old_names(group) for group in members["groups"]]
+    if snapshot.format_version == 1:
+        for newer in ("groups", "prev_manifest"):
+            members.pop(newer, None)
+    built = build_segments(snapshot.schema, refs, msgspec.json.encode(members))
+    return _as_written(snapshot.format_version, built)
 
 
 def _bare(group: GroupRef) -> GroupRef:
@@ -78,21 +92,35 @@ def _bare(group: GroupRef) -> GroupRef:
     return msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
 
 
-def _of_version(version: int, data: bytes) -> bytes:
-    """Returns a sidecar as a release of an older format version would have written it."""
+def _with_old_names(members: dict[str, Any]) -> dict[str, Any]:
+    """Returns the members of a manifest with the name that a sidecar had before version 3, in the same order."""
+    return {"companion" if name == "sidecar" else name: value for name, value in members.items()}
+
+
+def _as_written(version: int, data: bytes) -> bytes:
+    """Returns a sidecar as a release of its format version would have written it."""
+    if version > LAST_WITH_OLD_NAMES:
+        return data
     batch = _opened(data)
+    fields = [_before_version_3(field) for field in batch.schema]
     metadata = {**(batch.schema.metadata or {}), _VERSION: str(version).encode()}
-    schema = batch.schema.with_metadata(metadata)
+    schema = pa.schema(fields, metadata=metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.record_batch(batch.columns, schema=schema))
     return bytes(sink.getvalue())
 
 
+def _before_version_3(field: pa.Field) -> pa.Field:
+    first, dot, rest = field.name.partition(".")
+    return field.with_name(f"companion.{rest}") if dot and first == "sidecar" else field
+
+
 def group_sidecar(table: Versioned, group: Group) -> bytes:
     """Builds a group's sidecar from its manifest; raises as :func:`segment_sidecar`."""
     then = as_of(table, group.schema_id)
-    return build_segments(then.history[-1], commits.seen_refs(then, group.segments))
+    built = build_segments(then.history[-1], commits.seen_refs(then, group.segments))
+    return _as_written(group.format_version, built)
 
 
 def check_sidecar(

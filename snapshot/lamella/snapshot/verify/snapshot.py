@@ -30,8 +30,9 @@ from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.manifest.replaced_files import ReplacedSet
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.schema.evolution import schema_at
-from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.stats.column import seen_with
+from lamella.snapshot.stats.constant import constant_stats
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.verify.checks import found
 from lamella.snapshot.verify.layers import (
@@ -112,6 +113,7 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
         yield Problem("manifest_identity", f"id, schema and format version are {own}, but {recorded} above")
     if segment.summary != ref.summary:
         yield Problem("summary_differs", "the segment's summary differs from the one recorded in the layer above")
+    yield from _feature_problems(segment.summary.required_features, segment.required_features)
     schemas = known_schemas(snapshot)
     used = sorted({block.written_with for block in segment.blocks})
     strange = [schema_id for schema_id in dict.fromkeys([*used, segment.schema_id]) if schema_id not in schemas]
@@ -171,6 +173,31 @@ def _block_problems(schemas: Mapping[int, Schema], block: Block) -> Iterator[Pro
         if problem is not None:
             yield Problem("stats_invalid", problem, column_id, block.location)
 
+    for column_id, constant in block.constants.items():
+        problem = _constant_problem(leaves.get(column_id), constant, block)
+        if problem is not None:
+            yield Problem("constants_invalid", problem, column_id, block.location)
+
+
+def _constant_problem(leaf: Leaf | None, constant: Bound | None, block: Block) -> str | None:
+    if leaf is None:
+        return "the schema that the block was written with has no such column"
+    if leaf.id in block.col_metas:
+        return "the file has the column"
+    try:
+        expected = constant_stats(leaf.dtype, constant, block.row_count)
+    except ManifestError as error:
+        return error.message
+    if block.col_stats.get(leaf.id) != expected:
+        return "the statistics of the column are not those of its constant"
+    return None
+
+
+def _feature_problems(required: Iterable[str], listed: Iterable[str]) -> Iterator[Problem]:
+    missing = sorted(set(required).difference(listed))
+    if missing:
+        yield Problem("features_missing", f"the blocks require {', '.join(missing)}, which the manifest does not list")
+
 
 def _clustered_problems(last_key_id: int, block: Block) -> Iterator[Problem]:
     stats = block.cluster_stats
@@ -197,6 +224,7 @@ def _summary_of(block: Block) -> Summary:
         compressed_byte_size=block.file_size,
         index_size=block.bloom_filter_index_size,
         by_name_count=int(block.by_name),
+        constants_count=int(bool(block.constants)),
     )
 
 
@@ -330,6 +358,8 @@ def _location_index(store: Store, group: Group) -> tuple[bytes | None, str]:
 def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator[Problem]:
     if (group.group_id, group.schema_id) != (ref.group_id, ref.schema_id):
         yield Problem("manifest_identity", f"it is group {group.group_id} of schema {group.schema_id}")
+    required = {name for segment in group.segments for name in segment.summary.required_features}
+    yield from _feature_problems(required, group.required_features)
     numbers = list(ref.dropped)
     if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.segments) for number in numbers):
         yield Problem(
@@ -435,6 +465,8 @@ def check_snapshot(
 
 def _snapshot_problems(snapshot: Snapshot) -> Iterator[Problem]:
     refs: tuple[SegmentRef | GroupRef, ...] = (*snapshot.groups, *snapshot.segments)
+    required = {name for ref in refs for name in ref.summary.required_features}
+    yield from _feature_problems(required, snapshot.features)
     schemas = known_schemas(snapshot)
     if len(schemas) != len(snapshot.history):
         yield Problem("schema_ids_differ", "two schemas of the table have the same id")

@@ -279,7 +279,7 @@ class Verification:
             if any(problem.code == "values_unreadable" for problem in read.problems):
                 return
             rng = Random(f"{deep.seed} {block.location}")  # noqa: S311  # the same filters every time, no secret
-            rows = read_rows(self._store, file.footer, written, snapshot.schema, rng)
+            rows = read_rows(self._store, file.footer, block, written, snapshot.schema, rng)
             audited = audit(
                 rows,
                 snapshot.schema,

@@ -14,7 +14,7 @@ from lamella.snapshot.commit import NAMED_BLOCKS, Applied, ChangeSet
 from lamella.snapshot.errors import CommitConflict, LamellaError, NewMatches, ObjectNotFound, SchemaConflict
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
-from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, Block, GroupRef, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
@@ -55,7 +55,10 @@ class Conflicts:
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter does not apply to the table.
         """
         request = DiffRequest(
-            filter=unwanted.filter, time_zone=unwanted.time_zone, case_sensitive=unwanted.case_sensitive
+            filter=unwanted.filter,
+            time_zone=unwanted.time_zone,
+            case_sensitive=unwanted.case_sensitive,
+            reader_features=FEATURES,
         )
         if read_at.snapshot_id == base.snapshot_id:
             self._difference(base, base, request)  # called for the errors that it raises

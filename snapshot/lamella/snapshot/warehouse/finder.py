@@ -20,7 +20,7 @@ from lamella.snapshot.index import Kind, Part, PartRef, PossibleOutcomes, Probe,
 from lamella.snapshot.index.definition import term_in, term_key
 from lamella.snapshot.index.directory import Directory, Numbers
 from lamella.snapshot.index.widening import can_serve
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex, require_features
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.block_layer import Layers, VerdictCache
@@ -351,6 +351,7 @@ class Finder:
         max_tests: int | None = None,
     ) -> PruneResult:
         head, segments = layers.head, layers.segments
+        require_features(head.features, request.reader_features)
         bound = self.bound(predicate, head.schema, request)
         columns = None
         if request.columns is not None:
@@ -407,6 +408,7 @@ class Finder:
                 segments=layers.segments,
                 schema_id=head.schema.schema_id,
                 open_segment=load,
+                has_constants=head.summary.constants_count > 0,
             )
         pruning = Pruning(layers, load, self._timer, load_many)
         found = pruning.run(Evaluator(bound, key), max_blocks=max_blocks, max_tests=max_tests)

@@ -16,8 +16,7 @@ from lamella.snapshot.columnar.locations import Hashes, LocationIndex
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition, Directory, find_entries
 from lamella.snapshot.manifest import (
-    SEGMENT_FORMAT,
-    SNAPSHOT_FORMAT,
+    FORMAT_VERSION,
     Block,
     DirectoryRef,
     Group,
@@ -67,12 +66,14 @@ class ManifestWriter:
         schema = table.history[-1]
         seen = commits.seen_blocks(table, blocks)
         segment_id = str(self._ids.new())
+        summary = self._sketches.of_segment(layout, segment_id, commits.summarize_blocks(schema, seen), blocks)
         segment = Segment(
-            format_version=SEGMENT_FORMAT,
+            format_version=FORMAT_VERSION,
             segment_id=segment_id,
-            summary=self._sketches.of_segment(layout, segment_id, commits.summarize_blocks(schema, seen), blocks),
+            summary=summary,
             blocks=unsketched(blocks),
             schema_id=schema.schema_id,
+            required_features=summary.required_features,
         )
         schema_ids = tuple(sorted({block.written_with for block in blocks}))
         # What cannot be read again must not become current. Blocks were decoded, or made of a checked footer.
@@ -84,7 +85,7 @@ class ManifestWriter:
             segment_id=segment_id,
             manifest=manifest,
             sidecar=sidecar,
-            format_version=SEGMENT_FORMAT,
+            format_version=FORMAT_VERSION,
             summary=segment.summary,
             schema_id=schema.schema_id,
             block_schema_ids=() if schema_ids == (schema.schema_id,) else schema_ids,
@@ -98,9 +99,14 @@ class ManifestWriter:
         """Write a group of segments, its sidecar, and its location index from the parts in ``index``."""
         schema = table.history[-1]
         seen = commits.seen_refs(table, segments)
+        summary = commits.summarize(schema, [ref.summary for ref in seen])
         group_id = str(self._ids.new())
         group = Group(
-            format_version=SNAPSHOT_FORMAT, group_id=group_id, segments=tuple(segments), schema_id=schema.schema_id
+            format_version=FORMAT_VERSION,
+            group_id=group_id,
+            segments=tuple(segments),
+            schema_id=schema.schema_id,
+            required_features=summary.required_features,
         )
         locations = LocationIndex.joined(index)
         manifest = self._put(layout.group(group_id), encode(group))
@@ -109,13 +115,12 @@ class ManifestWriter:
         stored = self._put(layout.group_locations(group_id), locations.to_bytes())
         self._manifests.remember_locations(stored, locations)
         first, last = self._location_range(segments)
-        summary = commits.summarize(schema, [ref.summary for ref in seen])
         return GroupRef(
             group_id=group_id,
             manifest=manifest,
             sidecar=sidecar,
             locations=stored,
-            format_version=SNAPSHOT_FORMAT,
+            format_version=FORMAT_VERSION,
             segment_count=len(segments),
             summary=self._sketches.of_group(layout, group_id, summary, segments),
             first_location=first,
@@ -133,6 +138,8 @@ class ManifestWriter:
     def snapshot(self, snapshot: Snapshot) -> tuple[SnapshotPointer, Snapshot]:
         """Write a snapshot and its sidecar; returns the pointer to it, and the snapshot as it was written."""
         layout = self.layout(snapshot.table_id)
+        features = snapshot.summary.required_features or msgspec.UNSET
+        snapshot = msgspec.structs.replace(snapshot, required_features=features)
         groups = tuple(
             msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
             for group in snapshot.groups

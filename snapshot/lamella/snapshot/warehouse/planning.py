@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from lamella.snapshot.cluster.selection import Aims, select
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
-from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.manifest import SnapshotPointer, require_features
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.schema.column import cluster_leaves
@@ -52,9 +52,11 @@ class Planning:
 
         Raises:
             InvalidRequest: a recluster of a table without a cluster key; invalid bounds.
+            ReaderFeatureMissing: readers of the snapshot need another feature.
             InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter is invalid.
         """
         _check(request)
+        require_features(self._manifests.head(pointer).features, request.reader_features)
         scan = LayoutScan(self._manifests, self._layers(pointer))
         allowed = self._allowed(scan, request)
         default = block_target_of(scan.head.properties)
@@ -124,8 +126,11 @@ class Planning:
             answer, tasks=tuple(tasks), reason=selection.reason, remaining_bytes=selection.remaining_bytes
         )
 
-    def blocks(self, pointer: SnapshotPointer, locations: Sequence[str]) -> BlocksAnswer:
-        """Returns blocks by location."""
+    def blocks(
+        self, pointer: SnapshotPointer, locations: Sequence[str], reader_features: Iterable[str] = ()
+    ) -> BlocksAnswer:
+        """Returns blocks by location; raises ReaderFeatureMissing if readers of the snapshot need another feature."""
+        require_features(self._manifests.head(pointer).features, reader_features)
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
         facts: dict[str, BlockFacts] = {}
         for ref in {position.ref.segment_id: position.ref for position in found.values()}.values():
@@ -141,6 +146,7 @@ class Planning:
                         schema_id=block.schema_id or 0,
                         key_id=key_id if key_id >= 0 else None,
                         level=int(clustered.level[row]),
+                        constants=block.constants,
                     )
         return BlocksAnswer(
             snapshot_id=pointer.snapshot_id,
@@ -166,6 +172,7 @@ class Planning:
                 schema_id=each.schema_id or 0,
                 key_id=int(scan.key_id[number]) if scan.key_id[number] >= 0 else None,
                 level=level,
+                constants=each.constants,
             )
             for number, each, level in zip(
                 numbers.tolist(), scan.identities(numbers), scan.levels(numbers), strict=True

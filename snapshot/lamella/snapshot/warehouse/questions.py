@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,7 +11,7 @@ from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.snapshot_blocks import BatchSizes
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
-from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer, require_features
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.aggregate import Aggregation, read_plan
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
@@ -22,6 +22,7 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.writer import answer_of, entry_count
+from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import (
@@ -63,9 +64,17 @@ class Questions:
         """
         return self.prune_predicate(pointer, self.finder.read(request), request)
 
-    def blocks_of(self, pointer: SnapshotPointer, segment_id: str) -> SegmentBlocks:
-        """Returns the addresses of a segment's blocks; raises SegmentNotFound if the snapshot does not have it."""
+    def blocks_of(
+        self, pointer: SnapshotPointer, segment_id: str, reader_features: Iterable[str] = ()
+    ) -> SegmentBlocks:
+        """Returns the addresses of a segment's blocks.
+
+        Raises:
+            SegmentNotFound: the snapshot does not have it.
+            ReaderFeatureMissing: its readers need another feature.
+        """
         layers = self.finder.layers(pointer)
+        require_features(layers.head.features, reader_features)
         row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
         sidecar = self._manifests.sidecar(layers.sidecar(row))
         rows = np.arange(len(sidecar))
@@ -76,6 +85,7 @@ class Questions:
             row_count=sidecar.numbers("row_count").tolist(),
             file_size=sidecar.numbers("file_size").tolist(),
             schema_id=[own if each is None else each for each in sidecar.older_schema_ids(rows, own)],
+            constants=constants_of(sidecar.constants(rows)) if sidecar.has_constants else None,
         )
 
     def prune_batch(
@@ -149,6 +159,8 @@ class Questions:
         """
         heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
         newer = max(heads, key=lambda head: head.timestamp_ms)
+        for pointer in (before, after):
+            require_features(self._manifests.head(pointer).features, request.reader_features)
         predicate = self.finder.read(request)
         bound = self.finder.bound(predicate, newer.schema, request)
         columns = None
@@ -206,7 +218,10 @@ class Questions:
         aggregation = Aggregation(
             head, layers.segments, lambda row: self._manifests.blocks(head, layers.sidecar(row)), self._timer
         )
-        return aggregate_answer(head, plan, aggregation.run(bound, plan, max_tests), request, bound)
+        answer = aggregate_answer(head, plan, aggregation.run(bound, plan, max_tests), request, bound)
+        if answer.scan:
+            require_features(head.features, request.reader_features)
+        return answer
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind, read_filter
-from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, SnapshotPointer
 from lamella.snapshot.prune.outcome import NONE
 from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import Finder
@@ -119,7 +119,7 @@ class ReadCosts:
 
     def _read(self, pointer: SnapshotPointer, filter: ReplayedFilter, case_sensitive: bool) -> tuple[int, int]:
         """Returns the blocks and bytes that a filter reads."""
-        request = PruneRequest(time_zone=filter.time_zone, case_sensitive=case_sensitive)
+        request = PruneRequest(time_zone=filter.time_zone, case_sensitive=case_sensitive, reader_features=FEATURES)
         found = self._finder.find_predicate(pointer, filter.predicate, request)
         stages = found.answer.report.stages
         return found.block_count, next((stage.bytes for stage in reversed(stages) if stage.stage != "page"), 0)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
-from lamella.snapshot.wire.limits import ColumnPath, Moment, Word
+from lamella.snapshot.wire.limits import ColumnPath, Moment, ReaderFeatures, Word
 from lamella.snapshot.wire.prune import PrunedBlock, Report
 
 AggregateFunction = Literal["count", "min", "max"]
@@ -31,6 +31,7 @@ class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     timestamp: int | Moment | None = None
     time_zone: Moment = "UTC"
     case_sensitive: bool = False
+    reader_features: ReaderFeatures = ()
 
 
 class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from lamella.snapshot.wire.indexes import PartSent
 from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
 
 #: What to do with a file whose folder gives a column a value that the file does not contain.
-PathColumns = Literal["refuse", "ignore"]
+PathColumns = Literal["read", "ignore"]
 
 #: What to do with files that are part of another format's table.
 OtherFormats = Literal["refuse", "ignore"]
@@ -22,8 +22,9 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``verify``: compute the statistics from the files' values, all of which are read, and not from their footers.
 
-    ``path_columns``: what to do with a file below a folder such as ``year=2020`` that does not contain this value in a
-    column of that name: refuse it (``refuse``, the default), or accept it without the folder's value (``ignore``).
+    ``path_columns``: what to do with the value that a folder such as ``year=2020`` gives to a column: read it
+    (``read``, the default), or ignore it (``ignore``). A file below a folder that names no column of the table is
+    refused unless the value is ignored. ``time_zone``: of timestamps in the names of folders; by default UTC.
 
     ``other_formats``: what to do with a folder or glob with files of a Delta, Iceberg, Hudi or DuckLake table, whose
     files may contain deleted or rewritten rows: refuse it (``refuse``, the default), or accept every Parquet file in it
@@ -37,6 +38,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strict: bool = False
     verify: bool = False
     path_columns: PathColumns | msgspec.UnsetType = msgspec.UNSET
+    time_zone: Moment | msgspec.UnsetType = msgspec.UNSET
     other_formats: OtherFormats | msgspec.UnsetType = msgspec.UNSET
     take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
 

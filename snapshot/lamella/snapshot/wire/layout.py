@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.wire.advice import Cost
-from lamella.snapshot.wire.limits import FewPaths, Locations, Moment, Word
+from lamella.snapshot.wire.limits import FewPaths, Locations, Moment, ReaderFeatures, Word
 
 
 class DepthFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,18 +158,20 @@ class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``POST .../blocks``: the file identity of some blocks of a snapshot (by default the current one).
 
     ``sign_urls``: with each a URL through which it can be read for a limited time, without credentials for the store.
+    ``reader_features``: as in :class:`PruneRequest`.
     """
 
     locations: Locations
     snapshot_id: Word | None = None
     sign_urls: bool = False
+    reader_features: ReaderFeatures = ()
 
 
 class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block as a file. ``schema_id``: the schema that it was written with.
 
     ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: anyone who has it can read the
-    block.
+    block. ``constants``: as in :class:`PrunedBlock`.
     """
 
     location: str
@@ -180,6 +182,11 @@ class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key_id: int | None = None
     level: int = 0
     url: str | None = None
+    constants: dict[int, Bound | None] = {}
+
+    def __hash__(self) -> int:
+        """Hashes what identifies the file; a dict of constants has no hash."""
+        return hash((self.location, self.file_size, self.content_id))
 
 
 class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +208,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     only blocks that may match it. ``max_bytes``, ``max_blocks``: limits on the blocks that are rewritten.
     ``target_rows``, ``target_bytes``: the target size of a block. ``target_depth``: how many blocks may cover a key
     value, where possible; ``min_gain``: minimum ratio of gain to the fraction of the table that is rewritten (see
-    docs/clustering.md).
+    docs/clustering.md). ``reader_features``: as in :class:`PruneRequest`.
     """
 
     job: Literal["compact", "recluster"]
@@ -215,6 +222,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     target_bytes: int | None = None
     target_depth: int | None = None
     min_gain: float | None = None
+    reader_features: ReaderFeatures = ()
 
 
 class PlannedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

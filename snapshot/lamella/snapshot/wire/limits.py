@@ -36,6 +36,8 @@ ColumnPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=MAX_COLUMNS)]
 #: For a cluster key, an order, join keys.
 FewPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=100)]
 Locations = Annotated[tuple[Location, ...], Meta(max_length=MAX_LOCATIONS)]
+#: What a reader supports beyond plain files: see docs/reader-features.md.
+ReaderFeatures = Annotated[tuple[Word, ...], Meta(max_length=100)]
 Words = Annotated[tuple[Word, ...], Meta(max_length=10_000)]
 Keys = Annotated[tuple[Any, ...], Meta(max_length=MAX_KEYS)]
 KeyRanges = Annotated[tuple[tuple[Any, Any], ...], Meta(max_length=100_000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from lamella.snapshot.wire.limits import (
     KeyRanges,
     Keys,
     Moment,
+    ReaderFeatures,
     Token,
     Word,
 )
@@ -177,6 +179,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     without a partner among these keys are not needed. ``residuals``: return the residual filter of each block.
     ``segments``: only these segments. ``max_ms``: answer after about that time, with the rest in ``unresolved``.
     ``page_size``: maximum number of blocks in one answer; ``page_token`` continues with those that follow.
+    ``reader_features``: what the reader supports; a table that needs more refuses the request.
     """
 
     filter: Any = None
@@ -198,6 +201,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_ms: float | None = None
     page_size: int | None = None
     page_token: Token | None = None
+    reader_features: ReaderFeatures = ()
 
 
 class OrderBound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -257,7 +261,8 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     ``schema_id``: the schema whose names the file has, if it is not the snapshot's own. ``residual``: the index of the
     block's residual filter in the answer's ``residuals``. ``order_bound``: with ``order_by``. ``pages``: with ``level``
-    "page". ``url``: with ``sign_urls``; anyone who has it can read the block.
+    "page". ``url``: with ``sign_urls``; anyone who has it can read the block. ``constants``: by column id the value
+    that every row has in a column that the file does not hold (None: null).
     """
 
     location: str
@@ -270,6 +275,7 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     order_bound: OrderBound | None = None
     pages: PrunedPages | None = None
     url: str | None = None
+    constants: dict[int, Bound | None] | None = None
 
 
 class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,7 +292,8 @@ class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
 class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The blocks as arrays of equal length (``shape`` "columns"), which are cheaper to encode and to read.
 
-    ``schema_id`` is present if a block was written with another schema than the snapshot's (None: with that one).
+    ``schema_id`` is present if a block was written with another schema than the snapshot's (None: with that one),
+    ``constants`` if a block has any.
     """
 
     location: list[str]
@@ -299,6 +306,7 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     order_bound: list[OrderBound] | None = None
     pages: list[PrunedPages] | None = None
     url: list[str] | None = None
+    constants: list[dict[int, Bound | None] | None] | None = None
 
 
 class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,7 +328,7 @@ class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
 class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """``GET .../segments/{segment_id}/blocks``: the immutable properties of a segment's blocks, by their numbers.
 
-    ``schema_id``: the schema whose names each block's file has.
+    ``schema_id``: the schema whose names each block's file has. ``constants``: present if a block has any.
     """
 
     segment_id: str
@@ -328,6 +336,7 @@ class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
     row_count: list[int]
     file_size: list[int]
     schema_id: list[int]
+    constants: list[dict[int, Bound | None] | None] | None = None
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,6 +376,18 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     url_expires_ms: int | None = None
 
 
+def block_records(answer: PruneAnswer) -> Iterator[PrunedBlock]:
+    """Yields the blocks of an answer of shape "records" or "columns"."""
+    columns = answer.block_columns
+    if columns is None:
+        yield from answer.blocks or ()
+        return
+    given = {name: getattr(columns, name) for name in BlockColumns.__struct_fields__}
+    lists = {name: values for name, values in given.items() if values is not None}
+    for row in zip(*lists.values(), strict=True):
+        yield PrunedBlock(**dict(zip(lists, row, strict=True)))
+
+
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../prune/batch``: many filters over one snapshot; each segment is read once for all of them.
 
@@ -383,6 +404,7 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shape: Shape = "records"
     explain: bool = False
     residuals: bool = False
+    reader_features: ReaderFeatures = ()
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,6 +431,7 @@ class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     columns: ColumnPaths | None = None
     time_zone: Moment = "UTC"
     case_sensitive: bool = False
+    reader_features: ReaderFeatures = ()
 
 
 class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire.commit import PathColumns, RefusedFile
-from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Properties, Word, Words
+from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Moment, Properties, Word, Words
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +87,11 @@ class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL).
+    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet file, a
+    folder or a glob: the columns of its first file, and those that folders such as ``year=2020`` name).
 
     ``source``: the table follows files of an external source. It has the source's columns; those of a directory are its
-    first file's, unless they are given. ``cluster_kind``: "linear" by default.
+    first file's and its folders', unless they are given. ``cluster_kind``: "linear" by default.
     """
 
     name: Word
@@ -109,6 +110,8 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``schemas`` are the earlier schemas, oldest first; ``schema_ids_in_use`` those that blocks were written with.
     ``cluster_key_id``: of the cluster key, None if there is none; another key or kind has another id.
     ``distinct_of_values``: the approximate number of distinct values of a column, if it was measured, by dotted path.
+    ``required_features``: what a reader of the blocks must support. ``constants_count``: the number of blocks with
+    values of columns that their files do not hold.
     """
 
     namespace: str
@@ -129,6 +132,8 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     distinct_of_values: dict[str, int] = {}
     cluster_kind: ClusterKind = "linear"
     cluster_key_id: int | None = None
+    required_features: tuple[str, ...] = ()
+    constants_count: int = 0
 
     @property
     def history(self) -> tuple[Schema, ...]:
@@ -195,15 +200,16 @@ class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``directory``: ``location`` is a folder or a glob. ``delta``: the table's folder. ``iceberg``: ``location`` is a
     metadata file or the folder of a table with a ``version-hint.text``, or else ``catalog`` (one that the service
-    knows) and ``table`` name it. ``path_columns``: what to do with a value that only a folder's name gives
-    (``day=2024-01-31``): refuse the file, or ignore the value.
+    knows) and ``table`` name it. ``path_columns``: what to do with the value that a folder's name gives to a column
+    (``day=2024-01-31``): read it, or ignore it. ``time_zone``: of timestamps in the names of folders.
     """
 
     kind: SourceKind
     location: Location | None = None
     catalog: Word | None = None
     table: Location | None = None
-    path_columns: PathColumns = "refuse"
+    path_columns: PathColumns = "read"
+    time_zone: Moment = "UTC"
 
 
 class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

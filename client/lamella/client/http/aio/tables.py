@@ -93,7 +93,9 @@ class AsyncLakeTables:
         cluster_kind: ClusterKind = "linear",
         idempotency_key: str | None = None,
     ) -> wire.TableInfo:
-        """Create the table ``namespace.name``, from columns or from the URL of a Parquet file.
+        """Create the table ``namespace.name``, from columns or from the URL of a Parquet file or folder.
+
+        The columns of a folder are those of its first file, and those that folders such as ``year=2020`` name.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
         """
@@ -177,7 +179,8 @@ class AsyncTableContents:
         *,
         strict: bool = False,
         verify: bool = False,
-        path_columns: wire.PathColumns = "refuse",
+        path_columns: wire.PathColumns = "read",
+        time_zone: str = "UTC",
         other_formats: wire.OtherFormats = "refuse",
         take_replaced: bool = False,
         idempotency_key: str | None = None,
@@ -191,8 +194,9 @@ class AsyncTableContents:
         ``verify``: the service reads every value and computes the statistics from the values. Use it for files from
         writers that are not trusted, and for statistics that footers do not have (exact bounds, NaN, INT96).
 
-        ``path_columns``: a file in a folder such as ``year=2020`` is refused unless it has this value in a column
-        of that name; "ignore" registers it without the folder's value.
+        ``path_columns``: a folder such as ``year=2020`` gives its value to the column of that name in all rows of its
+        files, which need not hold the column; "ignore" registers the files without it. ``time_zone``: of timestamps in
+        the names of folders.
 
         ``other_formats``: a folder or glob is refused when its files belong to a Delta, Iceberg, Hudi or DuckLake
         table; "ignore" registers every Parquet file, also those whose rows were deleted or rewritten. Files that are
@@ -208,6 +212,7 @@ class AsyncTableContents:
             strict=strict,
             verify=verify,
             path_columns=path_columns,
+            time_zone=time_zone,
             other_formats=other_formats,
             take_replaced=take_replaced,
         )

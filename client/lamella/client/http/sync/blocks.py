@@ -29,17 +29,19 @@ class TableAddresses:
     _name: TableName
     _addresses: AddressCache
 
-    def resolve(self, pruned: PruneResult) -> PruneResult:
+    def resolve(self, pruned: PruneResult, *, reader_features: Sequence[str] = ()) -> PruneResult:
         """Convert an answer of ``shape`` "ranges" to ``shape`` "columns".
 
-        The client fetches the addresses of a segment once and caches them. Raises InvalidRequest (the answer has
-        another shape), SnapshotExpired (the answer's snapshot is gone).
+        The client fetches the addresses of a segment once and caches them. ``reader_features``: as in the request for
+        the answer. Raises InvalidRequest (the answer has another shape), SnapshotExpired (the answer's snapshot is
+        gone), ReaderFeatureMissing.
         """
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
             blocks = self._addresses.get(segment_id)
             if blocks is None:
-                blocks = self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
+                call = segment_blocks_call(self._name, segment_id, pruned.snapshot_id, reader_features)
+                blocks = self._lake.run(call)
                 self._addresses.put(blocks)
             segments[segment_id] = blocks
         return resolve_ranges(pruned, segments)
@@ -60,12 +62,17 @@ class TableBlocks:
         return self._lake.run(plan_call(self._name, job, options))
 
     def blocks(
-        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+        self,
+        locations: Sequence[str],
+        *,
+        snapshot_id: str | None = None,
+        sign_urls: bool = False,
+        reader_features: Sequence[str] = (),
     ) -> BlocksAnswer:
         """Look up blocks by location; with ``snapshot_id`` None each request sees the current snapshot.
 
-        ``sign_urls``: add signed URLs, as in :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
-        NotSignable, LocationRefused, LimitExceeded.
+        ``sign_urls``, ``reader_features``: as in :meth:`prune`. Raises TableNotFound, SnapshotNotFound,
+        ReaderFeatureMissing; with ``sign_urls`` NotSignable, LocationRefused, LimitExceeded.
         """
-        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls, reader_features=reader_features)
         return join_answers([self._lake.run(call) for call in found])

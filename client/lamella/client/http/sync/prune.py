@@ -54,6 +54,7 @@ class TablePrune:
         max_ms: float | None = None,
         page_size: int | None = None,
         sign_urls: bool = False,
+        reader_features: Sequence[str] = (),
     ) -> PruneResult:
         """The blocks that may hold a row for which ``filter`` is true, and a report of the pruning.
 
@@ -68,12 +69,13 @@ class TablePrune:
         answer. ``page_size``: fetch the answer in pages of this many blocks and merge them (:meth:`prune_pages` returns
         the pages). ``sign_urls``: add to each block a URL that reads it without credentials until ``url_expires_ms``.
         Anyone who has the URL can read the block, so keep it out of logs. The service limits the number of URLs in an
-        answer.
+        answer. ``reader_features``: what the caller supports when it reads the blocks, such as ``"constants"``; a table
+        that requires more gives no blocks (see ``docs/reader-features.md``).
 
-        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound; with
-        ``sign_urls`` NotSignable and LocationRefused.
+        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound,
+        ReaderFeatureMissing; with ``sign_urls`` NotSignable and LocationRefused.
         """
-        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls)
+        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls, reader_features)
         call = prune_call(
             self._name,
             filter,
@@ -126,6 +128,7 @@ class TablePrune:
         shape: wire.Shape = "columns",
         explain: bool = False,
         residuals: bool = False,
+        reader_features: Sequence[str] = (),
     ) -> tuple[PruneResult, ...]:
         """The answers to several filters on one snapshot, in their order; each segment is read once for all filters.
 
@@ -133,7 +136,16 @@ class TablePrune:
         the filter.
         """
         body = batch_body(
-            filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
+            filters,
+            columns,
+            snapshot_id,
+            timestamp,
+            time_zone,
+            case_sensitive,
+            shape,
+            explain,
+            residuals,
+            reader_features,
         )
         return self._lake.run(prune_batch_call(self._name, body)).answers
 
@@ -148,6 +160,7 @@ class TablePrune:
         to_timestamp: int | str | dt.datetime | None = None,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
+        reader_features: Sequence[str] = (),
     ) -> wire.DiffAnswer:
         """The blocks that may match ``filter`` and that only one of two snapshots has.
 
@@ -155,7 +168,15 @@ class TablePrune:
         are those of the newer snapshot. Raises the errors of :meth:`prune`.
         """
         body = diff_body(
-            from_snapshot_id, to_snapshot_id, from_timestamp, to_timestamp, filter, columns, time_zone, case_sensitive
+            from_snapshot_id,
+            to_snapshot_id,
+            from_timestamp,
+            to_timestamp,
+            filter,
+            columns,
+            time_zone,
+            case_sensitive,
+            reader_features,
         )
         return self._lake.run(diff_call(self._name, body))
 
@@ -170,16 +191,27 @@ class TablePrune:
         timestamp: int | str | dt.datetime | None = None,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
+        reader_features: Sequence[str] = (),
     ) -> AggregateResult:
         """Counts, minima and maxima of the rows that match ``filter``, as far as statistics prove them.
 
         ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``. ``mode`` "exact": ``groups`` has what is
         proven, ``scan`` the blocks whose matching rows must still be added (none when ``complete``); "bounded": bounds
-        of the true values, and nothing to scan. The other arguments are those of :meth:`prune`.
+        of the true values, and nothing to scan. The other arguments are those of :meth:`prune`; ``reader_features``
+        only matters if there is something to scan.
 
         Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
         """
         call = aggregate_call(
-            self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive
+            self._name,
+            aggregates,
+            filter,
+            group_by,
+            mode,
+            snapshot_id,
+            timestamp,
+            time_zone,
+            case_sensitive,
+            reader_features,
         )
         return self._lake.run(call)

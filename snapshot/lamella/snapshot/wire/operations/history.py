@@ -21,6 +21,7 @@ from lamella.snapshot.errors import (
     NotAppendOnly,
     OutcomeUnknown,
     QuotaExceeded,
+    ReaderFeatureMissing,
     SegmentNotFound,
     SnapshotExpired,
     SnapshotNotFound,
@@ -56,6 +57,10 @@ _OF_SNAPSHOT: Final = Parameter(
 DEFAULT_BLOCKS: Final = 10_000
 MAX_PAGE: Final = 1_000_000
 
+_FEATURES: Final = Parameter(
+    name="reader_features",
+    description="What the reader supports, separated by commas; a table that requires more refuses the request.",
+)
 _FLAG: Final = {"type": "boolean"}
 _OF_A_MANIFEST: Final = (ManifestError, StoreError)
 
@@ -109,8 +114,15 @@ GET_SEGMENT: Final = Operation(
     tag="History",
     description="Returns the JSON as it was written, after checking its content hash.",
     answer_type=Segment,
-    own_parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
-    errors=(*OF_A_TABLE, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *_OF_A_MANIFEST),
+    own_parameters=(_OF_SNAPSHOT, _FEATURES, IF_NONE_MATCH),
+    errors=(
+        ReaderFeatureMissing,
+        *OF_A_TABLE,
+        SnapshotNotFound,
+        SnapshotExpired,
+        SegmentNotFound,
+        *_OF_A_MANIFEST,
+    ),
 )
 
 GET_SEGMENT_BLOCKS: Final = Operation(
@@ -123,8 +135,15 @@ GET_SEGMENT_BLOCKS: Final = Operation(
     description="Resolves the block numbers in prune answers of `shape` `ranges`. A segment never changes, so the "
     "answer can be cached without limit.",
     answer_type=SegmentBlocks,
-    own_parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
-    errors=(*OF_A_TABLE, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *_OF_A_MANIFEST),
+    own_parameters=(_OF_SNAPSHOT, _FEATURES, IF_NONE_MATCH),
+    errors=(
+        ReaderFeatureMissing,
+        *OF_A_TABLE,
+        SnapshotNotFound,
+        SnapshotExpired,
+        SegmentNotFound,
+        *_OF_A_MANIFEST,
+    ),
 )
 
 _OF_A_CHANGE: Final = (IdempotencyMismatch, Unavailable, OutcomeUnknown)
@@ -219,6 +238,7 @@ CHANGES: Final = Operation(
             schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
         ),
         Parameter(name="page_token", description="`next_page_token` of the previous answer."),
+        _FEATURES,
     ),
     errors=(
         InvalidRequest,
@@ -232,6 +252,7 @@ CHANGES: Final = Operation(
         SnapshotNotFound,
         SnapshotExpired,
         NotAppendOnly,
+        ReaderFeatureMissing,
         ManifestError,
         StoreError,
     ),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from lamella.snapshot.errors import InvalidPageToken, LocationRefused, NotSignable, Overloaded, SegmentNotFound
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    LocationRefused,
+    NotSignable,
+    Overloaded,
+    ReaderFeatureMissing,
+    SegmentNotFound,
+)
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateRequest,
@@ -34,6 +41,7 @@ PRUNE: Final = Operation(
     errors=(
         *OF_A_SNAPSHOT,
         *OF_A_FILTER,
+        ReaderFeatureMissing,
         InvalidPageToken,
         SegmentNotFound,
         LocationRefused,
@@ -56,7 +64,7 @@ PRUNE_BATCH: Final = Operation(
     "`answer_blocks_max` blocks (or runs of blocks, or segments), a setting of the service.",
     request_type=BatchRequest,
     answer_type=BatchAnswer,
-    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
+    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, ReaderFeatureMissing),
     is_question=True,
     is_large=True,
 )
@@ -72,7 +80,7 @@ DIFF: Final = Operation(
     "allows; `changes` has pages. Segments that both snapshots have are not read.",
     request_type=DiffRequest,
     answer_type=DiffAnswer,
-    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
+    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, ReaderFeatureMissing),
     is_question=True,
     is_large=True,
 )
@@ -89,7 +97,7 @@ AGGREGATE: Final = Operation(
     "and the answer has bounds of the true values.",
     request_type=AggregateRequest,
     answer_type=AggregateAnswer,
-    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
+    errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, ReaderFeatureMissing),
     is_question=True,
     is_large=True,
 )

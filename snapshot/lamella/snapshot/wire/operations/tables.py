@@ -138,7 +138,7 @@ CREATE_TABLE: Final = Operation(
     permission=on_namespace("write"),
     summary="Create a table",
     tag="Tables",
-    description="Its columns are given in `schema`, or read from the Parquet file at `schema_from`. "
+    description="Its columns are given in `schema`, or read from the Parquet files at `schema_from`. "
     "The table starts with an empty snapshot.",
     request_type=CreateTable,
     answer_type=TableInfo,

@@ -1,0 +1,32 @@
+"""Features of tables that a reader must support to return the right rows.
+
+A manifest lists what it requires; a release that does not know one of the names does not read the manifest. A request
+for blocks declares what the reader supports; one that lacks a required feature gets an error and never the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from lamella.snapshot.errors import ReaderFeatureMissing
+
+#: The reader supplies the values of :attr:`lamella.snapshot.manifest.Block.constants`.
+CONSTANTS: Final = "constants"
+#: The features that this release reads, and that its own readers support.
+FEATURES: Final = (CONSTANTS,)
+
+_MEANING: Final = {CONSTANTS: "columns whose values are not in the files"}
+
+
+def require_features(required: Sequence[str], declared: Iterable[str]) -> None:
+    """Raise ReaderFeatureMissing unless a reader declared all the features that a snapshot requires."""
+    if not required:
+        return
+    missing = sorted(set(required).difference(declared))
+    if missing:
+        meanings = ", ".join(f"{name} ({_MEANING[name]})" if name in _MEANING else name for name in missing)
+        raise ReaderFeatureMissing(
+            f"the table has blocks that need {meanings}; a reader that supports this declares it in reader_features",
+            features=missing,
+        )
