@@ -7,6 +7,7 @@ import json
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,12 +23,13 @@ from lamella.snapshot.errors import (
     InvalidSchema,
     ObjectNotFound,
     ReaderFeatureMissing,
+    StoreError,
 )
 from lamella.snapshot.schema.evolution import RenameColumn
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.storage import AllLocations, FsspecStore
 from lamella.snapshot.wire import ExternalSource
-from support.delta_logs import actions, commit, protocol, with_deleted_rows
+from support.delta_logs import MappedTable, actions, commit, protocol, with_deleted_rows
 from support.sources import same_as
 
 
@@ -231,25 +233,137 @@ def test_partition_values_come_from_the_log(lake: Lamella, name: str, tmp_path: 
         table.prune("p IS NULL")
 
 
-def test_mapped_columns_and_unknown_features_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
-    """What would need more than names is said by name."""
-    write_deltalake(tmp_path / "m", rows(0))
-    (first,) = actions(tmp_path / "m", "metaData")
-    mapped = {**first["configuration"], "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
-    fields = json.loads(first["schemaString"])
-    for number, field in enumerate(fields["fields"]):
-        field["metadata"] = {"delta.columnMapping.id": number + 1, "delta.columnMapping.physicalName": f"c{number}"}
-    changed = {**first, "configuration": mapped, "schemaString": json.dumps(fields)}
-    commit(tmp_path / "m", {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": changed})
-    with pytest.raises(InvalidRequest, match="columnMapping"):
-        follow(lake, name, tmp_path / "m")
-
-    write_deltalake(tmp_path / "f", rows(0))
-    table = follow(lake, name, tmp_path / "f")
+def test_unknown_features_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """What would need more than is known is said by name."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
     table.refresh()
-    commit(tmp_path / "f", protocol("variantType"))
+    commit(tmp_path, protocol("variantType"))
     with pytest.raises(InvalidRequest, match="variantType"):
         table.refresh()
+
+
+def numbered(**columns: tuple[int, list[Any]]) -> pa.Table:
+    """Rows of a file whose columns have field ids."""
+    fields = [
+        pa.field(name, pa.array(values).type, metadata={"PARQUET:field_id": str(number)})
+        for name, (number, values) in columns.items()
+    ]
+    return pa.table([pa.array(values) for _, values in columns.values()], schema=pa.schema(fields))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_read_by_their_names_in_the_files(
+    lake: Lamella, name: str, tmp_path: Path, mode: str
+) -> None:
+    """Two columns that swap names, one that is dropped and one that takes its name: no value changes its column."""
+    made = MappedTable(tmp_path / "m", mode)
+    a, s, gone = ("a", "long", 1, "s"), ("s", "string", 2, "a"), ("x", "long", 3, "x")
+    made.columns(a, s, gone)
+    made.add("0.parquet", numbered(s=(1, [1, 2]), a=(2, ["p", None]), x=(3, [10, 20])))
+    table = follow(lake, name, made.folder)
+    assert [column.name for column in table.schema().schema.columns] == ["a", "s", "x"]
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2], "s": ["p", None], "x": [10, 20]}))
+
+    made.columns(a, s, ("x", "string", 4, "col-4"))
+    made.add("1.parquet", numbered(s=(1, [3]), a=(2, ["q"]), **{"col-4": (4, ["new"])}))
+    answer = table.refresh()
+    assert (answer.added, answer.unchanged) == (1, 1)
+    wanted = pa.table({"a": [1, 2, 3], "s": ["p", None, "q"], "x": [None, None, "new"]})
+    same_as(table, wanted)
+    assert table.prune("x = 'new'").block_count == 1
+    assert table.prune("a = 3").block_count == 1
+    assert table.prune("s = 'p'").block_count == 1
+
+    made.columns(("s", "long", 1, "s"), ("a", "string", 2, "a"), ("x", "string", 4, "col-4"))
+    assert not table.refresh().added
+    same_as(table, pa.table({"s": wanted["a"], "a": wanted["s"], "x": wanted["x"]}).select(["s", "x"]))
+    assert table.prune("s = 3").block_count == 1
+    assert table.prune("a = 'p'").block_count == 1
+    assert table.verify(deep=True, sample=1.0).is_clean
+
+    # The file with the dropped column, read by somebody who never saw that column.
+    other = follow(lake, f"{name}_other", made.folder)
+    other.refresh()
+    assert other.scan("a = 'p'").to_arrow().to_pylist() == [{"s": 1, "a": "p", "x": None}]
+    assert other.verify(deep=True, sample=1.0).is_clean
+
+
+def test_partition_values_of_mapped_columns(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The log has them under the names for files."""
+    made = MappedTable(tmp_path, "name", "p")
+    made.columns(("a", "long", 1, "c1"), ("p", "integer", 2, "c2"))
+    made.add("0.parquet", pa.table({"c1": [1, 2]}), {"c2": "7"})
+    made.add("1.parquet", pa.table({"c1": [3]}), {"c2": None})
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2, 3], "p": [7, 7, None]}))
+    assert table.scan("p = 7").count() == 2
+    assert [block.verdict for block in table.prune("p = 7", reader_features=["constants"]).records()] == ["ALL"]
+
+
+def test_partition_values_that_are_in_the_files_too(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Some writers keep them there, without statistics; then the values are read, and all of them must be the log's."""
+    at = dt.datetime(2024, 1, 1, 12, 0, 0, 5, dt.UTC)
+    made = MappedTable(tmp_path, "name", "p", "t")
+    made.columns(("a", "long", 1, "c1"), ("p", "integer", 2, "c2"), ("t", "timestamp", 3, "c3"))
+    inside = {"c2": pa.array([7, 7], pa.int32()), "c3": pa.array([at, at], pa.timestamp("us", "UTC"))}
+    whole = pa.table({"c1": [1, 2], **inside})
+    of_log = {"c2": "7", "c3": "2024-01-01 12:00:00.000005"}
+    made.add("0.parquet", whole, of_log, write_statistics=False)
+    made.add("1.parquet", whole, of_log, use_deprecated_int96_timestamps=True)
+    made.add("2.parquet", pa.table({"c1": [3]}), {"c2": None, "c3": None})
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2, 1, 2, 3], "p": [7, 7, 7, 7, None], "t": [at, at, at, at, None]}))
+    verdicts = [block.verdict for block in table.prune("p = 7", reader_features=["constants"]).records()]
+    assert verdicts == ["ALL", "ALL"]
+    assert table.verify(deep=True, sample=1.0).is_clean
+
+    mixed = pa.table({"c1": [1, 2], "c2": pa.array([7, None], pa.int32()), "c3": inside["c3"]})
+    made.add("3.parquet", mixed, of_log, write_statistics=False)
+    with pytest.raises(BlocksRefused, match="may have other values"):
+        table.refresh()
+
+
+def test_a_file_whose_ids_contradict_the_log_is_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """With mapping by id a name in a file means nothing; a file that only its ids explain is not read by its names."""
+    for at, file in enumerate([numbered(c1=(2, [1]), c2=(1, [1])), numbered(other=(1, [1])), pa.table({"c1": [1]})]):
+        made = MappedTable(tmp_path / str(at), "id")
+        made.columns(("a", "long", 1, "c1"), ("b", "long", 2, "c2"))
+        made.add("0.parquet", file)
+        with pytest.raises(BlocksRefused, match="field id"):
+            follow(lake, f"{name}_{at}", made.folder).refresh()
+
+
+def test_columns_can_be_mapped_when_there_are_files(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The files keep their names; a dropped column does not come back under its old name."""
+    made = MappedTable(tmp_path, "name")
+    made.columns(("a", "long", 1, "a"), ("s", "string", 2, "s"), **{"delta.columnMapping.mode": "none"})
+    made.add("0.parquet", pa.table({"a": [1, 2], "s": ["p", None]}))
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2], "s": ["p", None]}))
+    made.columns(("a", "long", 1, "a"), ("s", "string", 2, "s"))
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2], "s": ["p", None]}))
+    made.columns(("a", "long", 1, "a"), ("s", "string", 3, "col-3"))
+    made.add("1.parquet", pa.table({"a": [3], "col-3": ["q"]}))
+    table.refresh()
+    same_as(table, pa.table({"a": [1, 2, 3], "s": [None, None, "q"]}))
+    assert table.prune("s = 'p'").block_count == 0
+    assert table.verify(deep=True, sample=1.0).is_clean
+
+
+def test_a_column_without_a_mapping_is_an_error(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """A table that maps its columns must map all of them; the reader of the log names the column."""
+    write_deltalake(tmp_path, rows(0))
+    (first,) = actions(tmp_path, "metaData")
+    mapped = {**first["configuration"], "delta.columnMapping.mode": "name"}
+    commit(tmp_path, protocol("columnMapping"), {"metaData": {**first, "configuration": mapped}})
+    with pytest.raises(StoreError, match="'a'"):
+        follow(lake, name, tmp_path)
 
 
 def test_another_table_in_the_same_location_is_not_taken_for_the_same(lake: Lamella, name: str, tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -28,6 +31,45 @@ def protocol(*features: str) -> dict[str, Any]:
     """A protocol action with reader features."""
     both = {"readerFeatures": list(features), "writerFeatures": list(features)}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}}
+
+
+class MappedTable:
+    """A Delta table with column mapping. Its columns are given as name, type, id and name in the files."""
+
+    def __init__(self, folder: Path, mode: str, *partition_columns: str) -> None:
+        self.folder = folder
+        self._mode = mode
+        self._partition_columns = partition_columns
+        (folder / "_delta_log").mkdir(parents=True)
+
+    def columns(self, *columns: tuple[str, Any, int, str], **configuration: str) -> None:
+        """Write a commit with the table's columns."""
+        fields = [
+            {
+                "name": name,
+                "type": kind,
+                "nullable": True,
+                "metadata": {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": in_files},
+            }
+            for name, kind, number, in_files in columns
+        ]
+        metadata = {
+            "id": "3c5e7f0a-0000-4000-8000-000000000001",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": list(self._partition_columns),
+            "configuration": {"delta.columnMapping.mode": self._mode, **configuration},
+            "createdTime": 0,
+        }
+        commit(self.folder, protocol("columnMapping"), {"metaData": metadata})
+
+    def add(self, name: str, rows: pa.Table, partition: Mapping[str, str | None] | None = None, **written: Any) -> None:
+        """Write a file, whose columns have the names for files, and a commit that adds it; ``written``: how."""
+        pq.write_table(rows, self.folder / name, **written)
+        size = (self.folder / name).stat().st_size
+        values = dict(partition or {})
+        add = {"path": name, "partitionValues": values, "size": size, "modificationTime": 0, "dataChange": True}
+        commit(self.folder, {"add": add})
 
 
 def with_deleted_rows(table: Path, add: dict[str, Any], rows: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ A read uses one of five ways, the first that is correct for its blocks:
 ``name``    every block has the requested columns under their current names (or lacks them, and has no other column
             of those names): Spark's Parquet reader, unchanged. Columns whose values are not in the files are partition
             columns of that reader, if they are the same for all files of a folder.
-``renamed`` all blocks have the columns under the same earlier names: the same reader, given the names in the files.
+``renamed`` all blocks have the columns under the same other names: the same reader, given the names in the files.
 ``id``      names differ between blocks, and Lamella's own writers made all of them: the same reader finds columns
             by field id; these writers store the column ids as field ids.
 ``python``  names differ between blocks of other writers, or the same columns are in the files of some blocks only:
@@ -207,12 +207,24 @@ def constant_columns(table: LakeTable, selection: BlockSelection, names: Iterabl
     return ConstantColumns(ids, values)
 
 
-def partition_spec(gateway: Gateway, table: LakeTable, constant: ConstantColumns) -> Any:
-    """Return the ``PartitionSpec`` of the folders."""
+def constant_fields(table: LakeTable, constant: ConstantColumns, *, apart: bool) -> list[dict[str, Any]]:
+    """Return the fields of the constant columns; ``apart``: under names that no column in a file has."""
     by_id = {column.id: column.name.lower() for column in table.schema.columns}
-    names = [by_id[column_id] for column_id in constant.ids]
     fields = {field["name"].lower(): field for field in json.loads(table.columns.readable)["fields"]}
-    struct = json.dumps({"type": "struct", "fields": [fields[name] for name in names]})
+    found = [fields[by_id[column_id]] for column_id in constant.ids]
+    if not apart:
+        return found
+    return [
+        {**field, "name": f"_lamella_constant_{column_id}"}
+        for field, column_id in zip(found, constant.ids, strict=True)
+    ]
+
+
+def partition_spec(
+    gateway: Gateway, table: LakeTable, constant: ConstantColumns, fields: Sequence[Mapping[str, Any]]
+) -> Any:
+    """Return the ``PartitionSpec`` of the folders; ``fields``: :func:`constant_fields`."""
+    struct = json.dumps({"type": "struct", "fields": fields})
     target = spark_arrow_schema(struct)
     columns = []
     for column_id, field in zip(constant.ids, target, strict=True):
@@ -327,7 +339,7 @@ class RelationIndex(Proxy):
 ReadPath = Literal["name", "renamed", "id", "python", "signed"]
 #: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
-    "renamed": "columns by earlier names",
+    "renamed": "columns by their names in the files",
     "id": "columns by field ids",
     "python": "READ IN PYTHON, files name columns differently",
     "signed": "READ IN PYTHON, by signed URLs",
@@ -363,20 +375,27 @@ class BlockScan:
             in_files = _without(wanted, apart)
             found = layouts(in_files, table.history, selection.schema_ids)
             self.way = _read_path(table, selection, list(found) or [json.dumps(in_files)], json.dumps(in_files))
-            if apart and self.way not in ("name", "signed"):
+            if apart and self.way == "id":
                 self.way = "python"
         if self.way in ("python", "signed"):
             self._native = None
             self._batch = python_scan(gateway, table, selection, plain).toBatch()
             return
+        values = [] if constant is None else constant_fields(table, constant, apart=self.way == "renamed")
+        if constant is not None and values:
+            partitions = partition_spec(gateway, table, constant, values)
         if self.way == "name":
-            if constant is not None and constant.ids:
-                partitions = partition_spec(gateway, table, constant)
             struct = gateway.struct_type(json.dumps(_without(json.loads(table.columns.readable), apart)))
             options_used = options
         else:
             text = json.dumps(identified_struct(wanted, table.schema)) if self.way == "id" else next(iter(found))
             struct = required = gateway.struct_type(text)
+            if constant is not None and values:
+                # Spark's reader returns the values after the columns of the files.
+                required = gateway.struct_type(_joined(json.loads(text)["fields"], values))
+                self.schema = gateway.struct_type(
+                    _joined(in_files["fields"], constant_fields(table, constant, apart=False))
+                )
             options_used = _with_options(gateway, options, _BY_ID if self.way == "id" else {})
         index = file_index(gateway, selection, selection.digest(), struct, partitions=partitions)
         builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
@@ -419,6 +438,10 @@ def _without(struct: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the struct without some of its fields, named in lower case."""
     left_out = set(names)
     return {**struct, "fields": [field for field in struct["fields"] if field["name"].lower() not in left_out]}
+
+
+def _joined(*parts: Iterable[Mapping[str, Any]]) -> str:
+    return json.dumps({"type": "struct", "fields": [field for part in parts for field in part]})
 
 
 def _with_defaults(struct: dict[str, Any], table: LakeTable) -> dict[str, Any]:

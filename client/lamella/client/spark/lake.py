@@ -17,7 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -97,7 +97,7 @@ def written_struct(wanted: dict[str, Any], current: Schema, written: Schema) -> 
     A column that blocks of ``written`` cannot contain keeps its name, or gets an unused one, so that Spark finds none
     and returns null or the default.
     """
-    return _written(wanted, current.columns, written.columns)
+    return _written(wanted, current.columns, written.columns, _Absent(written.extra_columns, {}))
 
 
 def identified_struct(wanted: dict[str, Any], current: Schema) -> dict[str, Any]:
@@ -108,16 +108,43 @@ def identified_struct(wanted: dict[str, Any], current: Schema) -> dict[str, Any]
 def layouts(wanted: dict[str, Any], history: Sequence[Schema], schema_ids: Iterable[int]) -> dict[str, list[int]]:
     """Return the distinct structs (as JSON) that the blocks of these schemas need, each with its schemas."""
     schemas = {schema.schema_id: schema for schema in history}
+    used = [schemas[schema_id] for schema_id in sorted(set(schema_ids))]
+    current = history[-1]
+    # A column that some blocks lack gets the name that it has in the others, so that one struct fits all of them.
+    names: dict[int, str] = {}
+    for schema in used:
+        names |= {column_id: path[-1] for column_id, path in schema.paths().items()}
     found: dict[str, list[int]] = {}
-    for schema_id in sorted(set(schema_ids)):
+    for schema in used:
         struct = wanted
-        if schema_id != history[-1].schema_id:
-            struct = written_struct(wanted, history[-1], schemas[schema_id])
-        found.setdefault(json.dumps(struct), []).append(schema_id)
+        if schema is not current:
+            struct = _written(wanted, current.columns, schema.columns, _Absent(schema.extra_columns, names))
+        found.setdefault(json.dumps(struct), []).append(schema.schema_id)
     return found
 
 
-def _written(struct: dict[str, Any], now: Sequence[Column], then: Sequence[Column]) -> dict[str, Any]:
+class _Absent(NamedTuple):
+    """How a column is named that blocks of a schema cannot contain.
+
+    ``extra_columns``: the files may have columns that the schema does not list, so only names that no file can have by
+    chance are used. ``names``: by column id, the names in other blocks.
+    """
+
+    extra_columns: bool
+    names: Mapping[int, str]
+
+    def name(self, column: Column, taken: set[str]) -> str:
+        wanted = self.names.get(column.id, column.name)
+        if wanted.lower() in taken or (self.extra_columns and _RANDOM_NAME.fullmatch(wanted) is None):
+            return _free(column.id, taken)
+        return wanted
+
+
+#: Delta's names for columns that are added while columns are mapped.
+_RANDOM_NAME: Final = re.compile(r"col-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _written(struct: dict[str, Any], now: Sequence[Column], then: Sequence[Column], absent: _Absent) -> dict[str, Any]:
     before = {column.id: column for column in then}
     taken = {column.name.lower() for column in then}
     fields = []
@@ -125,26 +152,25 @@ def _written(struct: dict[str, Any], now: Sequence[Column], then: Sequence[Colum
         column = _named(now, field["name"])
         old = before.get(column.id)
         if old is not None:
-            mapped = {**field, "name": old.name, "type": _written_type(field["type"], column, old)}
-        elif column.name.lower() in taken:
-            mapped = {**field, "name": _free(column.id, taken)}
+            mapped = {**field, "name": old.name, "type": _written_type(field["type"], column, old, absent)}
         else:
-            mapped = field
+            mapped = {**field, "name": absent.name(column, taken)}
+            taken.add(mapped["name"].lower())
         fields.append(mapped)
     return {**struct, "fields": fields}
 
 
-def _written_type(spark: Any, now: Column, then: Column) -> Any:
+def _written_type(spark: Any, now: Column, then: Column, absent: _Absent) -> Any:
     if isinstance(spark, str) or not now.fields:
         return spark
     if spark["type"] == "struct":
-        return _written(spark, now.fields, then.fields)
+        return _written(spark, now.fields, then.fields, absent)
     if spark["type"] == "array":
-        return {**spark, "elementType": _written_type(spark["elementType"], now.fields[0], then.fields[0])}
+        return {**spark, "elementType": _written_type(spark["elementType"], now.fields[0], then.fields[0], absent)}
     return {
         **spark,
-        "keyType": _written_type(spark["keyType"], now.fields[0], then.fields[0]),
-        "valueType": _written_type(spark["valueType"], now.fields[1], then.fields[1]),
+        "keyType": _written_type(spark["keyType"], now.fields[0], then.fields[0], absent),
+        "valueType": _written_type(spark["valueType"], now.fields[1], then.fields[1], absent),
     }
 
 

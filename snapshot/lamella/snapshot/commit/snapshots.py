@@ -23,7 +23,14 @@ from lamella.snapshot.manifest import (
     TableIndex,
 )
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import SchemaChange, Versioned, evolve, renamed_paths, schema_at
+from lamella.snapshot.schema.evolution import (
+    AllowExtraColumns,
+    SchemaChange,
+    Versioned,
+    evolve,
+    renamed_paths,
+    schema_at,
+)
 from lamella.snapshot.source import restored_properties
 from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with
 
@@ -192,7 +199,7 @@ def next_snapshot(
 
 def evolved_snapshot(
     base: Snapshot,
-    changes: Sequence[SchemaChange],
+    changes: Sequence[SchemaChange | AllowExtraColumns],
     *,
     snapshot_id: str,
     now_ms: int,

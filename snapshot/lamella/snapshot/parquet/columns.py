@@ -167,8 +167,8 @@ def plan(file: FileSchema, table: Schema) -> Plan:
     """Matches a file's leaves with a table's by path: exactly, else ignoring case if only one fits.
 
     Raises:
-        SchemaMismatch: a column that the table lacks, one that the file lacks and the table requires, a type that does
-            not widen to the table's, duplicate names.
+        SchemaMismatch: a column that the table lacks (unless its schema allows extra columns), one that the file lacks
+            and the table requires, a type that does not widen to the table's, duplicate names.
     """
     for entry in _PLANS.entries:
         if entry[0] is file and entry[1] is table:
@@ -209,7 +209,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
             found[fits.id] = (index, file_leaf, fits)
         elif found[fits.id][1].path != file_leaf.path:
             strange.append(file_leaf.name)
-    if strange:
+    if strange and not table.extra_columns:
         names = sorted(set(strange))
         raise SchemaMismatch(f"the table has no column for {names} in the file", columns=names)
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -178,14 +178,26 @@ def verified(store: Store, footer: Footer, schema: Schema, block: Block) -> Bloc
         SchemaMismatch: nulls in a column that the table requires.
         ObjectNotFound, StoreError: as the store.
     """
+    return _without_the_writers_indexes(
+        _with_values(store, footer, plan(footer.metadata.schema, schema).present, block)
+    )
+
+
+def with_scanned_column(store: Store, footer: Footer, schema: Schema, block: Block, column_id: int) -> Block:
+    """Returns ``block`` with the statistics of one column's values, if the file has the column; raises as
+    :func:`verified`."""
+    columns = [column for column in plan(footer.metadata.schema, schema).present if column.column_id == column_id]
+    return _with_values(store, footer, columns, block)
+
+
+def _with_values(store: Store, footer: Footer, columns: Sequence[PlannedColumn], block: Block) -> Block:
     stats = dict(block.col_stats)
-    sketches: dict[int, Sketch] = {}
-    columns = plan(footer.metadata.schema, schema).present
+    sketches = dict(block.sketches)
     try:
         file = DecodedFile(store, footer)
     except Unreadable as error:
         stats |= {column.column_id: _not_known(column, str(error)) for column in columns}
-        return _without_the_writers_indexes(block, stats)
+        return msgspec.structs.replace(block, col_stats=stats)
     try:
         for column in columns:
             found, sketch = _scanned(store, footer, file, column, stats[column.column_id])
@@ -194,13 +206,12 @@ def verified(store: Store, footer: Footer, schema: Schema, block: Block) -> Bloc
                 sketches[column.column_id] = sketch
     finally:
         file.close()
-    return msgspec.structs.replace(_without_the_writers_indexes(block, stats), sketches=sketches)
+    return msgspec.structs.replace(block, col_stats=stats, sketches=sketches)
 
 
-def _without_the_writers_indexes(block: Block, stats: dict[int, ColumnStats]) -> Block:
+def _without_the_writers_indexes(block: Block) -> Block:
     return msgspec.structs.replace(
         block,
-        col_stats=stats,
         page_index_location=None,
         bloom_filter_index_location=None,
         bloom_filter_index_size=0,

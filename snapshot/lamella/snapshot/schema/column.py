@@ -217,12 +217,14 @@ class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The columns of a snapshot; ``last_column_id`` is the greatest id ever assigned in the table.
 
-    No two schemas of a table have the same ``schema_id``.
+    No two schemas of a table have the same ``schema_id``. ``extra_columns``: files that were written with it may have
+    other columns, which readers ignore; otherwise such files are refused.
     """
 
     columns: tuple[Column, ...]
     schema_id: int = 0
     last_column_id: int = 0
+    extra_columns: bool = False
 
     @classmethod
     def assign(cls, columns: Iterable[Column], *, last_column_id: int = 0) -> Schema:

@@ -92,6 +92,10 @@ class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
     doc: str | None
 
 
+class AllowExtraColumns(msgspec.Struct, frozen=True):
+    """From now on, files may have columns that the schema does not list. Only a source makes this change."""
+
+
 SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
 
 
@@ -103,7 +107,9 @@ class Versioned(Protocol):
         """Returns every schema that blocks may have been written with, the current one last."""
 
 
-def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence[Schema] = ()) -> Schema:
+def evolve(
+    schema: Schema, changes: Sequence[SchemaChange | AllowExtraColumns], *, history: Sequence[Schema] = ()
+) -> Schema:
     """Returns ``schema`` with the changes applied in order, with an id that none of ``history`` has.
 
     Raises:
@@ -116,18 +122,20 @@ def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence
         raise InvalidRequest("there are no changes")
     known = [schema, *history]
     last_column_id = max(each.last_column_id for each in known)
-    columns = schema.columns
+    columns, extra_columns = schema.columns, schema.extra_columns
     for change in changes:
-        if isinstance(change, AddColumn):
+        if isinstance(change, AllowExtraColumns):
+            extra_columns = True
+        elif isinstance(change, AddColumn):
             added = Schema.assign([_added(change)], last_column_id=last_column_id)
             columns, last_column_id = _with_added(columns, change, added.columns[0]), added.last_column_id
         else:
             columns = _applied(columns, change)
     columns = Schema.assign(columns, last_column_id=last_column_id).columns
-    if columns == schema.columns:
+    if (columns, extra_columns) == (schema.columns, schema.extra_columns):
         raise InvalidRequest("the changes leave the schema as it is")
     schema_id = max(each.schema_id for each in known) + 1
-    return Schema(columns=columns, schema_id=schema_id, last_column_id=last_column_id)
+    return Schema(columns=columns, schema_id=schema_id, last_column_id=last_column_id, extra_columns=extra_columns)
 
 
 def can_widen(source: DataType, target: DataType) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,14 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LocationRefus
 from lamella.snapshot.schema import Column, parse_type
 from lamella.snapshot.schema.types import collations_in
 from lamella.snapshot.source.options import StoreOptions, delta_options
-from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
+from lamella.snapshot.source.state import (
+    FIRST_OF_PARTS,
+    FileSchema,
+    SourceFile,
+    SourceSchema,
+    SourceState,
+    outside,
+)
 from lamella.snapshot.storage import AllLocations, AllowedLocations, Store, normal
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import ExternalSource, RefusedFile
@@ -169,7 +177,7 @@ def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
 #: Table features known here that a reader may have to support.
 _FEATURES: Final = frozenset(
     {
-        "columnMapping",  # refused below unless it is off
+        "columnMapping",
         "deletionVectors",  # files that have one are refused
         "timestampNtz",
         "typeWidening",
@@ -196,7 +204,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
     """Returns the files of the table's newest version; those outside of ``allowed`` are refused.
 
     Raises:
-        InvalidRequest: it needs an unknown feature, or its columns are mapped to other names.
+        InvalidRequest: it needs an unknown feature.
         InvalidSchema: an unknown type, or text with a collation.
         LocationRefused: the table is not in ``allowed``, or its log refers to a part of itself that is not.
         ObjectNotFound: there is no Delta table.
@@ -213,7 +221,9 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
     try:
         with _opened(store, root, options, allowed) as (table, had_deletions):
             _check(table, root)
-            columns = _columns(json.loads(table.schema().to_json()))
+            mode = _mapping_mode(table, root)
+            fields = _fields(json.loads(table.schema().to_json()))
+            schemas, in_files = _schemas(fields, mode)
             incomplete = _with_deletions(table) if had_deletions is None else []
             listed = _adds(table)
             version, identity = table.version(), str(table.metadata().id)
@@ -221,11 +231,14 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
         raise ObjectNotFound(f"there is no Delta table at {root}", location=root) from error
     except (DeltaError, OSError) as error:
         raise StoreError(f"the log of {root} cannot be read: {error}", location=root) from error
+    # The library gives partition values by the columns' own names.
+    names = {str(field["name"]): column.name for field, column in zip(fields, schemas[0].columns, strict=True)}
     found: dict[str, SourceFile] = {}
-    for path, size, constants in listed:
+    for path, size, values in listed:
+        constants = tuple((names.get(name, name), value) for name, value in values.items())
         text = unquote(path)
         location = normal(text if "://" in text else f"{root}/{text}")
-        found[location] = SourceFile(location=location, size_bytes=size, constants=tuple(constants.items()))
+        found[location] = SourceFile(location=location, size_bytes=size, constants=constants)
     refused = {_one_of(path, found, root) for path in incomplete}
     # A file that gets a list of deleted rows keeps it, unless an older version of the table was restored.
     refused |= {spelling for path in had_deletions or () for spelling in _spellings(path, root) if spelling in found}
@@ -238,7 +251,8 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
             *(RefusedFile(path=path, code=_CODE, reason=reason) for path in sorted(refused)),
             *outside(allowed, sorted(found.keys() - refused)),
         ),
-        schemas=(SourceSchema(schema_id=0, columns=columns),),
+        schemas=schemas,
+        in_files=in_files,
     )
 
 
@@ -264,12 +278,20 @@ def _check(table: Any, root: str) -> None:
     if protocol.min_reader_version > 3 or unknown:
         what = ", ".join(unknown) or f"reader version {protocol.min_reader_version}"
         raise InvalidRequest(f"{root} cannot be read without {what}", location=root)
-    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
-    if mode != "none":
-        raise InvalidRequest(
-            f"{root} maps its columns to different names in its files (delta.columnMapping.mode is {mode!r})",
-            location=root,
-        )
+
+
+def _mapping_mode(table: Any, root: str) -> str:
+    """Returns how columns are found in the files: by their "name", by the name of the mapping, or by its "id"."""
+    protocol = table.protocol()
+    mode = str(table.metadata().configuration.get("delta.columnMapping.mode", "none")).lower()
+    # Without the feature, the setting means nothing.
+    if protocol.min_reader_version < 2 or (
+        protocol.min_reader_version > 2 and "columnMapping" not in (protocol.reader_features or ())
+    ):
+        return "none"
+    if mode not in ("none", "name", "id"):
+        raise InvalidRequest(f"{root} maps its columns in a way that is not known: {mode!r}", location=root)
+    return mode
 
 
 def _with_deletions(table: Any) -> list[str]:
@@ -317,7 +339,15 @@ def _text(value: object) -> str | None:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _columns(schema: Any) -> tuple[Column, ...]:
+# Columns of a table with column mapping have an id and a name for the files (``physicalName``) beside their own name.
+# Parts of lists and maps have no ids; they get one from the id of the column and their position in its type.
+
+_ID: Final = "delta.columnMapping.id"
+_IN_FILES: Final = "delta.columnMapping.physicalName"
+
+
+def _fields(schema: Any) -> list[Mapping[str, Any]]:
+    """Returns the fields of a schema; raises InvalidSchema for text with a collation."""
     try:
         collated = collations_in(schema)
     except ValueError as error:
@@ -327,25 +357,80 @@ def _columns(schema: Any) -> tuple[Column, ...]:
         raise InvalidSchema(
             f"Lamella compares text by its bytes, but the table has collations: {listed}", columns=list(collated)
         )
-    return tuple(_column(field) for field in schema["fields"])
+    fields: list[Mapping[str, Any]] = schema["fields"]
+    return fields
 
 
-def _column(field: Mapping[str, Any]) -> Column:
-    return _typed(str(field["name"]), field["type"])
+def _schemas(fields: Sequence[Mapping[str, Any]], mode: str) -> tuple[tuple[SourceSchema, ...], FileSchema | None]:
+    """Returns the table's schema, after the one with the names in its files if these are others; and which of them the
+    files have if columns are mapped."""
+    if mode == "none":
+        columns = tuple(_column(field, _name_of) for field in fields)
+        return (SourceSchema(schema_id=0, columns=columns),), None
+    in_files = _mapped(fields, _IN_FILES)
+    current = _mapped(fields, None)
+    schemas = (in_files,) if in_files.schema_id == current.schema_id else (in_files, current)
+    return schemas, FileSchema(schema_id=in_files.schema_id, by_number=mode == "id")
 
 
-def _typed(name: str, kind: Any, *, nullable: bool = True) -> Column:
+def _mapped(fields: Sequence[Mapping[str, Any]], name_key: str | None) -> SourceSchema:
+    def named(field: Mapping[str, Any]) -> tuple[str, int]:
+        own = str(field["name"])
+        metadata = field.get("metadata") or {}
+        number, name = metadata.get(_ID), own if name_key is None else metadata.get(name_key)
+        if not isinstance(number, int) or not 0 < number < FIRST_OF_PARTS or not isinstance(name, str) or not name:
+            raise InvalidSchema(f"the table maps its columns, but not column {own!r}", column=own)
+        return name, number
+
+    columns = tuple(_column(field, named) for field in fields)
+    numbers = [number for column in columns for number in _numbers(column)]
+    if len(numbers) != len(set(numbers)):
+        raise InvalidSchema("the table maps two of its columns in the same way")
+    # The log numbers columns, and not schemas. The same columns are the same schema, whenever they come back.
+    digest = hashlib.sha256(msgspec.json.encode(columns)).digest()
+    return SourceSchema(schema_id=int.from_bytes(digest[:6], "big") + 1, columns=columns, extra_columns=True)
+
+
+def _numbers(column: Column) -> Iterator[int]:
+    yield column.id
+    for field in column.fields:
+        yield from _numbers(field)
+
+
+#: Returns the name of a field, and its id or 0.
+_Naming = Callable[[Mapping[str, Any]], tuple[str, int]]
+
+
+def _name_of(field: Mapping[str, Any]) -> tuple[str, int]:
+    return str(field["name"]), 0
+
+
+def _column(field: Mapping[str, Any], naming: _Naming) -> Column:
+    name, number = naming(field)
+    return _typed(name, field["type"], naming, number)
+
+
+def _typed(name: str, kind: Any, naming: _Naming, number: int, *, nullable: bool = True) -> Column:
+    """Returns a column of a type; ``number``: its id."""
     if isinstance(kind, str):
         dtype = parse_type(_TYPES.get(kind, kind))
         if dtype.name in ("unknown", "null", "variant"):
             raise InvalidSchema(f"column {name!r} is {kind}", column=name)
-        return Column(name=name, type=str(dtype), nullable=nullable)
+        return Column(name=name, type=str(dtype), nullable=nullable, id=number)
+
+    def part(at: int, part_name: str, member: str, *, can_be_null: bool = True) -> Column:
+        above, own = divmod(number, FIRST_OF_PARTS)
+        part_id = number and (4 * above + at) * FIRST_OF_PARTS + own
+        return _typed(part_name, kind[member], naming, part_id, nullable=can_be_null)
+
+    fields: tuple[Column, ...]
     if kind["type"] == "struct":
-        fields = tuple(_column(field) for field in kind["fields"])
-        return Column(name=name, type="struct", nullable=nullable, fields=fields)
+        fields = tuple(_column(field, naming) for field in kind["fields"])
+        return Column(name=name, type="struct", nullable=nullable, fields=fields, id=number)
     if kind["type"] == "array":
-        return Column(name=name, type="list", nullable=nullable, fields=(_typed("element", kind["elementType"]),))
+        fields = (part(1, "element", "elementType"),)
+        return Column(name=name, type="list", nullable=nullable, fields=fields, id=number)
     if kind["type"] == "map":
-        key = _typed("key", kind["keyType"], nullable=False)
-        return Column(name=name, type="map", nullable=nullable, fields=(key, _typed("value", kind["valueType"])))
+        fields = (part(2, "key", "keyType", can_be_null=False), part(3, "value", "valueType"))
+        return Column(name=name, type="map", nullable=nullable, fields=fields, id=number)
     raise InvalidSchema(f"column {name!r} is {kind['type']!r}", column=name)

@@ -1,9 +1,11 @@
 """Computes the schema changes that bring a table's columns to those of its source while preserving column identity.
 
-The columns of a source with field ids (Iceberg) are followed by id through every schema that it had, so that a file of
-any of them is read by the names it was written with. In a source that matches columns by name (Delta), a column is the
-same as long as its name stays and its old type widens to the new one; otherwise it is a new column, and every file is
-read again under the new schema.
+The columns of a source with field ids are followed by id. Iceberg lists every schema that it had, so that a file of any
+of them is read by the names it was written with. A Delta table with column mapping has two names for a column, one of
+which is in the files: each of its schemas becomes two, one with the names in the files and one with the other names.
+
+In a source that matches columns by name (Delta), a column is the same as long as its name stays and its old type widens
+to the new one; otherwise it is a new column, and every file is read again under the new schema.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import (
     AddColumn,
+    AllowExtraColumns,
     DropColumn,
     MoveColumn,
     RenameColumn,
@@ -31,6 +34,10 @@ from lamella.snapshot.source.state import FIELDS, SCHEMAS, SourceSchema, SourceS
 _IDS: Final = msgspec.json.Decoder(dict[int, int])
 
 
+#: A change that a source can make.
+Change = SchemaChange | AllowExtraColumns
+
+
 class Evolution(msgspec.Struct, frozen=True, kw_only=True):
     """``steps``: the changes of each new schema. ``history``: the table's schemas after them, the current one last.
 
@@ -38,7 +45,7 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
     that change with it. ``rereads``: files that are in the table have to be read again.
     """
 
-    steps: tuple[tuple[SchemaChange, ...], ...] = ()
+    steps: tuple[tuple[Change, ...], ...] = ()
     history: tuple[Schema, ...]
     schema_of: Mapping[int, int] = {}
     properties: dict[str, str] = {}
@@ -46,8 +53,13 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_columns(state: SourceState) -> tuple[Column, ...]:
-    """Returns the initial columns of a table of this source: those of its first schema, without ids."""
-    return nullable_columns(state.schemas[0].columns)
+    """Returns the initial columns of a table of this source, without ids: those of its first schema, or if the names in
+    its files are others, those of the current one."""
+    return nullable_columns(_first(state).columns)
+
+
+def _first(state: SourceState) -> SourceSchema:
+    return state.schemas[0 if state.in_files is None else -1]
 
 
 def nullable_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
@@ -57,7 +69,7 @@ def nullable_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 def first_properties(state: SourceState, schema: Schema) -> dict[str, str]:
     """Returns the properties that record the source's columns; ``schema`` is made of :func:`first_columns`."""
-    first = state.schemas[0]
+    first = _first(state)
     if not any(column.id for column in first.columns):
         return {}
     fields = _numbers(first.columns, schema.columns)
@@ -74,15 +86,17 @@ def evolution(table: Versioned, properties: Mapping[str, str], state: SourceStat
         return Evolution(history=table.history)
     if any(column.id for column in state.schemas[-1].columns):
         return _by_number(table, properties, state)
-    return _by_name(table, state.schemas[-1])
+    return _by_name(table, properties, state.schemas[-1])
 
 
-def _by_name(table: Versioned, wanted: SourceSchema) -> Evolution:
+def _by_name(table: Versioned, properties: Mapping[str, str], wanted: SourceSchema) -> Evolution:
     current = table.history[-1]
     target = _named(current.columns, wanted.columns)
     changes = schema_changes(current.columns, target)
+    # A source that stopped to number its columns may later number them in another way.
+    numbers = {name: "{}" for name in (FIELDS, SCHEMAS) if properties.get(name, "{}") != "{}"}
     if not changes:
-        return Evolution(history=table.history)
+        return Evolution(history=table.history, properties=numbers)
     taken = {column.name.lower() for schema in table.history for column in schema.columns}
     rereads = any(
         isinstance(change, DropColumn)
@@ -90,19 +104,29 @@ def _by_name(table: Versioned, wanted: SourceSchema) -> Evolution:
         for change in changes
     )
     schema = evolve(current, changes, history=table.history)
-    return Evolution(steps=(changes,), history=(*table.history, schema), rereads=rereads)
+    return Evolution(steps=(changes,), history=(*table.history, schema), properties=numbers, rereads=rereads)
 
 
 def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceState) -> Evolution:
     fields = _IDS.decode(properties.get(FIELDS, "{}"))
     schemas = _IDS.decode(properties.get(SCHEMAS, "{}"))
     history = table.history
-    steps = []
+    # A source that began to number its columns: until now their names, which the files have, told them apart.
+    rereads = not fields
+    if not fields:
+        first = state.schemas[0].columns
+        fields = _common(first, _named(history[-1].columns, first))
+    steps: list[tuple[Change, ...]] = []
     last = state.schemas[-1]
     for version in state.schemas:
-        if version.schema_id in schemas and not (version is last and schemas[version.schema_id] != _id(history)):
+        known = schemas.get(version.schema_id)
+        if known is not None and _is_followed(history, known, version, is_last=version is last):
             continue
         current = history[-1]
+        if state.in_files is not None:
+            retyped = _retyped(_mapped(version.columns, fields), current)
+            fields = {theirs: own for theirs, own in fields.items() if own not in retyped}
+            rereads = rereads or bool(retyped)
         present = {column.id for column in _walk(current.columns)}
         for column in _walk(version.columns):
             if column.id in fields and fields[column.id] not in present:
@@ -112,7 +136,9 @@ def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceSta
                     "",
                     column=column.name,
                 )
-        changes = schema_changes(current.columns, _mapped(version.columns, fields))
+        changes: tuple[Change, ...] = schema_changes(current.columns, _mapped(version.columns, fields))
+        if version.extra_columns and not current.extra_columns:
+            changes = (*changes, AllowExtraColumns())
         if changes:
             history = (*history, evolve(current, changes, history=history))
             steps.append(changes)
@@ -120,7 +146,21 @@ def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceSta
         schemas = {**schemas, version.schema_id: _id(history)}
     given = {FIELDS: _json(fields), SCHEMAS: _json(schemas)}
     changed = {name: text for name, text in given.items() if properties.get(name) != text}
-    return Evolution(steps=tuple(steps), history=history, schema_of=schemas, properties=changed)
+    return Evolution(steps=tuple(steps), history=history, schema_of=schemas, properties=changed, rereads=rereads)
+
+
+def _is_followed(history: tuple[Schema, ...], known: int, version: SourceSchema, *, is_last: bool) -> bool:
+    """Returns whether the table's schema ``known`` still stands for the source's, and is the current one if that is."""
+    if is_last and known != _id(history):
+        return False
+    schema = next((schema for schema in history if schema.schema_id == known), None)
+    return schema is not None and (schema.extra_columns or not version.extra_columns)
+
+
+def _retyped(wanted: Sequence[Column], current: Schema) -> set[int]:
+    """Returns the ids of columns whose types cannot become the wanted ones; with new ids, they are read anew."""
+    then = {column.id: column for column in _walk(current.columns)}
+    return {column.id for column in _walk(wanted) if column.id in then and not _follows(then[column.id], column)}
 
 
 def schema_changes(old: Sequence[Column], new: Sequence[Column]) -> tuple[SchemaChange, ...]:
@@ -250,6 +290,17 @@ def _numbers(theirs: Sequence[Column], ours: Sequence[Column]) -> dict[int, int]
         own = by_name[column.name]
         found[column.id] = own.id
         found |= _numbers(column.fields, own.fields)
+    return found
+
+
+def _common(theirs: Sequence[Column], ours: Sequence[Column]) -> dict[int, int]:
+    """Returns the table's id of those of the source's columns that the table has; ``ours`` are the same columns, with
+    the table's ids or 0."""
+    found: dict[int, int] = {}
+    for column, own in zip(theirs, ours, strict=True):
+        if own.id:
+            found[column.id] = own.id
+            found |= _common(column.fields, own.fields)
     return found
 
 

@@ -124,6 +124,13 @@ def require_columns(block: Block, schema: Schema) -> None:
         raise SchemaMismatch(f"the file does not have columns that the table requires: {missing}", columns=missing)
 
 
+def unproven_column(block: Block, schema: Schema, name: str) -> int | None:
+    """Returns the id of a column that the file has and whose statistics come from its footer; None for others."""
+    leaf = _column(schema, name)
+    stats = None if leaf is None else block.col_stats.get(leaf.id)
+    return leaf.id if leaf is not None and stats is not None and stats.source == "footer" else None
+
+
 def lacking_above(block: Block, schema: Schema, folders: PathValues) -> PathValues:
     """Returns the folders above the root of a directory that name a column of the table which the file lacks.
 

@@ -10,11 +10,11 @@ from uuid import UUID
 import msgspec
 
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.errors import InvalidRequest, LamellaError, SchemaMismatch, ValueOutsideFile
+from lamella.snapshot.errors import InvalidRequest, LamellaError, ValueOutsideFile
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
 from lamella.snapshot.parquet.block import optional_in_files, with_constants
-from lamella.snapshot.parquet.file_values import verified
+from lamella.snapshot.parquet.file_values import verified, with_scanned_column
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
@@ -27,10 +27,11 @@ from lamella.snapshot.source.path_values import (
     lacking_above,
     path_columns,
     require_columns,
+    unproven_column,
     with_folders,
     with_log_values,
 )
-from lamella.snapshot.source.state import IDENTITY, SourceFile, SourceState, outside
+from lamella.snapshot.source.state import FIRST_OF_PARTS, IDENTITY, SourceFile, SourceState, outside
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.constant import to_constant
@@ -151,7 +152,10 @@ def take(
         if on_done is not None:
             on_done()
 
-    if evolution.schema_of:
+    in_files = state.in_files
+    if in_files is not None:
+        current = schema_at(evolution, evolution.schema_of[in_files.schema_id])
+    if evolution.schema_of if in_files is None else in_files.by_number:
         blocks, refused = _by_number(store, files, state, evolution, workers, verify, done)
     else:
         locations = [file.location for file in files]
@@ -160,19 +164,44 @@ def take(
     if not named:
         return SourceBlocks(blocks, refused)
     known = {file.location: file for file in files}
-    good = []
-    for block in blocks:
+
+    def whole(block: Block) -> Block | RefusedFile:
         schema, file = schema_at(evolution, block.written_with), known[block.location]
         try:
-            whole = with_log_values(block, schema, file.constants)
-            folders = (*lacking_above(whole, schema, state.above), *file.folders)
-            whole = with_folders(whole, schema, folders, time_zone=time_zone)
-            require_columns(whole, schema)
-        except (SchemaMismatch, ValueOutsideFile) as error:
-            refused.append(RefusedFile(path=block.location, code=error.code, reason=error.message))
-        else:
-            good.append(whole)
-    return SourceBlocks(good, refused)
+            made = _with_values(store, block, file, state, schema, time_zone)
+            require_columns(made, schema)
+        except LamellaError as error:
+            return RefusedFile(path=block.location, code=error.code, reason=error.message)
+        return made
+
+    with ContextThreadPool(max_workers=workers, thread_name_prefix="values") as pool:
+        outcomes = list(pool.map(whole, blocks))
+    refused += [each for each in outcomes if isinstance(each, RefusedFile)]
+    return SourceBlocks([each for each in outcomes if isinstance(each, Block)], refused)
+
+
+def _with_values(
+    store: Store, block: Block, file: SourceFile, state: SourceState, schema: Schema, time_zone: str
+) -> Block:
+    """Returns the block with the values of the log and of folders; reads columns whose statistics do not prove them.
+
+    Some writers keep partition columns in the files, and timestamps of Spark (INT96) have no statistics.
+    """
+    while True:
+        try:
+            made = with_log_values(block, schema, file.constants)
+            folders = (*lacking_above(made, schema, state.above), *file.folders)
+            return with_folders(made, schema, folders, time_zone=time_zone)
+        except ValueOutsideFile as error:
+            column_id = unproven_column(block, schema, str(error.details.get("column")))
+            if column_id is None:
+                raise
+            footer = read_footer(store, block.location)
+            if footer.sha256 != block.footer_sha256:
+                raise
+            block = with_scanned_column(store, footer, optional_in_files(schema, block.constants), block, column_id)
+            if block.col_stats[column_id].source != "scan":
+                raise
 
 
 def _named(files: Iterable[SourceFile], state: SourceState) -> PathValues:
@@ -190,17 +219,28 @@ def _by_number(
     verify: bool,
     on_done: Callable[[Block | RefusedFile], None],
 ) -> tuple[list[Block], list[RefusedFile]]:
-    names = [
-        (dict(_paths(version.columns, ())), schema_at(evolution, evolution.schema_of[version.schema_id]))
+    by_source_id = {
+        version.schema_id: (
+            dict(_paths(version.columns, ())),
+            schema_at(evolution, evolution.schema_of[version.schema_id]),
+        )
         for version in reversed(state.schemas)
-    ]
+    }
+    names = list(by_source_id.values())
+
+    in_files = state.in_files
 
     def one(file: SourceFile) -> Block | RefusedFile:
         try:
             footer = read_footer(store, file.location)
-            numbers = _numbers(footer, state.numbers)
-            paths, schema = _written_with(footer, numbers, names)
-            values = _outside(file.partition, numbers, paths, schema)
+            if in_files is None:
+                numbers = _numbers(footer, state.numbers)
+                paths, schema = _written_with(footer, numbers, names)
+                values = _outside(file.partition, numbers, paths, schema)
+            else:
+                paths, schema = by_source_id[in_files.schema_id]
+                _require_numbers(footer, paths)
+                values = {}
             may_lack = optional_in_files(schema, values)
             block = block_of(footer, may_lack)
             block = verified(store, footer, may_lack, block) if verify else block
@@ -226,6 +266,21 @@ def _numbers(footer: Footer, named: Mapping[tuple[str, ...], int]) -> list[int]:
     if unnumbered:
         raise InvalidRequest(f"columns have no field ids in the file: {unnumbered[:10]}")
     return [number or 0 for number in found]
+
+
+def _require_numbers(footer: Footer, paths: Mapping[int, tuple[str, ...]]) -> None:
+    """Raise InvalidRequest unless the file's columns with the source's names have its field ids, and no others have
+    them; ``paths`` by field id."""
+    wanted = {path: number for number, path in paths.items() if number < FIRST_OF_PARTS}
+    known = set(wanted.values())
+    for leaf in footer.metadata.schema.leaves:
+        for end, number in enumerate(leaf.numbers, 1):
+            path = leaf.path[:end]
+            if wanted.get(path, number) != number or (number in known and path not in wanted):
+                raise InvalidRequest(
+                    f"column {'.'.join(path)!r} has field id {number} in the file; according to the table's log "
+                    f"it is {wanted.get(path, 'another column')}"
+                )
 
 
 def _outside(

@@ -31,11 +31,29 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     partition: Mapping[int, Any] = {}
 
 
+#: Parts of lists and maps to which a source gives no field id have ids from here on, made from that of the column.
+FIRST_OF_PARTS: Final = 1 << 32
+
+
 class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it matches columns by name)."""
+    """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it matches columns by name).
+
+    ``extra_columns``: as :class:`~lamella.snapshot.schema.Schema`.
+    """
 
     schema_id: int
     columns: tuple[Column, ...]
+    extra_columns: bool = False
+
+
+class FileSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """The one of a source's schemas whose names its files have.
+
+    ``by_number``: the file's field ids decide which column is which, so they must be those of the schema.
+    """
+
+    schema_id: int
+    by_number: bool
 
 
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +61,8 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order of their
     first use, but the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths
-    in files without field ids. ``above``: values named by folders above the root of a directory.
+    in files without field ids. ``above``: values named by folders above the root of a directory. ``in_files``: what all
+    files have been written with; None: a file's own names and field ids tell.
     """
 
     files: tuple[SourceFile, ...]
@@ -53,6 +72,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     schemas: tuple[SourceSchema, ...] = ()
     numbers: Mapping[tuple[str, ...], int] = {}
     above: PathValues = ()
+    in_files: FileSchema | None = None
 
 
 def outside(allowed: AllowedLocations, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
@@ -106,7 +126,7 @@ VERSION: Final = PREFIX + "version"
 IDENTITY: Final = PREFIX + "id"
 #: The number of the source's files that are not in the table.
 REFUSED: Final = PREFIX + "refused"
-#: JSON objects: the table's column id by field id, its schema id by the source's schema id (Iceberg).
+#: JSON objects: the table's column id by field id, its schema id by the source's schema id (sources with field ids).
 FIELDS: Final = PREFIX + "fields"
 SCHEMAS: Final = PREFIX + "schemas"
 

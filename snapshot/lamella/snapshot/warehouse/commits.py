@@ -17,7 +17,7 @@ from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import FEATURES, Block, GroupRef, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
+from lamella.snapshot.schema.evolution import AllowExtraColumns, SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.source import KIND
 from lamella.snapshot.storage import TableLayout
@@ -403,7 +403,7 @@ class Changes:
         properties: Mapping[str, str] | None = None,
         index_parts: Sequence[Addition] = (),
         no_new_matches: NoNewMatches | None = None,
-        schemas: Sequence[Sequence[SchemaChange]] = (),
+        schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot that follows ``base``; call again with a newer base if the pointer swap fails.
@@ -444,7 +444,7 @@ class Changes:
         base: SnapshotPointer,
         changes: Sequence[ChangeSet],
         *,
-        schemas: Sequence[Sequence[SchemaChange]] = (),
+        schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
         now_ms: int,
     ) -> ManyCommitted:
         """Write one snapshot after ``base`` with several callers' change sets, as if committed one after another.
@@ -491,7 +491,9 @@ class Changes:
         result = self._follow(base, snapshot, applied, applied_changes, found, leaving, now_ms) if applied else None
         return ManyCommitted(result=result, outcomes=applied_changes.outcomes)
 
-    def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
+    def seen_after(
+        self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]]
+    ) -> Snapshot:
         """Returns a snapshot with changed columns, each list of changes a new schema; nothing is written.
 
         Raises:

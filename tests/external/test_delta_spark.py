@@ -1,0 +1,205 @@
+"""Delta tables that Delta's own writer makes: after each step the rows are those that Spark reads."""
+
+# ruff: noqa: S608 - the SQL of these tests has no input from outside
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import path_from_script
+from lamella.client import Lamella
+from support.sources import rows_of
+
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
+
+PROGRAM: Final = Path(__file__).with_name("delta_spark_program.py")
+IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
+
+_PLAIN: Final = "'delta.enableDeletionVectors' = 'false'"
+_MAPPED: Final = f"{_PLAIN}, 'delta.columnMapping.mode' = '%s'"
+
+#: Statements by table; the rows are compared after each tuple. A braces pair is the table.
+STEPS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
+    f"{name} by {mode}": steps
+    for mode in ("name", "id")
+    for name, steps in {
+        "nested": (
+            (
+                "CREATE TABLE {} (a BIGINT, n STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>, m MAP<STRING, STRUCT<q: "
+                f"DOUBLE>>, l ARRAY<ARRAY<INT>>) USING delta TBLPROPERTIES ({_MAPPED % mode})",
+                "INSERT INTO {} VALUES (1, named_struct('x', 1, 'y', array(named_struct('z', 'zz'))), "
+                "map('k', struct(1.5d)), array(array(1, null)))",
+                "INSERT INTO {} VALUES (2, null, null, array()), (3, named_struct('x', null, 'y', array(null)), "
+                "map(), array(null))",
+            ),
+            (
+                "ALTER TABLE {} RENAME COLUMN n.x TO w",
+                "ALTER TABLE {} RENAME COLUMN n TO a1",
+                "ALTER TABLE {} ADD COLUMN a1.v BIGINT",
+                "INSERT INTO {} VALUES (4, named_struct('w', 2, 'y', null, 'v', 7), null, null)",
+            ),
+            ("ALTER TABLE {} DROP COLUMN a1.w", "ALTER TABLE {} RENAME COLUMN m.value.q TO r"),
+            ("UPDATE {} SET a = a + 10 WHERE a < 3",),
+        ),
+        "names": (
+            (
+                f"CREATE TABLE {{}} (a BIGINT, s STRING, c INT) USING delta TBLPROPERTIES ({_MAPPED % mode})",
+                "INSERT INTO {} VALUES (1, 'a', 10)",
+            ),
+            ("ALTER TABLE {} RENAME COLUMN a TO b", "ALTER TABLE {} RENAME COLUMN s TO a"),
+            ("INSERT INTO {} VALUES (2, 'bb', 20)", "ALTER TABLE {} DROP COLUMN c"),
+            ("INSERT INTO {} VALUES (3, 'cc')", "ALTER TABLE {} ADD COLUMNS (c STRING FIRST)"),
+            ("INSERT INTO {} VALUES ('ee', 4, 'dd')", "ALTER TABLE {} RENAME COLUMN c TO `a,b; c`"),
+            ("OPTIMIZE {}",),
+        ),
+        "partitions": (
+            (
+                "CREATE TABLE {} (a BIGINT, p STRING, d DATE, t TIMESTAMP, n DECIMAL(5, 2)) USING delta "
+                f"PARTITIONED BY (p, d, t, n) TBLPROPERTIES ({_MAPPED % mode})",
+                "INSERT INTO {} VALUES (1, 'x/y z%', DATE '2024-01-01', TIMESTAMP '2024-01-01 12:00:00.000005', 1.5),"
+                "(2, null, null, null, null), (3, '', DATE '0001-01-01', TIMESTAMP '1969-12-31 23:59:59', -0.01)",
+            ),
+            ("ALTER TABLE {} RENAME COLUMN p TO q", "ALTER TABLE {} RENAME COLUMN a TO p"),
+            ("INSERT INTO {} VALUES (4, 'q', DATE '2024-05-05', TIMESTAMP '2024-05-05 00:00:00', 0)",),
+            ("DELETE FROM {} WHERE q IS NULL",),
+        ),
+        "wider": (
+            (
+                "CREATE TABLE {} (a SMALLINT, f FLOAT, d DECIMAL(6, 2), e BYTE) USING delta TBLPROPERTIES "
+                f"('delta.enableTypeWidening' = 'true', {_MAPPED % mode})",
+                "INSERT INTO {} VALUES (1, 1.1, 2.25, 1)",
+            ),
+            (
+                "ALTER TABLE {} ALTER COLUMN a TYPE BIGINT",
+                "ALTER TABLE {} ALTER COLUMN f TYPE DOUBLE",
+                "ALTER TABLE {} ALTER COLUMN d TYPE DECIMAL(12, 4)",
+                "ALTER TABLE {} ALTER COLUMN e TYPE INT",
+            ),
+            ("INSERT INTO {} VALUES (1234567890123, 2.5, 33.1234, 1000)", "ALTER TABLE {} RENAME COLUMN a TO aa"),
+        ),
+    }.items()
+} | {
+    "mapped later": (
+        (
+            f"CREATE TABLE {{}} (a BIGINT, b STRING, s STRUCT<u: INT, v: INT>) USING delta TBLPROPERTIES ({_PLAIN})",
+            "INSERT INTO {} VALUES (1, 'one', struct(1, 2))",
+        ),
+        (
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
+            "'delta.minWriterVersion' = '5')",
+        ),
+        ("ALTER TABLE {} DROP COLUMN b", "INSERT INTO {} VALUES (2, struct(3, 4))"),
+        ("ALTER TABLE {} ADD COLUMNS (b STRING)",),
+        ("INSERT INTO {} VALUES (3, struct(5, 6), 'three')", "ALTER TABLE {} RENAME COLUMN s.u TO `w x`"),
+        ("ALTER TABLE {} DROP COLUMN s.v", "ALTER TABLE {} RENAME COLUMN a TO `a,b c`"),
+        ("INSERT INTO {} VALUES (4, named_struct('w x', 7), 'four')",),
+        (
+            "ALTER TABLE {} RENAME COLUMN `a,b c` TO a",
+            "ALTER TABLE {} RENAME COLUMN s.`w x` TO w",
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')",
+            "INSERT INTO {} VALUES (5, named_struct('w', 8), 'five')",
+        ),
+    ),
+    "features": (
+        (
+            "CREATE TABLE {} (a BIGINT, n TIMESTAMP_NTZ, i INT GENERATED ALWAYS AS (CAST(a AS INT))) USING delta "
+            f"CLUSTER BY (a) TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2', "
+            f"'delta.appendOnly' = 'false', 'delta.enableInCommitTimestamps' = 'true', {_PLAIN})",
+            "INSERT INTO {} (a, n) VALUES (1, TIMESTAMP_NTZ '2024-01-01 00:00:00')",
+        ),
+        *[(f"INSERT INTO {{}} (a, n) VALUES ({at}, null)",) for at in range(2, 5)],
+        ("OPTIMIZE {} FULL", "DELETE FROM {} WHERE a = 2"),
+        ("ALTER TABLE {} ADD CONSTRAINT positive CHECK (a > 0)", "INSERT INTO {} (a) VALUES (9)"),
+        ("RESTORE TABLE {} TO VERSION AS OF 2",),
+    ),
+}
+
+
+class Writer:
+    """A Spark with Delta."""
+
+    def __init__(self, log: Path) -> None:
+        python = path_from_script("environment.py", "iceberg-spark")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+        environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
+        self._errors = log.open("w")
+        self._process = subprocess.Popen(
+            [python, PROGRAM, IVY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+            cwd=log.parent,
+        )
+
+    def write(self, table: Path, rows: Path, statements: Sequence[str]) -> None:
+        """Run statements about a table, and write its rows."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        given = {"table": str(table), "rows": str(rows), "statements": statements}
+        self._process.stdin.write(json.dumps(given) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("answer "):
+                assert line == "answer done\n", line
+                return
+        raise AssertionError(f"the program ended: {self._errors.name}")
+
+    def close(self) -> None:
+        """End the program."""
+        self._process.communicate(timeout=60)
+        self._errors.close()
+
+
+def in_utc(rows: pa.Table) -> pa.Table:
+    """Spark's times as instants: in its own files nothing says that they are in UTC."""
+    for at, field in enumerate(rows.schema):
+        if field.type == pa.timestamp("us") and field.name == "t":
+            rows = rows.set_column(at, field.name, rows.column(at).cast(pa.timestamp("us", "UTC")))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
+    """One for all tables."""
+    assert java_home
+    made = Writer(tmp_path_factory.mktemp("delta") / "log")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_each_step_of_a_table_is_followed(
+    lake: Lamella, name: str, tmp_path: Path, writer: Writer, steps: Sequence[Sequence[str]]
+) -> None:
+    """Refreshed after each step, and followed from the end only: rows, types and names are those that Spark reads."""
+    folder = tmp_path / "table"
+    for number, statements in enumerate(steps):
+        found = tmp_path / f"rows{number}"
+        writer.write(folder, found, statements)
+        if number == 0:
+            lake.create_external(name, {"kind": "delta", "location": str(folder)})
+        lake.table(name).refresh()
+        wanted = in_utc(pq.read_table(found, coerce_int96_timestamp_unit="us"))
+        for each in (name, f"{name}_{number}"):
+            if each != name:
+                lake.create_external(each, {"kind": "delta", "location": str(folder)})
+                lake.table(each).refresh()
+            table = lake.table(each)
+            scanned = table.scan().to_arrow()
+            assert scanned.column_names == wanted.column_names
+            assert rows_of(scanned) == rows_of(wanted), (number, statements)
+            assert table.scan().count() == wanted.num_rows
+            assert not table.refresh().changed
+            assert table.verify(deep=True, sample=1.0, pages=False).findings == ()
