@@ -664,18 +664,20 @@ def test_diff_shows_what_was_added_and_removed() -> None:
 
 
 def test_constants_are_shown_beside_the_blocks() -> None:
-    """By column id; with --json only to a program that declares that it applies them."""
+    """By name; with --json by column id, and only to a program that declares that it applies them."""
     blocks = (
         wire.PrunedBlock(
-            location="memory://1", row_count=5, file_size=100, verdict="ALL", constants={7: Bound(int64=2024), 8: None}
+            location="memory://1", row_count=5, file_size=100, verdict="ALL", constants={1: Bound(int64=2024), 8: None}
         ),
         wire.PrunedBlock(location="memory://2", row_count=5, file_size=100, verdict="ALL"),
     )
-    run = always(msgspec.structs.replace(pruned(), blocks=blocks, block_columns=None))
-    assert "7=2024, 8=null" in run("prune", "db.t").stdout
+    answer = msgspec.structs.replace(pruned(), blocks=blocks, block_columns=None)
+    run = Run(lambda request: json_response(answer if request.body else INFO))
+    assert "a=2024, column 8" in run("prune", "db.t").stdout
     found = json.loads(run("prune", "db.t", "--json", "--reader-features", "constants, deletes").stdout)
-    assert found["blocks"][0]["constants"] == {"7": {"Int64": 2024}, "8": None}
-    assert [body.get("reader_features") for body in run.bodies] == [["constants"], ["constants", "deletes"]]
+    assert found["blocks"][0]["constants"] == {"1": {"Int64": 2024}, "8": None}
+    bodies = [json.loads(request.body) for request in run.fake.requests if request.body]
+    assert [body.get("reader_features") for body in bodies] == [["constants"], ["constants", "deletes"]]
 
 
 def test_prune_shows_what_its_stages_did() -> None:

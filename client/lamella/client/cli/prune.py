@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any, get_args
 
@@ -19,11 +18,11 @@ from lamella.client.cli.arguments import (
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
-from lamella.client.http import AggregateResult, PruneResult
+from lamella.client.http import AggregateResult, PruneResult, Table
 from lamella.client.http.results import python_value
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.stats import Bound
-from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Level, Report
+from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Level, PrunedBlock, Report, TableInfo
 
 
 @click.command()
@@ -97,7 +96,7 @@ def prune(
     if session.as_json:
         session.emit(answer)
     else:
-        _show_prune(answer, show)
+        _show_prune(answer, show, session.lake.table(table))
     if answer.unresolved is not None:
         raise click.ClickException(
             f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with "
@@ -111,7 +110,7 @@ def _unresolved_blocks(answer: PruneResult) -> int:
     return sum(segment.block_count for segment in answer.unresolved or ())
 
 
-def _show_prune(answer: PruneResult, limit: int) -> None:
+def _show_prune(answer: PruneResult, limit: int, table: Table) -> None:
     report = answer.report
     click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
     if report.filter is not None:
@@ -145,7 +144,7 @@ def _show_prune(answer: PruneResult, limit: int) -> None:
     if answer.segments is not None:
         _show_segments(answer, limit)
     else:
-        _show_blocks(answer, limit)
+        _show_blocks(answer, limit, table)
 
 
 def _show_stages(answer: PruneResult) -> None:
@@ -197,20 +196,21 @@ def _show_funnel(report: Report) -> None:
     )
 
 
-def _show_blocks(answer: PruneResult, limit: int) -> None:
+def _show_blocks(answer: PruneResult, limit: int, table: Table) -> None:
     shown = list(islice(answer.records(), limit))
     if not shown:
         return
     with_columns = shown[0].column_size_bytes is not None
     with_constants = any(block.constants for block in shown)
+    info = table.info() if with_constants else None
     headings: list[str | tuple[str, Justify]] = ["verdict", ("rows", "right"), ("size", "right")]
     rows = []
     for block in shown:
         row: list[str] = [block.verdict, f"{block.row_count:,}", size_text(block.file_size)]
         if with_columns:
             row.append("-" if block.column_size_bytes is None else size_text(block.column_size_bytes))
-        if with_constants:
-            row.append(constants_text(block.constants))
+        if info is not None:
+            row.append(_constants_text(block, info))
         rows.append([*row, block.location])
     if with_columns:
         headings.append(("columns", "right"))
@@ -219,15 +219,18 @@ def _show_blocks(answer: PruneResult, limit: int) -> None:
     print_table([*headings, "location"], rows, title=_title("blocks", len(shown), answer.block_count))
 
 
-def constants_text(constants: Mapping[int, Bound | None] | None) -> str:
-    """Return constants by column id, as text."""
-    found = (constants or {}).items()
-    return ", ".join(f"{column_id}={'null' if value is None else _plain(value)}" for column_id, value in found)
-
-
-def _plain(bound: Bound) -> str:
-    (value,) = (value for value in msgspec.structs.astuple(bound) if value is not None)
-    return str(value)
+def _constants_text(block: PrunedBlock, info: TableInfo) -> str:
+    """Return the block's constants by the names that the columns have now."""
+    leaves = {column_id: leaf for schema in info.history for column_id, leaf in schema.by_id().items()}
+    texts = []
+    for column_id, constant in (block.constants or {}).items():
+        leaf = leaves.get(column_id)
+        if leaf is None:  # of a schema that the table no longer has, after a rollback
+            texts.append(f"column {column_id}")
+        else:
+            value = python_value(str(leaf.dtype), constant)
+            texts.append(f"{leaf.name}={value if isinstance(value, int) else _text(str(leaf.dtype), constant)}")
+    return ", ".join(texts)
 
 
 def _show_segments(answer: PruneResult, limit: int) -> None:
