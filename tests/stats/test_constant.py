@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamella.snapshot.columnar.sidecar import constants_of
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.schema.arrow import arrow_scalar, leaf_type, repeated
 from lamella.snapshot.stats import Bound
-from lamella.snapshot.stats.constant import constant_stats, constants_of, from_constant, to_constant
+from lamella.snapshot.stats.constant import constant_stats, from_constant, to_constant
 from lamella.snapshot.stats.measure import leaf_stats
 from support import generate
 
@@ -31,7 +32,7 @@ def test_a_constant_has_the_statistics_of_its_rows(seed: int) -> None:
     leaf = Schema.assign([Column(name="c", type=str(dtype))]).leaf("c")
     value = None if rng.random() < 0.2 else generate.value(rng, dtype)
     constant = to_constant(dtype, value)
-    assert constants_of([msgspec.json.encode({1: constant}).decode()]) == [{1: constant}]
+    assert constants_of(pa.array([msgspec.json.encode({1: constant}).decode()])) == [{1: constant}]
     back = from_constant(dtype, constant)
     assert back == value or (isinstance(back, float) and math.isnan(back) and value != value)
     scalar = pa.scalar(None) if value is None else arrow_scalar(dtype, value)

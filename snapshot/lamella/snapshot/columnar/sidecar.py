@@ -33,7 +33,7 @@ from lamella.snapshot.manifest import FORMAT_VERSION, LAST_WITH_OLD_NAMES, Block
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
-from lamella.snapshot.stats import ColumnStats, from_bound
+from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.column import absent, factor, is_younger
 
 
@@ -205,11 +205,16 @@ class Sidecar:
         None if no block has any."""
         return self.text_array(_CONSTANTS, rows) if self.has_constants else None
 
-    def constants(self, rows: npt.NDArray[Any]) -> list[str | None]:
-        """For a segment's sidecar: returns the constants of blocks as JSON, None for a block without any."""
+    def constants(self, rows: npt.NDArray[Any]) -> list[dict[int, Bound | None] | None]:
+        """For a segment's sidecar: returns the constants of blocks, None for a block without any."""
         if not self.has_constants:
             return [None] * len(rows)
-        return [text or None for text in self.texts(_CONSTANTS, rows)]
+        codes, known = self._known_constants
+        return [known[code] for code in codes[rows].tolist()]
+
+    @cached_property
+    def _known_constants(self) -> tuple[npt.NDArray[Any], list[dict[int, Bound | None] | None]]:
+        return _coded_constants(self.text_array(_CONSTANTS))
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
         """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
@@ -313,6 +318,33 @@ def _indexes(rows: npt.NDArray[Any]) -> pa.Array:
     """Converts row numbers for Arrow, without copying. ``pa.array`` would first import pandas if it is installed."""
     numbers = np.ascontiguousarray(rows, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+#: Texts of a block without constants.
+_NO_CONSTANTS: Final = ("", "null")
+_CONSTANTS_DECODER: Final = msgspec.json.Decoder(dict[int, Bound | None])
+
+
+def constants_of(texts: pa.Array) -> list[dict[int, Bound | None] | None]:
+    """Returns the constants of several blocks from their JSON (empty or ``null``: none), an array of texts.
+
+    Blocks with the same constants share one object; there are usually few different ones.
+    """
+    codes, known = _coded_constants(texts)
+    return [known[code] for code in codes.tolist()]
+
+
+def _coded_constants(texts: pa.Array) -> tuple[npt.NDArray[Any], list[dict[int, Bound | None] | None]]:
+    """Returns the different constants, and for each block the index of its own."""
+    encoded = texts.dictionary_encode()
+    try:
+        known = [
+            None if text in _NO_CONSTANTS else _CONSTANTS_DECODER.decode(text)
+            for text in encoded.dictionary.to_pylist()
+        ]
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"the constants of a sidecar cannot be decoded: {error}") from error
+    return encoded.indices.to_numpy(), known
 
 
 def _array(column: pa.Array) -> npt.NDArray[Any]:

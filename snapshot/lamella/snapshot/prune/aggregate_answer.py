@@ -29,7 +29,6 @@ from lamella.snapshot.prune.outcome import VERDICT_NAMES
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats import Bound, to_bound
 from lamella.snapshot.stats.bound import Value
-from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateColumn,
@@ -122,7 +121,7 @@ def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
         codes = rest.layer.codes[rest.rows].tolist()
         locations = rest.sidecar.texts("location", rest.rows)
         older = rest.sidecar.older_schema_ids(rest.rows, schema_id)
-        constants = constants_of(rest.sidecar.constants(rest.rows))
+        constants = rest.sidecar.constants(rest.rows)
         each = zip(locations, counts, sizes, codes, older, constants, strict=True)
         for location, rows, size, code, written, constant in each:
             yield PrunedBlock(

@@ -20,7 +20,6 @@ from lamella.snapshot.prune.options import Allowance
 from lamella.snapshot.prune.outcome import NONE, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import VERDICTS
-from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock
 
 #: Comparing the location of a block costs as much as this many tests.
@@ -146,7 +145,7 @@ def _matching(
             rows.tolist(),
             sidecar.texts("location", rows),
             sidecar.older_schema_ids(rows, schema_id),
-            constants_of(sidecar.constants(rows)),
+            sidecar.constants(rows),
             strict=True,
         )
         if location not in unchanged

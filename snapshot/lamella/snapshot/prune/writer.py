@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lamella.snapshot.columnar.sidecar import constants_of
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.result import VERDICTS, Indexes, PruneResult, Runs
 from lamella.snapshot.prune.segment_text import (
@@ -50,7 +51,6 @@ from lamella.snapshot.prune.segment_text import (
     record_texts,
     slabs,
 )
-from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.wire import BlockColumns, BlockRanges, OrderBound, PruneAnswer, PrunedBlock
 
 Encoding = Literal["json", "msgpack", "arrow"]
@@ -188,7 +188,7 @@ def _columns(result: PruneResult) -> BlockColumns:
         if column_ids is not None and columns.column_size_bytes is not None:
             columns.column_size_bytes.extend(sidecar.column_size_bytes(column_ids)[rows].tolist())
         if columns.constants is not None:
-            columns.constants.extend(constants_of(sidecar.constants(rows)))
+            columns.constants.extend(sidecar.constants(rows))
     if not any(each is not None for each in columns.schema_id or ()):
         columns = msgspec.structs.replace(columns, schema_id=None)
     if not any(columns.constants or ()):
@@ -372,7 +372,7 @@ def _msgpack_constants(gathered: Gathered, count: int) -> Iterator[Data]:
         return
     yield _array_head(count)
     for texts in parts:
-        yield _inside(constants_of(None if text == "null" else text for text in texts.to_pylist()))
+        yield _inside(constants_of(texts))
 
 
 def _inside(values: Sequence[object]) -> memoryview:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
-
-import msgspec
 
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType, Schema
@@ -22,7 +20,6 @@ from lamella.snapshot.stats.column import ColumnStats
 #: Constants of a block, by column id.
 Constants = Mapping[int, Bound | None]
 
-_DECODER: Final = msgspec.json.Decoder(dict[int, Bound | None])
 _NAN: Final = "NaN"
 _FLOAT_CODES: Final = {16: "<e", 32: "<f", 64: "<d"}
 
@@ -87,17 +84,6 @@ def constant_stats(dtype: DataType, constant: Bound | None, row_count: int) -> C
         distinct_of_values=1,
         source="constant",
     )
-
-
-def constants_of(texts: Iterable[str | None]) -> list[dict[int, Bound | None] | None]:
-    """Returns constants of several blocks from their JSON; blocks with the same constants share one object."""
-    known: dict[str | None, dict[int, Bound | None] | None] = {None: None}
-    found = []
-    for text in texts:
-        if text not in known:
-            known[text] = _DECODER.decode(text or "{}")
-        found.append(known[text])
-    return found
 
 
 def _is_exact(dtype: DataType, value: float) -> bool:

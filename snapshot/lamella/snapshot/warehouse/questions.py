@@ -22,7 +22,6 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.writer import answer_of, entry_count
-from lamella.snapshot.stats.constant import constants_of
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import (
@@ -85,7 +84,7 @@ class Questions:
             row_count=sidecar.numbers("row_count").tolist(),
             file_size=sidecar.numbers("file_size").tolist(),
             schema_id=[own if each is None else each for each in sidecar.older_schema_ids(rows, own)],
-            constants=constants_of(sidecar.constants(rows)) if sidecar.has_constants else None,
+            constants=sidecar.constants(rows) if sidecar.has_constants else None,
         )
 
     def prune_batch(
