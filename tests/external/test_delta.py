@@ -85,6 +85,22 @@ def test_a_delta_table_is_followed_through_its_history(lake: Lamella, name: str,
     assert table.verify().is_clean
 
 
+def test_a_version_that_the_table_has_is_not_compared_again(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The answer is the same as that of a comparison, which other commits make necessary."""
+    write_deltalake(tmp_path, rows(0))
+    write_deltalake(tmp_path, rows(6), mode="append")
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    known = table.refresh()
+    assert (known.changed, known.unchanged, known.added, known.removed) == (False, 2, 0, 0)
+    table.cluster_by(["a"])
+    compared = table.refresh()
+    assert (compared.changed, compared.unchanged, compared.added, compared.removed) == (False, 2, 0, 0)
+    DeltaTable(tmp_path).delete("a < 6")
+    assert table.refresh().removed == 1
+    same_as(table, own(tmp_path))
+
+
 def test_a_folder_whose_name_looks_escaped_is_not_taken_for_another(tmp_path: Path) -> None:
     """A literal ``%20`` is part of the name; there may be a table of the decoded name too."""
     write_deltalake(tmp_path / "a b", rows(0))

@@ -59,6 +59,8 @@ from lamella.snapshot.wire import (
 )
 
 _LOCATION: Final = PREFIX + "location"
+#: The operation of a refresh's snapshot.
+OPERATION: Final = "refresh"
 
 
 class RefreshPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -167,8 +169,11 @@ def plan_refresh(
             location=source.location,
         )
     steps = evolution(head, head.properties, state)
-    with trusted_manifests():
-        found = difference(_known_files(warehouse, pointer), state.files)
+    if request.mode == "incremental" and not steps.rereads and _has_version(head, state):
+        found = Difference(added=(), removed=(), replaced=(), unchanged=state.files)
+    else:
+        with trusted_manifests():
+            found = difference(_known_files(warehouse, pointer), state.files)
     return RefreshPlan(
         source=source,
         head=head,
@@ -178,6 +183,21 @@ def plan_refresh(
         strict=source.kind != "directory" if request.strict is None else request.strict,
         rereads=request.mode == "full" or steps.rereads,
         mode=request.mode,
+    )
+
+
+def _has_version(head: Snapshot, state: SourceState) -> bool:
+    """Return whether the table has all files of the source's version: a log never changes what a version was.
+
+    The last commit must have been a refresh that refused nothing; after others, the files are compared.
+    """
+    return (
+        state.version is not None
+        and head.operation == OPERATION
+        and head.properties.get(VERSION) == state.version
+        and head.properties.get(REFUSED, "0") == "0"
+        and not state.refused
+        and head.summary.block_count == len(state.files)
     )
 
 
@@ -242,7 +262,6 @@ def _blocks(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Block]:
         yield from warehouse.segment(ref).blocks
 
 
-OPERATION: Final = "refresh"
 #: How often a refresh is tried if other changes are committed first.
 _TRIES: Final = 4
 
