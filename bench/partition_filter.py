@@ -102,14 +102,14 @@ def measure(folder: Path, files: int, partitions: int, asks: int, *, by_partitio
     """Both tables, in turn."""
     made = {}
     for name in ("constant", "sorted"):
-        place = folder / f"{name}-{by_partition}"
-        pointer = build(place, files, partitions, constant=name == "constant", by_partition=by_partition)
-        made[name] = (place, pointer)
+        location = folder / f"{name}-{by_partition}"
+        pointer = build(location, files, partitions, constant=name == "constant", by_partition=by_partition)
+        made[name] = (location, pointer)
     found: dict[str, Any] = {}
     cold: dict[str, list[float]] = {name: [] for name in made}
     for number in range(7):
-        for name, (place, pointer) in made.items():
-            table = Table(place, pointer)
+        for name, (location, pointer) in made.items():
+            table = Table(location, pointer)
             ms, answer = table.ask(number * 31 % partitions)
             cold[name].append(ms)
             found[name] = _counts(answer, files // partitions) | {"objects": len(table.store.objects)}

@@ -127,7 +127,7 @@ def test_a_renamed_column_is_read_by_its_old_name_where_all_blocks_have_that(
     assert _rows(spark, f"SELECT * FROM {table.sql}") == [{"b": "x", "k": 1}, {"b": "y", "k": 2}]
     frame = spark.sql(f"SELECT k, b FROM {table.sql} WHERE b = 'y'")
     assert [row.k for row in frame.collect()] == [2]
-    assert "blocks=1/2 columns by earlier names" in plan(frame)
+    assert "blocks=1/2 columns by their names in the files" in plan(frame)
 
 
 def test_blocks_with_different_names_for_a_column_are_read_together(

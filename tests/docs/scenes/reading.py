@@ -29,6 +29,19 @@ def prune(stage: Stage) -> None:
     stage.names["small_side"] = [SimpleNamespace(id=n) for n in (3, 17)]
 
 
+@scene("docs/reader-features.md", data=[as_type(PrunedBlock)])
+def reader_features(stage: Stage) -> None:
+    """Files below folders that name a column."""
+    folder = stage.folder / "data" / "events"
+    for year in (2023, 2024):
+        (folder / f"year={year}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [year]}), folder / f"year={year}" / "0.parquet")
+    stage.namespace("sales")
+    stage.lake.create_table("sales.events", schema_from=f"{folder}/")
+    stage.lake.table("sales.events").register([f"{folder}/"])
+    _with_lake(stage)
+
+
 @scene("docs/pages.md", data=[as_type(PrunedBlock)])
 def pages(stage: Stage) -> None:
     """A table whose files have page indexes."""
