@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamella.client.spark.lake import identified_struct, layouts, written_struct
 from lamella.snapshot.errors import SchemaMismatch, UnknownColumn
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.arrow import arrow_default, conformed, file_columns
-from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn, evolve
+from lamella.snapshot.schema.evolution import (
+    AddColumn,
+    AllowExtraColumns,
+    DropColumn,
+    RenameColumn,
+    WidenColumn,
+    evolve,
+)
 
 OLD = Schema.assign(
     [
@@ -132,6 +142,47 @@ def test_spark_is_given_the_names_of_the_files() -> None:
     assert len(layouts(wanted, (OLD, NEW), [0, 1, 0])) == 2
     by_id = identified_struct(wanted, NEW)
     assert [field["metadata"]["parquet.field.id"] for field in by_id["fields"]] == [11, 1, 2, 5]
+
+
+#: What Delta names a column in its files that is added to a table with column mapping.
+RANDOM = "col-5875387c-c6b2-499c-9b5b-8124597b17d4"
+
+
+def test_a_column_that_files_may_have_by_chance_is_not_read() -> None:
+    """Files with extra columns may still have a dropped one; a new column with its name is not found in them."""
+    files = evolve(OLD, [DropColumn(column="a"), AllowExtraColumns()])
+    current = evolve(files, [AddColumn(name="a", type="date")])
+    (field,) = written_struct(_struct(("a", "date")), current, files)["fields"]
+    assert field["name"].startswith("_lamella_absent_")
+
+
+@given(
+    st.lists(st.sampled_from(["x", "y", RANDOM, RANDOM.replace("5", "6")]), min_size=1, max_size=4, unique=True),
+    st.integers(0, 4),
+    st.booleans(),
+)
+def test_names_for_absent_columns_are_unused_ones(names: list[str], known: int, extra: bool) -> None:
+    """Blocks of each schema: columns that they have under the names of then, others under names that no file has."""
+    history = [evolve(OLD, [AllowExtraColumns()]) if extra else OLD]
+    for name in names:
+        history.append(evolve(history[-1], [AddColumn(name=name, type="date")], history=history))
+    current = history[-1]
+    for name in names[:known]:
+        current = evolve(current, [RenameColumn(column=name, name=f"new {name}")], history=history)
+        history.append(current)
+    ids = {column.id: column.name for column in current.columns if column.id > OLD.last_column_id}
+    wanted = _struct(*((name, "date") for name in ids.values()))
+    for text, schema_ids in layouts(wanted, history, [schema.schema_id for schema in history]).items():
+        given_names = [field["name"] for field in json.loads(text)["fields"]]
+        assert len({name.lower() for name in given_names}) == len(given_names)
+        for schema in (schema for schema in history if schema.schema_id in schema_ids):
+            there = {column.id: column.name for column in schema.columns}
+            for column_id, name in zip(ids, given_names, strict=True):
+                if column_id in there:
+                    assert name == there[column_id]
+                else:
+                    assert name.lower() not in {each.lower() for each in there.values()}
+                    assert not extra or name.startswith(("_lamella_absent_", "col-"))
 
 
 def test_changes_that_leave_names_alone_need_no_other_names() -> None:
