@@ -299,6 +299,15 @@ def test_mapped_columns_are_read_by_their_names_in_the_files(
     assert table.prune("a = 'p'").block_count == 1
     assert table.verify(deep=True, sample=1.0).is_clean
 
+    final = table.info().snapshot_id
+    table.rollback([*table.snapshots()][-2].snapshot_id)
+    assert [column.name for column in table.schema().schema.columns] == ["a", "s", "x"]
+    assert table.scan("s = 'p'").to_arrow().to_pylist() == [{"a": 1, "s": "p", "x": 10}]
+    table.refresh()
+    assert table.info().snapshot_id != final
+    assert table.scan("a = 'p'").to_arrow().to_pylist() == [{"s": 1, "a": "p", "x": None}]
+    assert table.scan().count() == 3
+
     # The file with the dropped column, read by somebody who never saw that column.
     other = follow(lake, f"{name}_other", made.folder)
     other.refresh()
