@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression import text_of
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.manifest import FEATURES, Block
 from lamella.snapshot.schema import Schema, parse_type
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateAnswer, AggregateRequest
 from support import full_scan, generate
+from support.deleted import without_some
 from support.oracle import Oracle
 
 SEEDS = st.integers(0, 2**48)
@@ -52,6 +53,10 @@ class World:
             )
             for index, columns in enumerate(table)
         ]
+        every = [generate.rows_of(columns) for columns in table]
+        if rng.random() < 0.5:
+            some = [without_some(rng, block, rows) for block, rows in zip(blocks, every, strict=True)]
+            blocks, every = [block for block, _ in some], [rows for _, rows in some]
         self.warehouse = Warehouse(FsspecStore(), "memory://aggregates", segment_blocks=2)
         table_id = rng.randbytes(16).hex()
         pointer = self.warehouse.create(table_id, self.schema, now_ms=1)
@@ -65,9 +70,7 @@ class World:
         self.pointer = pointer
         self.table = table
         self.rows = {
-            block.location: generate.rows_of(columns)
-            for block, columns in zip(blocks, table, strict=True)
-            if block.location not in gone
+            block.location: rows for block, rows in zip(blocks, every, strict=True) if block.location not in gone
         }
         self.seen = generate.seen_values(self.schema, table)
         self.oracle = Oracle(self.schema)
@@ -94,7 +97,7 @@ class World:
     ) -> AggregateAnswer:
         """What the warehouse says."""
         texts = tuple(f"{function}({column})" for function, column in aggregates)
-        request = AggregateRequest(aggregates=texts, group_by=tuple(group_by), mode=mode)
+        request = AggregateRequest(aggregates=texts, group_by=tuple(group_by), mode=mode, reader_features=FEATURES)
         return self.warehouse.aggregate_predicate(self.pointer, predicate, request)
 
 

@@ -22,6 +22,7 @@ from lamella.client.http import NO_RETRY, Lamella
 from lamella.client.http.fake_transport import FakeTransport, Handler, json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
+from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import Bound
 from support.scripted_http import Reply, ScriptedServer, answer
@@ -189,8 +190,8 @@ def test_text_shows_what_matters(args: tuple[str, ...], value: Any) -> None:
         assert text in result.stdout
 
 
-#: Constants are shown beside the blocks, so a person sees them; a program must say that it applies them.
-_FOR_PEOPLE = {"reader_features": ["constants"]}
+#: They are shown beside the blocks, so a person sees them; a program must say that it applies them.
+_FOR_PEOPLE = {"reader_features": ["constants", "deletes"]}
 
 
 def test_prune_sends_its_options() -> None:
@@ -677,7 +678,24 @@ def test_constants_are_shown_beside_the_blocks() -> None:
     found = json.loads(run("prune", "db.t", "--json", "--reader-features", "constants, deletes").stdout)
     assert found["blocks"][0]["constants"] == {"1": {"Int64": 2024}, "8": None}
     bodies = [json.loads(request.body) for request in run.fake.requests if request.body]
-    assert [body.get("reader_features") for body in bodies] == [["constants"], ["constants", "deletes"]]
+    assert [body.get("reader_features") for body in bodies] == [["constants", "deletes"]] * 2
+
+
+def test_deleted_rows_are_counted_beside_the_blocks() -> None:
+    """Of each block, and of the table; a question mark where the number is not known."""
+    known = DeleteFile(kind="deletion_vector", location="memory://v", offset=4, length=40, cardinality=3)
+    unknown = msgspec.structs.replace(known, cardinality=None)
+    blocks = tuple(
+        wire.PrunedBlock(location=f"memory://{number}", row_count=5, file_size=100, verdict="ALL", deletes=deletes)
+        for number, deletes in enumerate(((known,), (unknown,), None))
+    )
+    answer = msgspec.structs.replace(pruned(), blocks=blocks, block_columns=None)
+    lines = [line.split() for line in always(answer)("prune", "db.t").stdout.splitlines() if "memory://" in line]
+    assert [line[:3] for line in lines] == [["ALL", "5", "3"], ["ALL", "5", "?"], ["ALL", "5", "0"]]
+    info = msgspec.structs.replace(INFO, row_count=1_000, deletes_count=2, live_row_count=990)
+    assert "990 (10 deleted in 2 blocks)" in always(info)("tables", "show", "db.t").stdout
+    info = msgspec.structs.replace(info, live_row_count=None)
+    assert "1,000 in the files" in always(info)("tables", "show", "db.t").stdout
 
 
 def test_prune_shows_what_its_stages_did() -> None:

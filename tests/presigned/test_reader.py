@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,6 +25,7 @@ from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.client.http import Table
+from lamella.snapshot.deletes import VectorFile
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, InvalidRequest, StoreError
 from lamella.snapshot.storage import FsspecStore
 from support.service_api import parquet_bytes
@@ -163,6 +166,30 @@ def test_parts_of_a_scan_take_their_urls_along(lake: Lake) -> None:
     assert lake.url_requests() == before + 1
     assert lake.proxy.refused == 0
     assert "Signature" not in "".join(map(repr, parts))
+
+
+def test_deleted_rows_come_with_the_urls(lake: Lake) -> None:
+    """The reader cannot open the lists of deleted rows; they are in the plan, and go along with parts of a scan."""
+    table, files = lake.new_table("deleted")
+    vectors = VectorFile(f"{lake.data}/deleted/v.puffin")
+    gone = {0, 5, 1_999, 2_001, 2_600}
+    parts = [np.array(sorted(a % ROWS for a in gone if a // ROWS == number)) for number in range(2)]
+    entries = dict(
+        zip(files, [vectors.add(file, part) for file, part in zip(files, parts, strict=False)], strict=False)
+    )
+    lake.store.put(vectors.location, vectors.finished())
+    (segment,) = table.snapshot(table.info().snapshot_id).segments
+    blocks = table.segment(segment.segment_id).blocks
+    changed = [msgspec.structs.replace(block, deletes=(entries[block.location],)) for block in blocks[:2]]
+    assert {block.location for block in changed} == set(entries)
+    table.commit(changed, list(entries), operation="delete")
+    wanted = expected(lambda a: a < 4_500 and a not in gone)
+    assert sorted(table.scan("a < 4500", columns=["a"], signed_urls=True).to_arrow()["a"].to_pylist()) == wanted
+    assert table.scan("a < 4500", signed_urls=True).count() == len(wanted)
+    fragments = table.scan("a < 4500", columns=["a"], signed_urls=True).fragments()
+    found = keyless_run(PARTS_READER, given=pickle.dumps(fragments))
+    assert sorted(a for part in found for a in part) == wanted
+    assert not [path for path, _, _ in lake.proxy.seen if "puffin" in path]
 
 
 def test_parts_ask_for_other_urls_when_theirs_have_ended(

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression.nodes import TRUE
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.prune.segment_scan import limited
 from lamella.snapshot.wire import PruneRequest
 from support import generate, stages
@@ -22,11 +24,12 @@ SEEDS = st.integers(0, 2**48)
 def test_a_limit_leaves_enough_matching_rows(seed: int) -> None:
     """Whatever is left out, the rest holds ``limit`` matches, or as many as there are."""
     rng = Random(seed)
-    lake = stages.lake(rng)
+    lake = stages.lake(rng, deletes=rng.random() < 0.5)
     for _ in range(8):
-        predicate = generate.predicate(rng, lake.schema, lake.seen, depth=1)
+        predicate = TRUE if rng.random() < 0.3 else generate.predicate(rng, lake.schema, lake.seen, depth=1)
         limit = rng.choice([0, 1, 2, 5, 20])
-        answer = lake.warehouse.prune_predicate(lake.pointer, predicate, PruneRequest(limit=limit))
+        request = PruneRequest(limit=limit, reader_features=FEATURES)
+        answer = lake.warehouse.prune_predicate(lake.pointer, predicate, request)
         assert answer.blocks is not None
         assert answer.report.limit is not None
         found = sum(len(lake.matching(predicate, block.location)) for block in answer.blocks)

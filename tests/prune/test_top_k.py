@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.expression import nodes as n
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats import from_bound
 from lamella.snapshot.wire import OrderBound, OrderBy, PruneAnswer, PruneRequest
@@ -62,13 +63,13 @@ def random_order(rng: Random, leaves: tuple[Leaf, ...]) -> tuple[OrderBy, ...]:
 def check_top_k(seed: int, asks: int = 8) -> int:
     """Check random orders over one random table; returns how many blocks were left out."""
     rng = Random(seed)
-    lake = stages.lake(rng)
+    lake = stages.lake(rng, deletes=rng.random() < 0.5)
     dropped = 0
     for _ in range(asks):
         certain = rng.random() < 0.5
         predicate = n.TRUE if certain else generate.predicate(rng, lake.schema, lake.seen, depth=1)
         order, k = random_order(rng, lake.schema.leaves()), rng.choice([None, 0, 1, 2, 5, 50])
-        request = PruneRequest(order_by=order, limit=k)
+        request = PruneRequest(order_by=order, limit=k, reader_features=FEATURES)
         answer = lake.warehouse.prune_predicate(lake.pointer, predicate, request)
         assert answer.blocks is not None
         through = [row for block in answer.blocks for row in lake.matching(predicate, block.location)]
@@ -76,7 +77,7 @@ def check_top_k(seed: int, asks: int = 8) -> int:
         case = f"seed {seed}: {request} over {predicate}"
         assert first_keys(through, order, k) == first_keys(everywhere, order, k), case
         check_bounds(lake, predicate, order, answer, case)
-        plain = lake.warehouse.prune_predicate(lake.pointer, predicate, PruneRequest())
+        plain = lake.warehouse.prune_predicate(lake.pointer, predicate, PruneRequest(reader_features=FEATURES))
         assert plain.blocks is not None
         assert {block.location for block in answer.blocks} <= {block.location for block in plain.blocks}
         dropped += len(plain.blocks) - len(answer.blocks)

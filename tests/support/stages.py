@@ -16,6 +16,7 @@ from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from support import generate
+from support.deleted import without_some
 from support.oracle import Oracle
 from support.term_oracle import Row
 
@@ -66,9 +67,10 @@ def lake(
     blocks: int = 8,
     segment_blocks: int = 2,
     schema: Schema | None = None,
+    deletes: bool = False,
     timer: Timer = time.perf_counter,
 ) -> Lake:
-    """A random table of a few segments; half of them have exact statistics."""
+    """A random table of a few segments; half of them have exact statistics. ``deletes``: some rows are deleted."""
     schema = schema if schema is not None else generate.schema(rng)
     table = generate.table(rng, schema, blocks=blocks)
     exactly = rng.random() < 0.5
@@ -78,9 +80,13 @@ def lake(
     ]
     warehouse = Warehouse(FsspecStore(), "memory://stages", segment_blocks=segment_blocks, timer=timer)
     table_id = rng.randbytes(16).hex()
+    rows = {one.location: generate.rows_of(columns) for one, columns in zip(made, table, strict=True)}
+    if deletes:
+        some = [without_some(rng, one, rows[one.location]) for one in made]
+        made = [one for one, _ in some]
+        rows = {one.location: left for one, left in some}
     pointer = warehouse.create(table_id, schema, now_ms=1)
     pointer = warehouse.commit(pointer, added=warehouse.prepare(table_id, schema, made), now_ms=2).pointer
-    rows = {one.location: generate.rows_of(columns) for one, columns in zip(made, table, strict=True)}
     return Lake(schema, warehouse, pointer, rows, generate.seen_values(schema, table), Oracle(schema))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar.locations import LocationIndex
 from lamella.snapshot.errors import StoreError
-from lamella.snapshot.manifest import Block, ClusterStats
+from lamella.snapshot.manifest import Block, ClusterStats, DeleteFile
 from lamella.snapshot.pages import SegmentPages, build_pages
 from lamella.snapshot.sketch.layers import encode as encode_sketches
 from lamella.snapshot.sketch.layers import read_blocks, read_union
@@ -61,6 +61,14 @@ def set_block(**changes: Any) -> Callable[[Block], Block]:
 def constant_of(column_id: int) -> Callable[[Block], Block]:
     """A constant of a column that the file has."""
     return lambda block: msgspec.structs.replace(block, constants={column_id: None})
+
+
+def deletes_of(cardinality: int) -> Callable[[Block], Block]:
+    """A list of deleted rows that is not there."""
+    entry = DeleteFile(
+        kind="deletion_vector", location="memory://nowhere/x", offset=4, length=40, cardinality=cardinality
+    )
+    return lambda block: msgspec.structs.replace(block, deletes=(entry,))
 
 
 def number(value: int) -> Any:
@@ -337,6 +345,12 @@ ALL = [
         scanned=True,
         besides=frozenset({"footer_schema", "layer_counts"}),
     ),
+    Damage(
+        "deletes_invalid",
+        lambda t: t.lie(block=deletes_of(10)),
+        besides=frozenset({"features_missing", "deletes_damaged"}),
+    ),
+    Damage("deletes_damaged", lambda t: t.lie(block=deletes_of(1)), besides=frozenset({"features_missing"})),
     Damage(
         "features_missing",
         lambda t: t.lie(segment=lambda s: sized(s, constants_count=1)),

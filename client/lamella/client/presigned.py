@@ -46,7 +46,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
 )
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.manifest import FEATURES
+from lamella.snapshot.manifest import FEATURES, DeleteFile
 from lamella.snapshot.storage import ListedObject, ObjectStat
 from lamella.snapshot.wire import BlocksAnswer
 
@@ -66,12 +66,13 @@ _MAX_CACHED_URLS: Final = 10_000
 
 class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A URL and the file that it must return. ``content_id`` None: unknown. ``turn``: the number of the request that
-    returned it."""
+    returned it. ``deletes``: with their data."""
 
     url: str
     size_bytes: int
     content_id: str | None
     turn: int
+    deletes: tuple[DeleteFile, ...] = ()
 
     def __repr__(self) -> str:
         return f"SignedBlock(size_bytes={self.size_bytes}, content_id={self.content_id!r}, turn={self.turn})"
@@ -91,6 +92,7 @@ class BlockUrls:
         self._order: Sequence[str] = ()
         self._positions: dict[str, int] = {}
         self._turn = 0
+        self._vectors: dict[tuple[str, int], bytes] = {}
 
     def begin(self, snapshot_id: str, locations: Sequence[str]) -> None:
         """Set the blocks that will be read, approximately in order."""
@@ -99,14 +101,33 @@ class BlockUrls:
             self._order = locations
             self._positions = {location: position for position, location in enumerate(locations)}
 
-    def learn(self, locations: Sequence[str], sizes_bytes: Sequence[int], urls: Sequence[str]) -> None:
-        """Add URLs that are already known."""
+    def learn(
+        self,
+        locations: Sequence[str],
+        sizes_bytes: Sequence[int],
+        urls: Sequence[str],
+        deletes: Sequence[Sequence[DeleteFile] | None] = (),
+    ) -> None:
+        """Add URLs that are already known, and the blocks' deleted rows, if some have any."""
         with self._lock:
             self._turn += 1
-            for location, size_bytes, url in zip(locations, sizes_bytes, urls, strict=True):
+            blocks = zip(locations, sizes_bytes, urls, deletes or [None] * len(urls), strict=True)
+            for location, size_bytes, url, entries in blocks:
                 self._add_to_cache(
-                    location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn)
+                    location,
+                    SignedBlock(
+                        url=url,
+                        size_bytes=size_bytes,
+                        content_id=None,
+                        turn=self._turn,
+                        deletes=tuple(entries or ()),
+                    ),
                 )
+
+    def vector(self, location: str, offset: int) -> bytes | None:
+        """Return a deletion vector of a block whose URL is known; None: there is none at this place."""
+        with self._lock:
+            return self._vectors.get((location, offset))
 
     def of(self, location: str) -> SignedBlock:
         """Return a block's URL.
@@ -138,7 +159,13 @@ class BlockUrls:
                 raise LamellaError("the service signed no URLs: it is an older release than this client")
             self._add_to_cache(
                 block.location,
-                SignedBlock(url=block.url, size_bytes=block.file_size, content_id=block.content_id, turn=self._turn),
+                SignedBlock(
+                    url=block.url,
+                    size_bytes=block.file_size,
+                    content_id=block.content_id,
+                    turn=self._turn,
+                    deletes=block.deletes,
+                ),
             )
         found = self._cached.get(location)
         if found is None:
@@ -148,8 +175,13 @@ class BlockUrls:
     def _add_to_cache(self, location: str, block: SignedBlock) -> None:
         self._cached[location] = block
         self._cached.move_to_end(location)
+        for entry in block.deletes:
+            if entry.data is not None:
+                self._vectors[entry.location, entry.offset] = entry.data
         while len(self._cached) > _MAX_CACHED_URLS:
-            self._cached.popitem(last=False)
+            _, gone = self._cached.popitem(last=False)
+            for entry in gone.deletes:
+                self._vectors.pop((entry.location, entry.offset), None)
 
 
 def url_source(lake: CallRunner, name: TableName) -> UrlSource:
@@ -199,9 +231,12 @@ class UrlStore:
         return self._get(location, None).body
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
-        """Return some bytes of a block."""
+        """Return some bytes of a block, or a deletion vector of a block that was opened before."""
         if length <= 0:
             return b""
+        vector = self._urls.vector(location, start)
+        if vector is not None and len(vector) == length:
+            return vector
         response = self._get(location, (start, length))
         if response.status == 200:  # the server ignores range requests
             return response.body[start : start + length]
@@ -328,6 +363,7 @@ class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str
     urls: tuple[str, ...]
     sizes: tuple[int, ...]
+    deletes: tuple[tuple[DeleteFile, ...], ...] = ()
 
     def __repr__(self) -> str:
         return f"SignedBlocks({len(self.urls)} urls, table={self.table!r})"
@@ -335,13 +371,15 @@ class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
     def part(self, start: int, count: int) -> SignedBlocks:
         """Return a part of the blocks."""
         end = start + count
-        return msgspec.structs.replace(self, urls=self.urls[start:end], sizes=self.sizes[start:end])
+        return msgspec.structs.replace(
+            self, urls=self.urls[start:end], sizes=self.sizes[start:end], deletes=self.deletes[start:end]
+        )
 
     def store(self, locations: Sequence[str]) -> UrlStore:
         """Return the store that a worker reads these blocks with."""
         urls = BlockUrls(self._request)
         urls.begin(self.snapshot_id, locations)
-        urls.learn(locations, self.sizes, self.urls)
+        urls.learn(locations, self.sizes, self.urls, self.deletes)
         return UrlStore(urls)
 
     def _request(self, locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
@@ -419,7 +457,7 @@ class SignedPlanner:
             pages.append(self._lake.run(msgspec.structs.replace(call, body=body)))
         first = pages[0].block_columns
         if first is not None and first.url is not None:
-            self._urls.learn(first.location, first.file_size, first.url)
+            self._urls.learn(first.location, first.file_size, first.url, first.deletes or ())
             bare = msgspec.structs.replace(first, url=None)
             pages[0] = msgspec.structs.replace(pages[0], block_columns=bare, url_expires_ms=None)
         answer = merge_pages(pages)

@@ -30,6 +30,7 @@
     │   ├── EncryptedParquet        encrypted footer or columns
     │   ├── CorruptParquet          a footer that contradicts itself
     │   └── BlockReplaced           not the file that the table's statistics come from
+    ├── CorruptDeletes              the list of a block's deleted rows cannot be trusted
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
@@ -275,6 +276,12 @@ class BlockReplaced(NotParquet):
     """The file at a block's location is not the one that the block was made of, or changed while it was read."""
 
     code = "block_replaced"
+
+
+class CorruptDeletes(LamellaError):
+    """The list of a block's deleted rows is damaged, or does not belong to the block."""
+
+    code = "corrupt_deletes"
 
 
 class NotFound(LamellaError):

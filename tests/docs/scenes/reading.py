@@ -29,7 +29,7 @@ def prune(stage: Stage) -> None:
     stage.names["small_side"] = [SimpleNamespace(id=n) for n in (3, 17)]
 
 
-@scene("docs/reader-features.md", data=[as_type(PrunedBlock)])
+@scene("docs/reader-features.md", data=[as_type(PrunedBlock), as_type(PrunedBlock)])
 def reader_features(stage: Stage) -> None:
     """Files below folders that name a column."""
     folder = stage.folder / "data" / "events"

@@ -202,11 +202,17 @@ def _show_blocks(answer: PruneResult, limit: int, table: Table) -> None:
         return
     with_columns = shown[0].column_size_bytes is not None
     with_constants = any(block.constants for block in shown)
+    with_deletes = any(block.deletes for block in shown)
     info = table.info() if with_constants else None
-    headings: list[str | tuple[str, Justify]] = ["verdict", ("rows", "right"), ("size", "right")]
+    headings: list[str | tuple[str, Justify]] = ["verdict", ("rows", "right")]
+    headings += [("deleted", "right")] if with_deletes else []
+    headings.append(("size", "right"))
     rows = []
     for block in shown:
-        row: list[str] = [block.verdict, f"{block.row_count:,}", size_text(block.file_size)]
+        row: list[str] = [block.verdict, f"{block.row_count:,}"]
+        if with_deletes:
+            row.append("?" if block.live_row_count is None else f"{block.row_count - block.live_row_count:,}")
+        row.append(size_text(block.file_size))
         if with_columns:
             row.append("-" if block.column_size_bytes is None else size_text(block.column_size_bytes))
         if info is not None:

@@ -194,7 +194,7 @@ def show_table(session: Session, table: str) -> None:
             ("table", f"{info.namespace}.{info.name}"),
             ("location", info.location),
             ("snapshot", f"{info.snapshot_id} of {time_text(info.timestamp_ms)}"),
-            ("rows", f"{info.row_count:,}"),
+            ("rows", rows_text(info)),
             ("blocks", f"{info.block_count:,} in {info.segment_count:,} segments"),
             ("size", size_text(info.file_size_bytes)),
             ("cluster key", f"{', '.join(info.cluster_key)} ({info.cluster_kind})" if info.cluster_key else "none"),
@@ -208,6 +208,17 @@ def show_table(session: Session, table: str) -> None:
     if info.distinct_of_values:
         counts = [(name, f"{count:,}") for name, count in info.distinct_of_values.items()]
         print_table(["column", ("about", "right")], counts, title="distinct values")
+
+
+def rows_text(info: wire.TableInfo) -> str:
+    """Return the number of a table's rows, and how many of its files' rows are deleted."""
+    if not info.deletes_count:
+        return f"{info.row_count:,}"
+    if info.live_row_count is None:
+        return f"{info.row_count:,} in the files; the number of deleted ones is not known"
+    return (
+        f"{info.live_row_count:,} ({info.row_count - info.live_row_count:,} deleted in {info.deletes_count:,} blocks)"
+    )
 
 
 @tables.command("drop")

@@ -16,6 +16,7 @@ import msgspec
 from lamella.client.http.call import Call, TableName, make_call, text_tuple
 from lamella.client.http.results import PruneResult
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.wire import (
     BlockColumns,
@@ -84,6 +85,7 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
     columns = BlockColumns(location=[], row_count=[], file_size=[], verdict=[])
     schema_ids: list[int] = []
     constants: list[dict[int, Bound | None] | None] = []
+    deletes: list[tuple[DeleteFile, ...] | None] = []
     runs = zip(ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True)
     for segment, first, count, verdict in runs:
         blocks = segments[ranges.segment_id[segment]]
@@ -94,11 +96,14 @@ def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -
         columns.verdict.extend([verdict] * count)
         schema_ids.extend(blocks.schema_id[first:end])
         constants.extend([None] * count if blocks.constants is None else blocks.constants[first:end])
+        deletes.extend([None] * count if blocks.deletes is None else blocks.deletes[first:end])
     if any(each != ranges.schema_id for each in schema_ids):
         older = [None if each == ranges.schema_id else each for each in schema_ids]
         columns = msgspec.structs.replace(columns, schema_id=older)
     if any(constants):
         columns = msgspec.structs.replace(columns, constants=constants)
+    if any(deletes):
+        columns = msgspec.structs.replace(columns, deletes=deletes)
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 

@@ -123,6 +123,7 @@ class TableScan(TableMethods):
                     snapshot_id=snapshot_id,
                     urls=(block.url,),
                     sizes=(block.size_bytes,),
+                    deletes=(block.deletes,),
                 ).store,
                 (location,),
             )

@@ -160,9 +160,12 @@ def snapshot_call(name: TableName, snapshot_id: str) -> Call[Snapshot]:
     return make_call(operations.history.GET_SNAPSHOT, name, snapshot_id=snapshot_id)
 
 
-def segment_call(name: TableName, segment_id: str, snapshot_id: str | None) -> Call[Segment]:
+def segment_call(
+    name: TableName, segment_id: str, snapshot_id: str | None, reader_features: Sequence[str]
+) -> Call[Segment]:
     """A segment's manifest; ``snapshot_id`` None: a segment of the current snapshot."""
-    return make_call(operations.history.GET_SEGMENT, name, segment_id=segment_id, query={"snapshot_id": snapshot_id})
+    query = {"snapshot_id": snapshot_id, "reader_features": ",".join(reader_features) or None}
+    return make_call(operations.history.GET_SEGMENT, name, segment_id=segment_id, query=query)
 
 
 def dropped_tables_call(namespace: str) -> Call[wire.DroppedList]:

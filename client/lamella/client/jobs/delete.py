@@ -19,6 +19,7 @@ from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
+from lamella.snapshot.storage import Store
 from lamella.snapshot.wire import BlockFacts
 
 #: Attempts to delete on a newer snapshot.
@@ -100,7 +101,7 @@ def delete_rows(
             _rewrite_blocks(context, stage, space, [each for each in outcome.somewhere if each not in known], known)
             changed = [known[each] for each in outcome.somewhere if known[each].disposition != "stays"]
             removed = [each.location for each in outcome.everywhere] + [each.location for each in changed]
-            result = _result(outcome, changed, attempt, state)
+            result = _result(outcome, changed, attempt, state, target.store())
             if not removed and not added:
                 return result
             written = [*added, *(each.written for each in changed)]
@@ -185,10 +186,11 @@ def _without_parts(outcome: BlockRemoval) -> BlockRemoval:
 
 
 def _result(
-    outcome: _CandidateBlocks, changed: Sequence[BlockRemoval], attempt: int, state: TableState
+    outcome: _CandidateBlocks, changed: Sequence[BlockRemoval], attempt: int, state: TableState, store: Store
 ) -> DeleteResult:
+    dropped_rows = sum(Source.of(each).live_row_count(store) for each in outcome.everywhere)
     return DeleteResult(
-        rows=sum(each.row_count for each in outcome.everywhere) + sum(each.matched for each in changed),
+        rows=dropped_rows + sum(each.matched for each in changed),
         dropped=len(outcome.everywhere),
         read=len(outcome.somewhere),
         emptied=sum(each.disposition == "goes" for each in changed),

@@ -188,23 +188,27 @@ class _Work:
         """Commit the finished tasks that can be committed."""
         for each in done:
             rows = sum(written.row_count for written in each.written)
-            if rows != each.task.row_count:
-                raise LamellaError(
-                    f"{rows} rows were written in the place of {each.task.row_count}; nothing was committed"
-                )
+            expected = self._row_count(each.task)
+            if rows != expected:
+                raise LamellaError(f"{rows} rows were written in the place of {expected}; nothing was committed")
         committed_tasks, snapshot_id = self._commit([self._mark_inseparable(each) for each in done])
         return msgspec.structs.replace(
             result,
             tasks=result.tasks + len(committed_tasks),
             blocks_before=result.blocks_before + sum(len(each.task.blocks) for each in committed_tasks),
             blocks_after=result.blocks_after + sum(len(w.blocks) for each in committed_tasks for w in each.written),
-            rows=result.rows + sum(each.task.row_count for each in committed_tasks),
+            rows=result.rows + sum(map(self._row_count, (each.task for each in committed_tasks))),
             bytes_before=result.bytes_before + sum(each.task.file_size_bytes for each in committed_tasks),
             bytes_after=result.bytes_after + sum(w.size_bytes for each in committed_tasks for w in each.written),
             conflicts=result.conflicts + len(done) - len(committed_tasks),
             failures=(*result.failures, *failures),
             snapshot_id=snapshot_id or result.snapshot_id,
         )
+
+    def _row_count(self, task: PlannedTask) -> int:
+        """Return the number of a task's rows that are not deleted."""
+        store = self._target.store()
+        return sum(Source.of(block).live_row_count(store) for block in task.blocks)
 
     def _mark_inseparable(self, done: _BinOutcome) -> _BinOutcome:
         """Return the outcome with blocks marked that sorting could not separate, or they would be selected again and
@@ -256,11 +260,11 @@ class _Work:
             except CommitConflict:
                 locations = [block.location for each in done for block in each.task.blocks]
                 found = handle.blocks(locations, reader_features=FEATURES)
-                now = {(block.location, block.content_id) for block in found.blocks}
+                now = {(block.location, block.content_id, block.deletes) for block in found.blocks}
                 left = [
                     each
                     for each in done
-                    if now.issuperset((block.location, block.content_id) for block in each.task.blocks)
+                    if now.issuperset((block.location, block.content_id, block.deletes) for block in each.task.blocks)
                 ]
                 if len(left) == len(done):
                     raise

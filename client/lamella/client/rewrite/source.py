@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client.rewrite.target import arrow_schema
+from lamella.snapshot.deletes import deleted_rows, remaining
 from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatch
-from lamella.snapshot.manifest import ClusterStats
+from lamella.snapshot.manifest import ClusterStats, DeleteFile, live_rows
 from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import conformed, constant_scalars, file_columns
@@ -35,8 +36,9 @@ def read_rows(
     written: Schema,
     current: Schema,
     constants: Constants = _NO_CONSTANTS,
+    deletes: Sequence[DeleteFile] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield every row of a block, as rows of the table.
+    """Yield every row of a block but the deleted ones, as rows of the table.
 
     ``target`` names columns of ``current``, the table's schema; ``written`` is the schema that the block was written
     with. Column names in the file are those of ``written``, compared case-insensitively. A column missing from the file
@@ -44,12 +46,13 @@ def read_rows(
 
     Raises:
         ObjectNotFound, StoreError: the file cannot be opened.
+        CorruptDeletes, HashMismatch: the list of deleted rows is damaged.
         UnknownColumn: the table has no column of that name.
         SchemaMismatch: a value does not fit the target type, or dates use the old calendar.
     """
     store = FsspecStore(storage_options)
     stat = store.stat(location)
-    yield from rows_of_file(store, stat, target, written=written, current=current, constants=constants)
+    yield from rows_of_file(store, stat, target, written=written, current=current, constants=constants, deletes=deletes)
 
 
 def rows_of_file(
@@ -60,6 +63,7 @@ def rows_of_file(
     written: Schema,
     current: Schema,
     constants: Constants = _NO_CONSTANTS,
+    deletes: Sequence[DeleteFile] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Same as :func:`read_rows`, for a file of known size."""
     given = constant_scalars(constant_values(constants, written), written)
@@ -70,9 +74,14 @@ def rows_of_file(
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
             raise SchemaMismatch(f"{stat.location} has dates of the old calendar; read it in a classic Spark session")
         names = file_columns(target.names, file.schema_arrow.names, written, current)
+        deleted = deleted_rows(store, deletes, file.metadata.num_rows)
+        row = 0
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            left = remaining(deleted, row, batch.num_rows)
+            row += batch.num_rows
+            rows = batch if left is None else batch.filter(pa.array(left))
             try:
-                yield conformed(batch, target, written, current, given)
+                yield conformed(rows, target, written, current, given)
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{stat.location}: {error.message}", **error.details) from error
 
@@ -81,7 +90,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to read a block; ``schema_id``: the schema that it was written with.
 
     ``cluster``: the block's description of the order of its rows. ``constants``: values of columns that its file does
-    not hold.
+    not hold. ``deletes``: rows of the file that are not in the table, but in ``row_count``.
     """
 
     location: str
@@ -91,6 +100,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     schema_id: int
     cluster: ClusterStats | None = None
     constants: dict[int, Bound | None] = {}
+    deletes: tuple[DeleteFile, ...] = ()
 
     @classmethod
     def of(cls, block: BlockFacts) -> Source:
@@ -103,7 +113,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             schema_id=block.schema_id,
             cluster=None if block.key_id is None else ClusterStats(key_id=block.key_id, level=block.level),
             constants=block.constants,
+            deletes=block.deletes,
         )
+
+    def live_row_count(self, store: Store) -> int:
+        """Return the number of rows that are not deleted; reads the lists of deleted rows if it is not known."""
+        known = live_rows(self.row_count, self.deletes)
+        return self.row_count - len(deleted_rows(store, self.deletes, self.row_count)) if known is None else known
 
 
 def source_rows(
@@ -113,10 +129,12 @@ def source_rows(
     current: Schema,
     target: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield every row of a block with the table's columns; ``target``: these columns and types only.
+    """Yield every row of a block but the deleted ones, with the table's columns; ``target``: these columns and types
+    only.
 
     Raises:
         BlockReplaced: the file is not the one that was registered, or has other rows.
+        CorruptDeletes, HashMismatch: the list of deleted rows is damaged.
         ObjectNotFound, StoreError: it cannot be read.
         SchemaMismatch: a value does not fit its type, or dates use the old calendar.
     """
@@ -126,10 +144,18 @@ def source_rows(
     rows = 0
     written = schemas[source.schema_id]
     wanted = arrow_schema(current) if target is None else target
-    for batch in rows_of_file(store, stat, wanted, written=written, current=current, constants=source.constants):
+    for batch in rows_of_file(
+        store,
+        stat,
+        wanted,
+        written=written,
+        current=current,
+        constants=source.constants,
+        deletes=source.deletes,
+    ):
         rows += batch.num_rows
         yield batch
-    if rows != source.row_count:
+    if rows != source.live_row_count(store):
         raise _replaced_error(source)
     try:
         unchanged = store.stat(source.location) == stat

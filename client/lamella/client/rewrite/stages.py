@@ -256,7 +256,7 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
         names = {leaf.path[0] for leaf in bound_filter.columns}
         masks = [np.zeros(0, dtype=bool)]
         if not names:
-            return np.asarray(bound_filter.matches({}, source.row_count))
+            return np.asarray(bound_filter.matches({}, source.live_row_count(store)))
         wanted = pa.schema([field for field in arrow_schema(schema) if field.name in names])
         for batch in source_rows(store, source, self.schemas, schema, wanted):
             rows = pa.Table.from_batches([batch])

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lamella.snapshot.deletes import deleted_rows
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet, SchemaMismatch
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.block import optional_in_files
@@ -320,6 +321,7 @@ class BlockFile:
 
     Raises:
         BlockReplaced: the file is not the registered one.
+        CorruptDeletes, HashMismatch: the list of deleted rows is damaged.
         ObjectNotFound, StoreError, NotParquet, SchemaMismatch: from reading its footer.
     """
 
@@ -343,6 +345,8 @@ class BlockFile:
         self._plan = plan(self.footer.metadata.schema, optional_in_files(written, constants))
         self._leaves: Mapping[int, int] = {column.column_id: column.index for column in self._plan.present}
         self._page_locations: dict[tuple[int, int], ChunkPages | None] = {}
+        #: The positions of deleted rows in the file.
+        self.deleted = deleted_rows(store, block.deletes or (), block.row_count)
         #: The values of columns that the file does not hold, by column id.
         self.constants: Mapping[int, pa.Scalar] = constant_scalars(constant_values(constants, written), written)
 

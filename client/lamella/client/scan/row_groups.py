@@ -17,6 +17,7 @@ import pyarrow as pa
 from lamella.client.scan.block_file import BlockFile, LeafData, decode, one_leaf
 from lamella.client.scan.columns import ReadColumn
 from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.deletes import remaining
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.footer import Chunk
@@ -336,7 +337,8 @@ class RowGroupRead(msgspec.Struct, frozen=True):
 
 
 def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = False) -> list[RowGroupRead]:
-    """Return the parts of a block that may contain matching rows; ``limit``: maximum number of matching rows needed.
+    """Return the parts of a block that may contain matching rows, without deleted rows; ``limit``: maximum number of
+    matching rows needed.
 
     ``counting``: rows that are proven to match are counted separately and not read.
     """
@@ -344,8 +346,9 @@ def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = Fals
     every = block.verdict == "ALL"
     known = block.pages
     made: list[RowGroupRead] = []
+    live = _live_rows(file)
     if known is None or known.whole:
-        made = [RowGroupRead(file, group, None, every) for group, rows in enumerate(file.group_rows) if rows]
+        made = [RowGroupRead(file, group, live.get(group), every) for group, rows in enumerate(file.group_rows) if rows]
     else:
         matching = known.all_match or [False] * len(known.row_group)
         ranges = zip(known.row_group, known.first_row, known.row_count, matching, strict=True)
@@ -354,12 +357,32 @@ def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = Fals
             by_group.setdefault(group, []).append((first, rows, sure))
         for group, parts in by_group.items():
             sure = every or all(proven for _, _, proven in parts)
-            certain = sum(rows for _, rows, proven in parts if proven) if counting and not sure else 0
-            chosen = [(first, rows) for first, rows, proven in parts if not (certain and proven)]
-            wanted = np.concatenate([np.arange(first, first + rows) for first, rows in chosen])
+            apart = counting and not sure
+            left = live.get(group)
+            certain = len(_rows_of([part for part in parts if part[2]], left)) if apart else 0
+            wanted = _rows_of([part for part in parts if not (apart and part[2])], left)
             whole = len(wanted) == file.group_rows[group]
             made.append(RowGroupRead(file, group, None if whole else wanted, sure, certain))
+    made = [piece for piece in made if piece.row_count or piece.certain]
     return [_limited(piece, limit) for piece in made] if limit is not None else made
+
+
+def _live_rows(file: BlockFile) -> dict[int, Rows]:
+    """Return the rows that are left of each row group of which some are deleted."""
+    found: dict[int, Rows] = {}
+    start = 0
+    for group, count in enumerate(file.group_rows):
+        mask = remaining(file.deleted, start, count)
+        if mask is not None:
+            found[group] = np.flatnonzero(mask)
+        start += count
+    return found
+
+
+def _rows_of(parts: Sequence[tuple[int, int, bool]], left: Rows | None) -> Rows:
+    """Return the rows of some ranges (first row and number of rows) that are in ``left``, None: all."""
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(at, at + count) for at, count, _ in parts)])
+    return rows if left is None else rows[np.isin(rows, left)]
 
 
 def _limited(piece: RowGroupRead, limit: int) -> RowGroupRead:

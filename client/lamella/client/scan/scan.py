@@ -140,7 +140,10 @@ class Fragment(Rows):
     def row_count(self) -> int:
         """Maximum number of output rows: those that statistics do not rule out."""
         pages = self._block.pages
-        return self._block.row_count if pages is None or pages.whole else sum(pages.row_count)
+        if pages is not None and not pages.whole:
+            return sum(pages.row_count)
+        known = self._block.live_row_count
+        return self._block.row_count if known is None else known
 
     @property
     def size_bytes(self) -> int:
@@ -284,8 +287,9 @@ class Scan(Rows):
                 bound = answer.groups[0].values[0].value if answer.groups else None
                 return self._capped(0 if bound is None or bound.int64 is None else bound.int64)
         planned = self._planned()
-        total = sum(block.row_count for block in planned.blocks if block.verdict == "ALL")
-        others = tuple(block for block in planned.blocks if block.verdict != "ALL")
+        counts = [block.live_row_count if block.verdict == "ALL" else None for block in planned.blocks]
+        total = sum(count for count in counts if count is not None)
+        others = tuple(block for block, count in zip(planned.blocks, counts, strict=True) if count is None)
         total += sum(self._read(planned, others, RowGroupRead.count, counting=True))
         return self._capped(total)
 

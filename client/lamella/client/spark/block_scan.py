@@ -336,12 +336,13 @@ class RelationIndex(Proxy):
         return self._gateway.seq([directory])
 
 
-ReadPath = Literal["name", "renamed", "id", "python", "signed"]
+ReadPath = Literal["name", "renamed", "id", "python", "deletes", "signed"]
 #: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by their names in the files",
     "id": "columns by field ids",
     "python": "READ IN PYTHON, files name columns differently",
+    "deletes": "READ IN PYTHON, files have deleted rows",
     "signed": "READ IN PYTHON, by signed URLs",
 }
 
@@ -364,9 +365,13 @@ class BlockScan:
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
-        constant = constant_columns(table, selection, [field["name"] for field in wanted["fields"]])
+        constant = None
         self.schema = required
-        self.way: ReadPath = "signed" if table.settings.signed_urls else "python"
+        self.way: ReadPath = "python"
+        if table.settings.signed_urls or selection.deletes:
+            self.way = "signed" if table.settings.signed_urls else "deletes"
+        else:
+            constant = constant_columns(table, selection, [field["name"] for field in wanted["fields"]])
         partitions: Any = None
         apart: list[str] = []
         if constant is not None:
@@ -377,7 +382,7 @@ class BlockScan:
             self.way = _read_path(table, selection, list(found) or [json.dumps(in_files)], json.dumps(in_files))
             if apart and self.way == "id":
                 self.way = "python"
-        if self.way in ("python", "signed"):
+        if self.way in ("python", "deletes", "signed"):
             self._native = None
             self._batch = python_scan(gateway, table, selection, plain).toBatch()
             return
@@ -425,8 +430,6 @@ class BlockScan:
 
 
 def _read_path(table: LakeTable, selection: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:
-    if table.settings.signed_urls:
-        return "signed"
     if list(found) == [plain]:
         return "name"
     if len(found) == 1:

@@ -141,4 +141,6 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             properties=self.properties,
             no_new_matches=NoNewMatches(),
         )
-        return RowsCommitted(answer.snapshot_id, state.snapshot.summary.row_count)
+        summary = state.snapshot.summary
+        live = summary.live_row_count
+        return RowsCommitted(answer.snapshot_id, summary.row_count if live is None else live)

@@ -32,13 +32,13 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
 )
-from lamella.snapshot.manifest import FEATURES
+from lamella.snapshot.manifest import FEATURES, DeleteFile
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
-from lamella.snapshot.wire import OrderBy
+from lamella.snapshot.wire import BlockFacts, OrderBy
 
 #: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
@@ -248,7 +248,7 @@ class BlockSelection(msgspec.Struct, frozen=True):
     failed and all blocks are listed instead. ``verdicts``: number of blocks per verdict; ``residuals``: the residual
     filters (SQL text), and the number of blocks of each. ``schema_ids``: the schemas that the blocks were written with,
     which determine their column names. ``constants``: by column id the values of columns that the blocks' files do not
-    hold (None: the file holds all); empty if no block has any.
+    hold (None: the file holds all); empty if no block has any. ``deletes``: deleted rows of the blocks, likewise.
     """
 
     locations: list[str]
@@ -261,6 +261,7 @@ class BlockSelection(msgspec.Struct, frozen=True):
     verdicts: dict[str, int] = {}
     residuals: tuple[tuple[str, int], ...] = ()
     constants: list[dict[int, Bound | None] | None] = []
+    deletes: list[tuple[DeleteFile, ...] | None] = []
 
     @property
     def all_match(self) -> bool:
@@ -285,6 +286,8 @@ class BlockSelection(msgspec.Struct, frozen=True):
         digest.update(array("q", map(len, self.locations)).tobytes())
         if self.constants:
             digest.update(msgspec.json.encode(self.constants))
+        if self.deletes:
+            digest.update(msgspec.json.encode(self.deletes))
         return digest.hexdigest()
 
 
@@ -362,15 +365,15 @@ class LakeTable:
         """Whether Lamella's own writers made all of these blocks."""
         return all(location.startswith(self._own_blocks) for location in selection.locations)
 
-    def signed(self, locations: Sequence[str]) -> list[str]:
-        """Return signed URLs of blocks of the snapshot, in their order.
+    def signed(self, locations: Sequence[str]) -> list[BlockFacts]:
+        """Return blocks of the snapshot with signed URLs, in their order.
 
         Raises:
             LamellaError: the service's error, such as NotSignable or LocationRefused.
         """
         found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True, reader_features=FEATURES)
-        urls = {block.location: block.url for block in found.blocks}
-        return [str(urls[location]) for location in locations]
+        blocks = {block.location: block for block in found.blocks}
+        return [blocks[location] for location in locations]
 
     def selection(
         self,
@@ -442,6 +445,7 @@ class LakeTable:
             verdicts=dict(Counter(columns.verdict)),
             residuals=tuple((residual.sql, residual.blocks) for residual in answer.residuals or ()),
             constants=columns.constants or [],
+            deletes=columns.deletes or [],
         )
 
 

@@ -67,7 +67,7 @@ def block_frame(
                 for block_number, source in tasks[number]:
                     row = 0
                     if not wanted:  # the rows are only counted
-                        yield _numbered([], [], block_number, range(source.row_count))
+                        yield _numbered([], [], block_number, range(source.live_row_count(store)))
                         continue
                     for rows in source_rows(store, source, schemas, schema, arrow):
                         yield _numbered(rows.columns, wanted, block_number, range(row, row + rows.num_rows))

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import rows_of_file
 from lamella.snapshot.errors import InvalidSchema, LamellaError
+from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.schema import Schema, parse_type
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.constant import Constants
@@ -85,8 +86,8 @@ class BlockGroup(InputPartition):
     """The blocks of one Spark partition: locations, and the schemas that determine their columns.
 
     ``written``: the schemas that the blocks were written with; ``current``: the table's. ``constants``: the values of
-    columns that the files do not hold, one entry per block. ``signed``: the URLs to read them by; None: the worker has
-    credentials for the store.
+    columns that the files do not hold, ``deletes`` their deleted rows, one entry per block. ``signed``: the URLs to
+    read them by; None: the worker has credentials for the store.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class BlockGroup(InputPartition):
         written: Sequence[Schema],
         current: Schema,
         constants: Sequence[Constants],
+        deletes: Sequence[Sequence[DeleteFile]],
         signed: SignedBlocks | None = None,
     ) -> None:
         super().__init__(None)
@@ -102,14 +104,23 @@ class BlockGroup(InputPartition):
         self.written = tuple(written)
         self.current = current
         self.constants = tuple(constants)
+        self.deletes = tuple(deletes)
         self.signed = signed
 
     def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the blocks, one block after another; raises as reading a block does."""
         store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
-        for location, written, constants in zip(self.locations, self.written, self.constants, strict=True):
-            stat = store.stat(location)
-            yield from rows_of_file(store, stat, target, written=written, current=self.current, constants=constants)
+        blocks = zip(self.locations, self.written, self.constants, self.deletes, strict=True)
+        for location, written, constants, deletes in blocks:
+            yield from rows_of_file(
+                store,
+                store.stat(location),
+                target,
+                written=written,
+                current=self.current,
+                constants=constants,
+                deletes=deletes,
+            )
 
 
 def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBlocks | None = None) -> list[BlockGroup]:
@@ -130,6 +141,7 @@ def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBl
                 [schemas[schema_id] for schema_id in blocks.schema_ids[start:stop]],
                 blocks.history[-1],
                 [each or {} for each in blocks.constants[start:stop]] or [{}] * (stop - start),
+                [each or () for each in blocks.deletes[start:stop]] or [()] * (stop - start),
                 None if signed is None else signed.part(start, stop - start),
             )
         )
@@ -139,8 +151,8 @@ def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBl
 class BlockListOption(msgspec.Struct, frozen=True):
     """The blocks of a read as JSON for an option. URLs have an option of their own.
 
-    ``history``: the table's schemas, the current one last. ``constants``: as in
-    :class:`~lamella.client.spark.lake.BlockSelection`.
+    ``history``: the table's schemas, the current one last. ``constants``, ``deletes``:
+    as in :class:`~lamella.client.spark.lake.BlockSelection`.
     """
 
     locations: list[str]
@@ -148,11 +160,19 @@ class BlockListOption(msgspec.Struct, frozen=True):
     schema_ids: list[int]
     history: tuple[Schema, ...]
     constants: list[dict[int, Bound | None] | None] = []
+    deletes: list[tuple[DeleteFile, ...] | None] = []
 
     @classmethod
     def of(cls, table: LakeTable, selection: BlockSelection) -> BlockListOption:
         """Return the list of the selected blocks of a table."""
-        return cls(selection.locations, selection.sizes, selection.schema_ids, table.history, selection.constants)
+        return cls(
+            selection.locations,
+            selection.sizes,
+            selection.schema_ids,
+            table.history,
+            selection.constants,
+            selection.deletes,
+        )
 
 
 class BlocksSource(DataSource):
@@ -202,12 +222,14 @@ def signed_blocks(table: LakeTable, selection: BlockSelection) -> SignedBlocks |
     """Return the URLs of the selected blocks if the table is read by signed URLs; raises the service's errors."""
     if not table.settings.signed_urls:
         return None
+    blocks = table.signed(selection.locations)
     return SignedBlocks(
         service_url=table.service_url,
         table=table.name,
         snapshot_id=table.snapshot_id,
-        urls=tuple(table.signed(selection.locations)),
+        urls=tuple(str(block.url) for block in blocks),
         sizes=tuple(selection.sizes),
+        deletes=tuple(block.deletes for block in blocks) if selection.deletes else (),
     )
 
 

@@ -108,7 +108,7 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     selection = table.selection(
         _filter(table, where), time_zone=time_zone, reader_columns=candidate_columns, spark_checks=True
     )
-    if table.settings.signed_urls or selection.constants:
+    if table.settings.signed_urls or selection.constants or selection.deletes:
         from lamella.client.spark.python_blocks import blocks_frame
 
         return blocks_frame(spark, table, selection, table.columns.readable)

@@ -29,6 +29,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.deletes import MAX_VECTOR_BYTES, checked_entry, deleted_rows
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
@@ -42,7 +43,7 @@ from lamella.snapshot.errors import (
     Unavailable,
     UnknownColumn,
 )
-from lamella.snapshot.manifest import MAX_LEVEL, Block, SegmentRef, Snapshot
+from lamella.snapshot.manifest import MAX_LEVEL, Block, DeleteFile, SegmentRef, Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
@@ -331,12 +332,14 @@ def check_request(request: CommitRequest) -> CheckedRequest:
 
 
 def spelled(blocks: Sequence[Block]) -> list[str]:
-    """Return the normalized locations of blocks; invalid ones are refused where blocks are checked."""
+    """Return the normalized locations of blocks and of their lists of deleted rows; invalid ones are refused where
+    blocks are checked."""
     found = []
     for block in blocks:
-        with suppress(InvalidRequest):
-            found.append(normal(block.location))
-    return found
+        for location in (block.location, *(entry.location for entry in block.deletes)):
+            with suppress(InvalidRequest):
+                found.append(normal(location))
+    return list(dict.fromkeys(found))
 
 
 #: The origin of a block of the request's body, which errors need not name.
@@ -460,8 +463,27 @@ class _Check:
             block = with_constants(block, block.constants, schema)
         stat = self._store.stat(block.location)
         return msgspec.structs.replace(
-            block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id
+            block,
+            file_size=stat.size_bytes,
+            content_id=stat.content_id,
+            schema_id=schema_id,
+            deletes=self._checked_deletes(block),
         )
+
+    def _checked_deletes(self, block: Block) -> tuple[DeleteFile, ...]:
+        """Return the entries with their counts and hashes, without those that delete nothing."""
+        found = []
+        for entry in block.deletes:
+            if entry.offset < 0 or not 0 < entry.length <= MAX_VECTOR_BYTES:
+                raise InvalidRequest(f"a list of deleted rows has {entry.length} bytes from {entry.offset} on")
+            location = normal(entry.location)
+            require_own(self._warehouse, self._table_id, location)
+            checked = checked_entry(self._store, msgspec.structs.replace(entry, location=location), block.row_count)
+            if checked.cardinality:
+                found.append(checked)
+        if found and len(deleted_rows(self._store, found, block.row_count)) == block.row_count:
+            raise InvalidRequest("all rows of the block are deleted, so it must not be in the table")
+        return tuple(found)
 
 
 def _placed(refused: Sequence[RefusedFile], some: Sequence[Listed]) -> list[RefusedFile]:

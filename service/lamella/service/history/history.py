@@ -60,6 +60,8 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
         schema_ids_in_use=snapshot.schema_ids_in_use,
         required_features=snapshot.features,
         constants_count=summary.constants_count,
+        deletes_count=summary.deletes_count,
+        live_row_count=summary.live_row_count,
         distinct_of_values={
             leaf.name: stats.distinct_of_values
             for leaf in snapshot.schema.leaves()

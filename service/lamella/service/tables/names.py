@@ -134,7 +134,8 @@ def require_allowed(allowed: AllowedLocations, blocks: Iterable[Block]) -> None:
     """Raise LocationRefused for the first block at a location that is not allowed; other checks report other errors."""
     for block in blocks:
         try:
-            allowed.require(block.location)
+            for location in (block.location, *(entry.location for entry in block.deletes)):
+                allowed.require(location)
         except LocationRefused:
             raise
         except InvalidRequest:

@@ -84,6 +84,8 @@ class Feedback:
                 f"{len(missing)} locations are no blocks of the snapshot, first {missing[0]!r}", blocks=missing[:100]
             )
         query = FeedbackQuery(filter=request.filter, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        # Deleted rows may match, and a rollback brings them back.
+        locations = [location for location in locations if not found[location].deletes]
         if not locations:
             return FeedbackAnswer(remembered=0, known_before=0)
         record = FeedbackRecord(

@@ -29,12 +29,21 @@ from lamella.snapshot.columnar.zones import (
     zones_of,
 )
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest import FORMAT_VERSION, LAST_WITH_OLD_NAMES, Block, ObjectRef, SegmentRef
+from lamella.snapshot.manifest import (
+    CONSTANTS,
+    DELETES,
+    FORMAT_VERSION,
+    LAST_WITH_OLD_NAMES,
+    Block,
+    DeleteFile,
+    ObjectRef,
+    SegmentRef,
+)
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import absent, factor, is_younger
+from lamella.snapshot.stats.column import absent, factor, is_younger, with_deleted_rows
 
 
 class SidecarRefs:
@@ -70,8 +79,9 @@ class SidecarRefs:
 # (int64, uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi``
 # and ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where necessary
 # ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown) and ``c.elsewhere`` (uint8: 1 where the
-# statistics do not come from the file's own footer). ``constants`` has the blocks' constants as JSON (empty: none), if
-# there are any.
+# statistics do not come from the file's own footer). ``constants`` and ``deletes`` have these members of the blocks as
+# JSON (empty: none), if there are any. If rows are deleted, ``live_row_count`` has the numbers of the others (int64, -1
+# unknown).
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
@@ -80,13 +90,13 @@ BLOCK_KEY: Final = ("block_key.high", "block_key.low")
 #: The arrays of cluster key ids and levels, with the values of a block that lacks them.
 CLUSTERED: Final = ("cluster.key_id", "cluster.level")
 _WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
+#: The array of the numbers of rows that are not deleted.
+LIVE: Final = "live_row_count"
 #: Counts, sizes and ids are added up; a sum over another type would fail or be inexact.
 _COUNT: Final = pa.int64()
-_COUNTS: Final = frozenset({"row_count", "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
+_COUNTS: Final = frozenset({"row_count", LIVE, "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _MAX_VIEWS: Final = 4
-#: The array of the blocks' constants.
-_CONSTANTS: Final = "constants"
 #: Arrow's names of float types and NumPy's.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
 #: Up to this many texts are read faster one by one than by Arrow.
@@ -156,6 +166,10 @@ class Sidecar:
         """Returns whether each entry has rows."""
         return bool((self.numbers("row_count") > 0).all())
 
+    def live_row_counts(self) -> npt.NDArray[np.int64]:
+        """Returns the numbers of rows that are not deleted, -1 where unknown."""
+        return self.numbers(LIVE if LIVE in self._index else "row_count")
+
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """Returns the values of a text column, all or those of some rows; raises ManifestError for an unknown name."""
         if rows is None or len(rows) > _FEW_TEXTS:
@@ -195,26 +209,29 @@ class Sidecar:
             self._views = {**recent, wanted.schema_id: view}
         return view
 
-    @property
-    def has_constants(self) -> bool:
-        """For a segment's sidecar: returns whether a block has constants."""
-        return _CONSTANTS in self._index
+    def has_member(self, name: str) -> bool:
+        """For a segment's sidecar: returns whether a block has the member "constants" or "deletes"."""
+        return name in self._index
 
-    def constant_array(self, rows: npt.NDArray[Any] | None) -> pa.Array | None:
-        """For a segment's sidecar: returns the constants of all or some blocks as JSON, empty for a block without any;
-        None if no block has any."""
-        return self.text_array(_CONSTANTS, rows) if self.has_constants else None
+    def member_array(self, name: str, rows: npt.NDArray[Any] | None) -> pa.Array | None:
+        """For a segment's sidecar: returns "constants" or "deletes" of all or some blocks as JSON, empty for a block
+        without any; None if no block has any."""
+        return self.text_array(name, rows) if name in self._index else None
 
     def constants(self, rows: npt.NDArray[Any]) -> list[dict[int, Bound | None] | None]:
         """For a segment's sidecar: returns the constants of blocks, None for a block without any."""
-        if not self.has_constants:
+        if CONSTANTS not in self._index:
             return [None] * len(rows)
         codes, known = self._known_constants
         return [known[code] for code in codes[rows].tolist()]
 
     @cached_property
     def _known_constants(self) -> tuple[npt.NDArray[Any], list[dict[int, Bound | None] | None]]:
-        return _coded_constants(self.text_array(_CONSTANTS))
+        return _coded_constants(self.text_array(CONSTANTS))
+
+    def deletes(self, rows: npt.NDArray[Any]) -> list[tuple[DeleteFile, ...] | None]:
+        """For a segment's sidecar: returns the deletes of blocks, None for a block without any."""
+        return [None] * len(rows) if DELETES not in self._index else deletes_of(self.text_array(DELETES, rows))
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
         """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
@@ -320,8 +337,8 @@ def _indexes(rows: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-#: Texts of a block without constants.
-_NO_CONSTANTS: Final = ("", "null")
+#: Texts of a block without constants or deletes.
+_NOTHING: Final = ("", "null")
 _CONSTANTS_DECODER: Final = msgspec.json.Decoder(dict[int, Bound | None])
 
 
@@ -334,13 +351,23 @@ def constants_of(texts: pa.Array) -> list[dict[int, Bound | None] | None]:
     return [known[code] for code in codes.tolist()]
 
 
+_DELETES_DECODER: Final = msgspec.json.Decoder(tuple[DeleteFile, ...])
+
+
+def deletes_of(texts: pa.Array) -> list[tuple[DeleteFile, ...] | None]:
+    """Returns the deletes of several blocks from their JSON (empty or ``null``: none), an array of texts."""
+    try:
+        return [None if text in _NOTHING else _DELETES_DECODER.decode(text) for text in texts.to_pylist()]
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"the deletes of a sidecar cannot be decoded: {error}") from error
+
+
 def _coded_constants(texts: pa.Array) -> tuple[npt.NDArray[Any], list[dict[int, Bound | None] | None]]:
     """Returns the different constants, and for each block the index of its own."""
     encoded = texts.dictionary_encode()
     try:
         known = [
-            None if text in _NO_CONSTANTS else _CONSTANTS_DECODER.decode(text)
-            for text in encoded.dictionary.to_pylist()
+            None if text in _NOTHING else _CONSTANTS_DECODER.decode(text) for text in encoded.dictionary.to_pylist()
         ]
     except msgspec.MsgspecError as error:
         raise ManifestError(f"the constants of a sidecar cannot be decoded: {error}") from error
@@ -374,9 +401,13 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
             columns.add(name, pa.array(of_blocks, pa.int64()))
     if any(b.constants for b in blocks):
         texts = [msgspec.json.encode(b.constants).decode() if b.constants else "" for b in blocks]
-        columns.add(_CONSTANTS, pa.array(texts, pa.large_string()))
+        columns.add(CONSTANTS, pa.array(texts, pa.large_string()))
+    if any(b.deletes for b in blocks):
+        texts = [msgspec.json.encode(b.deletes).decode() if b.deletes else "" for b in blocks]
+        columns.add(DELETES, pa.array(texts, pa.large_string()))
+        _add_live_rows(columns, [b.live_row_count for b in blocks])
     rows = [b.row_count for b in blocks]
-    by_leaf = _add_zones(columns, schema, rows, [b.col_stats for b in blocks])
+    by_leaf = _add_zones(columns, schema, rows, [b.live_stats for b in blocks])
     for leaf, of_leaf in zip(schema.leaves(), by_leaf, strict=True):
         chunks = [b.col_metas.get(leaf.id, ()) for b in blocks]
         sizes = [each[0].len if len(each) == 1 else sum([chunk.len for chunk in each]) for each in chunks]
@@ -399,9 +430,15 @@ def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes
     columns.add("block_count", pa.array([s.summary.block_count for s in segments], pa.int64()))
     columns.add("file_size", pa.array([s.summary.compressed_byte_size for s in segments], pa.int64()))
     columns.add("block_size", pa.array([s.summary.uncompressed_byte_size for s in segments], pa.int64()))
+    if any(s.summary.deletes_count for s in segments):
+        _add_live_rows(columns, [s.summary.live_row_count for s in segments])
     rows = [s.summary.row_count for s in segments]
     _add_zones(columns, schema, rows, [s.summary.col_stats for s in segments])
     return columns.file(header)
+
+
+def _add_live_rows(columns: _Columns, counts: Sequence[int | None]) -> None:
+    columns.add(LIVE, pa.array([-1 if count is None else count for count in counts], pa.int64()))
 
 
 class _Columns:
@@ -522,7 +559,11 @@ class EvolvedSidecar(Sidecar):
         rows: list[int] = self.numbers("row_count").tolist()
         if leaf is None or leaf.dtype != dtype or not is_younger(column_id, self._written):
             return [(count, None) for count in rows]
-        return [(count, absent(leaf, count)) for count in rows]
+        live: list[int] = self.live_row_counts().tolist()
+        return [
+            (count, absent(leaf, count) if alive > 0 else with_deleted_rows(absent(leaf, count), has_rows=False))
+            for count, alive in zip(rows, live, strict=True)
+        ]
 
 
 def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
@@ -595,6 +636,10 @@ class JoinedSidecar(Sidecar):
         if found is None:
             found = self._numbers[name] = _rows_of(self._parts, lambda part: part.numbers(name))
         return found
+
+    def live_row_counts(self) -> npt.NDArray[np.int64]:
+        """Returns the numbers of rows that are not deleted, -1 where unknown."""
+        return _rows_of(self._parts, lambda part: part.live_row_counts())
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """Returns the values of a text column, all or those of some rows; raises ManifestError if a part lacks it."""

@@ -32,7 +32,7 @@ from lamella.snapshot.schema.evolution import (
     schema_at,
 )
 from lamella.snapshot.source import restored_properties
-from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with
+from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with, with_deleted_rows
 
 _TARGET: Final = BlockTarget()
 
@@ -74,6 +74,10 @@ def seen_refs(table: Versioned, refs: Sequence[_Ref]) -> list[_Ref]:
 def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
     """Returns a summary in terms of a later schema than its own."""
     stats = dict(seen_with(written, wanted, summary.row_count, summary.col_stats))
+    if (
+        summary.deletes_count and not summary.live_row_count
+    ):  # a default is no value of a row if all rows may be deleted
+        stats = {column_id: with_deleted_rows(each, has_rows=False) for column_id, each in stats.items()}
     return msgspec.structs.replace(summary, col_stats=stats)
 
 
@@ -88,9 +92,11 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
         uncompressed_byte_size=_size(b.block_size for b in blocks),
         compressed_byte_size=_counted("bytes", sum(b.file_size for b in blocks)),
         index_size=_size(b.bloom_filter_index_size for b in blocks),
-        col_stats=merge_columns(types, ((b.row_count, b.col_stats) for b in blocks)),
+        col_stats=merge_columns(types, ((b.row_count, b.live_stats) for b in blocks)),
         by_name_count=sum(b.by_name for b in blocks),
         constants_count=sum(bool(b.constants) for b in blocks),
+        deletes_count=sum(bool(b.deletes) for b in blocks),
+        deleted_row_count=_deleted((b.row_count, b.live_row_count) for b in blocks),
     )
 
 
@@ -111,7 +117,19 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
         col_stats=merge_columns(types, ((p.row_count, p.col_stats) for p in parts)),
         by_name_count=sum(p.by_name_count for p in parts),
         constants_count=sum(p.constants_count for p in parts),
+        deletes_count=sum(p.deletes_count for p in parts),
+        deleted_row_count=_deleted((p.row_count, p.live_row_count) for p in parts),
     )
+
+
+def _deleted(counts: Iterable[tuple[int, int | None]]) -> int | None:
+    """Returns the number of deleted rows, None if one is unknown; ``counts``: rows, and those of them that are left."""
+    total = 0
+    for row_count, live in counts:
+        if live is None:
+            return None
+        total += row_count - live
+    return total
 
 
 def _size(sizes: Iterable[int]) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.types import name_mapping, schema_json
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.parquet.iceberg_readers import reads_as
 from lamella.snapshot.schema import Schema
 
@@ -86,9 +86,14 @@ def require_named(head: Snapshot) -> None:
 def require_whole_files(head: Snapshot) -> None:
     """Raise NotExpressible if the rows of the snapshot are more than what is in its files."""
     if head.features:
+        what = {
+            CONSTANTS: "values that are not in their files, such as those of folders (year=2020)",
+            DELETES: "deleted rows that are still in their files",
+        }
+        counts = {CONSTANTS: head.summary.constants_count, DELETES: head.summary.deletes_count}
+        found = " and ".join(f"{counts[name]} with {what[name]}" for name in head.features)
         raise NotExpressible(
-            f"{head.summary.constants_count} blocks of the table have values that are not in their files, such as "
-            "those of folders (year=2020), which readers of this protocol would not see: rewrite them (compact)",
+            f"the table has blocks that readers of this protocol would not read right, {found}: rewrite them (compact)",
             features=list(head.features),
         )
 

@@ -12,7 +12,7 @@ from lamella.snapshot.manifest.codec import (
     encode,
     raw_blocks,
 )
-from lamella.snapshot.manifest.features import CONSTANTS, FEATURES, require_features
+from lamella.snapshot.manifest.features import CONSTANTS, DELETES, FEATURES, require_features
 from lamella.snapshot.manifest.structs import (
     MAX_LEVEL,
     Block,
@@ -20,6 +20,7 @@ from lamella.snapshot.manifest.structs import (
     ClusterKind,
     ClusterStats,
     ColumnMeta,
+    DeleteFile,
     DirectoryRef,
     Group,
     GroupRef,
@@ -31,10 +32,12 @@ from lamella.snapshot.manifest.structs import (
     SnapshotPointer,
     Summary,
     TableIndex,
+    live_rows,
 )
 
 __all__ = [
     "CONSTANTS",
+    "DELETES",
     "FEATURES",
     "FORMAT_VERSION",
     "LAST_WITH_OLD_NAMES",
@@ -44,6 +47,7 @@ __all__ = [
     "ClusterKind",
     "ClusterStats",
     "ColumnMeta",
+    "DeleteFile",
     "DirectoryRef",
     "Group",
     "GroupRef",
@@ -62,6 +66,7 @@ __all__ = [
     "decode_segment",
     "decode_snapshot",
     "encode",
+    "live_rows",
     "raw_blocks",
     "require_features",
 ]

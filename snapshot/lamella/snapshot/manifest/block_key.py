@@ -6,6 +6,9 @@ registered, and the values of columns that it does not hold. A file that is repl
 gets another second half. So nothing known about the old file is applied to the new one, and a cache of the old one can
 detect the replacement. Blocks keep their keys when segments are merged, grouped or rewritten.
 
+Deleted rows are not part of a key: indexes and statistics are about all rows of a file, and remain valid. Whatever is
+known only of the rows that are left must not be kept under a key, since a rollback brings rows back.
+
 Guarantee: blocks that differ in one of these have different keys, except with probability 2**-64. Blocks that agree in
 all of them are treated as the same. How much that distinguishes depends on the store's content id: an etag changes with
 the bytes; a local file's content id is its size and modification time in nanoseconds. A local file that is replaced by
@@ -25,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.manifest.structs import DeleteFile
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.constant import Constants
 
@@ -35,7 +39,7 @@ KEY_BYTES: Final = 16
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The members of a block that its key is computed from."""
+    """The members of a block that its key is computed from, and its deleted rows."""
 
     location: str
     row_count: int
@@ -44,6 +48,7 @@ class Identity(msgspec.Struct, frozen=True):
     footer_sha256: str | None = None
     schema_id: int | None = None
     constants: dict[int, Bound | None] = {}
+    deletes: tuple[DeleteFile, ...] = ()
 
 
 class _Segment(msgspec.Struct):

@@ -13,10 +13,15 @@ from lamella.snapshot.errors import ReaderFeatureMissing
 
 #: The reader supplies the values of :attr:`lamella.snapshot.manifest.Block.constants`.
 CONSTANTS: Final = "constants"
+#: The reader leaves out the rows of :attr:`lamella.snapshot.manifest.Block.deletes`.
+DELETES: Final = "deletes"
 #: The features that this release reads, and that its own readers support.
-FEATURES: Final = (CONSTANTS,)
+FEATURES: Final = (CONSTANTS, DELETES)
 
-_MEANING: Final = {CONSTANTS: "columns whose values are not in the files"}
+_MEANING: Final = {
+    CONSTANTS: "columns whose values are not in the files",
+    DELETES: "deleted rows that are still in the files",
+}
 
 
 def require_features(required: Sequence[str], declared: Iterable[str]) -> None:

@@ -5,15 +5,16 @@ Every new field needs a default: an older manifest must stay readable, and JSON 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
-from lamella.snapshot.manifest.features import CONSTANTS
+from lamella.snapshot.manifest.features import CONSTANTS, DELETES
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
 from lamella.snapshot.stats import Bound, ColumnStats
-from lamella.snapshot.stats.column import Int64
+from lamella.snapshot.stats.column import Int64, with_deleted_rows
 
 #: How rows are laid out by a cluster key: sorted column by column, or along a curve through all columns.
 ClusterKind = Literal["linear", "zorder", "hilbert"]
@@ -48,6 +49,32 @@ class ClusterStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     level: int = 0
 
 
+class DeleteFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Deleted rows of a block: their positions are in the ``length`` bytes from ``offset`` of an object.
+
+    ``kind`` "deletion_vector": the bytes are as in :mod:`lamella.snapshot.deletes.vector`. ``cardinality``: the number
+    of positions (None: unknown). ``sha256``: of those bytes (None: unknown). ``data``: the bytes themselves; only in
+    answers to readers without access to the store.
+    """
+
+    kind: Literal["deletion_vector"]
+    location: str
+    offset: Int64
+    length: Int64
+    cardinality: Int64 | None = None
+    sha256: str | None = None
+    data: bytes | None = None
+
+
+def live_rows(row_count: int, deletes: Sequence[DeleteFile]) -> int | None:
+    """Returns how many of a file's rows are not deleted; None: unknown."""
+    if not deletes:
+        return row_count
+    # Several lists may have rows in common.
+    deleted = deletes[0].cardinality if len(deletes) == 1 else None
+    return None if deleted is None else row_count - deleted
+
+
 class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One Parquet file.
 
@@ -65,6 +92,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     ``constants``: by column id the value that every row has in a column that the file does not hold (None: null). A
     reader must supply it. ``col_stats`` has the statistics that follow from it
     (:mod:`lamella.snapshot.stats.constant`).
+
+    ``deletes``: rows of the file that are not in the table; a reader must leave them out. All other members, also
+    ``row_count`` and ``col_stats``, describe the file with these rows.
 
     ``by_name``: the file's footer has exactly the table's names and no other field ids, so that readers that match
     columns by name read it as Lamella does (:func:`lamella.snapshot.parquet.iceberg_readers.unreadable`). False: it
@@ -93,18 +123,36 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     sketches: dict[int, Sketch] = {}
     by_name: bool = False
     constants: dict[int, Bound | None] = {}
+    deletes: tuple[DeleteFile, ...] = ()
 
     @property
     def written_with(self) -> int:
         """Returns the id of the schema that the block was written with."""
         return self.schema_id or 0
 
+    @property
+    def live_row_count(self) -> int | None:
+        """Returns the number of rows that are not deleted; None: unknown."""
+        return live_rows(self.row_count, self.deletes)
+
+    @property
+    def live_stats(self) -> Mapping[int, ColumnStats]:
+        """Returns the statistics as they hold of the rows that are not deleted; null counts remain those of all rows
+        (:func:`lamella.snapshot.stats.column.with_deleted_rows`)."""
+        if not self.deletes:
+            return self.col_stats
+        has_rows = bool(self.live_row_count)
+        return {column_id: with_deleted_rows(stats, has_rows=has_rows) for column_id, stats in self.col_stats.items()}
+
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Totals of everything below: counts, sizes in bytes, merged statistics by column id.
 
+    ``row_count`` and null counts include deleted rows; a bound that is marked as exact is a value of a row that is not
+    deleted. ``deleted_row_count``: None: unknown.
+
     ``by_name_count``: number of blocks with :attr:`Block.by_name`. ``constants_count``: of those with
-    :attr:`Block.constants`.
+    :attr:`Block.constants`. ``deletes_count``: of those with :attr:`Block.deletes`.
     """
 
     row_count: Int64 = 0
@@ -116,11 +164,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     col_stats: dict[int, ColumnStats] = {}
     by_name_count: Int64 = 0
     constants_count: Int64 = 0
+    deletes_count: Int64 = 0
+    deleted_row_count: Int64 | None = 0
+
+    @property
+    def live_row_count(self) -> int | None:
+        """Returns the number of rows that are not deleted; None: unknown."""
+        return None if self.deleted_row_count is None else self.row_count - self.deleted_row_count
 
     @property
     def required_features(self) -> tuple[str, ...]:
         """Returns the names of the features without which a reader of the blocks gets wrong rows."""
-        return (CONSTANTS,) if self.constants_count else ()
+        counts = ((CONSTANTS, self.constants_count), (DELETES, self.deletes_count))
+        return tuple(name for name, count in counts if count)
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

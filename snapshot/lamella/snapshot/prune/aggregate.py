@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +30,11 @@ from lamella.snapshot.columnar.zones import (
 )
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.expression.bound import BoundPredicate
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import Snapshot, Summary
 from lamella.snapshot.prune.evaluate import Evaluator, evaluate
 from lamella.snapshot.prune.outcome import ALL, NONE, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.wire import AggregateFunction, AggregateRequest, Stage
 
@@ -143,15 +142,20 @@ class Layer:
     def __init__(
         self,
         row_counts: Counts,
+        live_row_counts: Counts,
         codes: npt.NDArray[np.uint8],
         zones: Callable[[Leaf], Zones],
         nulls: Callable[[Leaf], Counts],
     ) -> None:
         self.row_counts = row_counts
+        #: Rows that are not deleted; -1: unknown.
+        self.live = live_row_counts
         self.codes = codes
         self.zones = zones
         self._nulls = nulls
         self.all = np.asarray(codes == ALL)
+        #: Where a row certainly matches.
+        self.certain = self.all & (live_row_counts > 0)
         self._facts: dict[tuple[str, int], Facts] = {}
 
     @classmethod
@@ -159,14 +163,16 @@ class Layer:
         """The blocks of a segment, or the segments of a snapshot."""
         return cls(
             sidecar.numbers("row_count"),
+            sidecar.live_row_counts(),
             codes,
             lambda leaf: sidecar.zones(leaf.id, leaf.dtype),
             lambda leaf: sidecar.null_counts(leaf.id, leaf.dtype),
         )
 
     @classmethod
-    def of_summary(cls, row_count: int, stats: Mapping[int, ColumnStats], codes: npt.NDArray[np.uint8]) -> Layer:
+    def of_summary(cls, summary: Summary, codes: npt.NDArray[np.uint8]) -> Layer:
         """One entry, by its statistics."""
+        row_count, stats = summary.row_count, summary.col_stats
 
         def zones(leaf: Leaf) -> Zones:
             entry = [(row_count, stats.get(leaf.id))]
@@ -177,7 +183,8 @@ class Layer:
             known = stats.get(leaf.id)
             return np.array([-1 if known is None or known.null_count is None else known.null_count])
 
-        return cls(np.array([row_count]), codes, zones, nulls)
+        live = -1 if summary.live_row_count is None else summary.live_row_count
+        return cls(np.array([row_count]), np.array([live]), codes, zones, nulls)
 
     def facts(self, term: AggregateTerm) -> Facts:
         """What is known for an aggregate, worked out once."""
@@ -188,18 +195,22 @@ class Layer:
         return found
 
     def _work_out(self, term: AggregateTerm) -> Facts:
-        count = len(self.row_counts)
-        no, yes = np.zeros(count, dtype=bool), np.ones(count, dtype=bool)
+        rows, live = self.row_counts, self.live
+        no = np.zeros(len(rows), dtype=bool)
+        max_live = np.where(live >= 0, live, rows)
         if term.leaf is None:
-            return Facts(empty=no, exact=yes, nan=no, holds=yes, max_count=self.row_counts, zones=None)
+            return Facts(empty=no, exact=live >= 0, nan=no, holds=live > 0, max_count=max_live, zones=None)
         zones, nulls = self.zones(term.leaf), self._nulls(term.leaf)
         number, may_nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
         known = zones.has(NULLS_KNOWN) & (nulls >= 0)
-        max_count = np.where(known, self.row_counts - nulls, self.row_counts)
+        max_count = np.where(known, np.minimum(max_live, rows - nulls), max_live)
+        # Bounds that are values of deleted rows are not marked as exact.
         exact_low, exact_high = number & zones.has(LOW_EXACT), number & zones.has(HIGH_EXACT)
-        holds = (known & (nulls < self.row_counts)) | exact_low | exact_high
+        holds = (known & (nulls < live)) | exact_low | exact_high
         if term.is_count:
-            return Facts(empty=~number & ~may_nan, exact=known, nan=no, holds=holds, max_count=max_count, zones=zones)
+            # Which of the deleted rows are null is unknown, unless all rows are, or none is.
+            exact = known & ((live == rows) | (nulls == rows) | ((nulls == 0) & (live >= 0)))
+            return Facts(empty=~number & ~may_nan, exact=exact, nan=no, holds=holds, max_count=max_count, zones=zones)
         exact = exact_low if term.function == "min" else exact_high & ~may_nan
         nan = ~number & may_nan & holds
         return Facts(empty=~number & ~may_nan, exact=exact, nan=nan, holds=holds, max_count=max_count, zones=zones)
@@ -420,10 +431,10 @@ class Aggregation:
 
     def _top(self, bound: BoundPredicate) -> Layer:
         summary = self._head.summary
-        probe = Layer.of_summary(summary.row_count, summary.col_stats, np.zeros(1, dtype=np.uint8))
+        probe = Layer.of_summary(summary, np.zeros(1, dtype=np.uint8))
         outcome = evaluate(bound, probe.zones, 1)
         codes = verdicts(outcome, probe.row_counts)
-        return Layer.of_summary(summary.row_count, summary.col_stats, codes)
+        return Layer.of_summary(summary, codes)
 
 
 class _State:
@@ -454,13 +465,12 @@ class _State:
         group = self._group(key)
         whole = layer.all[rows]
         # Rows that change no value may still be the only ones of their group.
-        exists = whole | group.certain
-        resolved = np.ones(len(rows), dtype=bool)
+        resolved = layer.certain[rows] | group.certain
         for index, term in enumerate(self._plan.aggregates):
             facts = layer.facts(term)
             known = whole & (facts.exact[rows] | facts.nan[rows])
             spare = facts.empty if term.is_count else beaten(term, facts, group.best[index])
-            resolved &= known | (spare[rows] & exists)
+            resolved &= known | spare[rows]
         done = rows[resolved]
         counted = done[layer.all[done]]
         for index, term in enumerate(self._plan.aggregates):
@@ -500,14 +510,13 @@ class _State:
     def _learn(self, key: Key, layer: Layer, rows: Rows) -> None:
         """Update the minimum and the maximum with values that are certain, whether or not their entry is resolved."""
         group = self._group(key)
+        group.certain |= bool(layer.certain[rows].any())
         rows = rows[layer.all[rows]]
-        if not len(rows):
-            return
-        group.certain = True
         for index, term in enumerate(self._plan.aggregates):
             if term.is_count:
                 continue
             facts = layer.facts(term)
+            group.certain |= bool(facts.holds[rows].any())
             numbers = rows[facts.exact[rows]]
             if len(numbers) and facts.zones is not None:
                 keys = facts.zones.low if term.function == "min" else facts.zones.high

@@ -121,9 +121,9 @@ def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
         codes = rest.layer.codes[rest.rows].tolist()
         locations = rest.sidecar.texts("location", rest.rows)
         older = rest.sidecar.older_schema_ids(rest.rows, schema_id)
-        constants = rest.sidecar.constants(rest.rows)
-        each = zip(locations, counts, sizes, codes, older, constants, strict=True)
-        for location, rows, size, code, written, constant in each:
+        constants, deletes = rest.sidecar.constants(rest.rows), rest.sidecar.deletes(rest.rows)
+        each = zip(locations, counts, sizes, codes, older, constants, deletes, strict=True)
+        for location, rows, size, code, written, constant, deleted in each:
             yield PrunedBlock(
                 location=location,
                 row_count=rows,
@@ -131,6 +131,7 @@ def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
                 verdict=_NAMES[code],
                 schema_id=written,
                 constants=constant,
+                deletes=deleted,
             )
 
 

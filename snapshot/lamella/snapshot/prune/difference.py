@@ -90,7 +90,14 @@ class _Opened:
         """What tells the content of blocks apart, from the manifests of their segments."""
         rows = {self.rows_by_location[location] for location in locations}
         return {
-            block.location: (block.content_id, block.footer_sha256, block.file_size, block.row_count, block.constants)
+            block.location: (
+                block.content_id,
+                block.footer_sha256,
+                block.file_size,
+                block.row_count,
+                block.constants,
+                block.deletes,
+            )
             for row in rows
             for block in self._side.manifest(row)
             if block.location in locations
@@ -140,12 +147,14 @@ def _matching(
             column_size_bytes=None if sizes is None else int(sizes[row]),
             schema_id=older,
             constants=constants,
+            deletes=deletes,
         )
-        for row, location, older, constants in zip(
+        for row, location, older, constants, deletes in zip(
             rows.tolist(),
             sidecar.texts("location", rows),
             sidecar.older_schema_ids(rows, schema_id),
             sidecar.constants(rows),
+            sidecar.deletes(rows),
             strict=True,
         )
         if location not in unchanged

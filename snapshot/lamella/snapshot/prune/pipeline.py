@@ -189,7 +189,7 @@ class Pruning:
             segments=self._segments,
             schema_id=head.schema.schema_id,
             open_segment=self._load,
-            has_constants=head.summary.constants_count > 0,
+            members=head.summary.required_features,
         )
         if scan is None or codes is None:
             return found

@@ -7,7 +7,7 @@ reports, pages, residuals, signed URLs) gives the same type with more of it fill
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, cast
 
@@ -39,8 +39,9 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     ``order``: the sequence of the blocks in the answer, as positions in the selection; None for that very sequence.
     ``bounds`` go with the order; ``pages``, ``residual`` (positions in the answer's ``residuals``) and ``urls`` go with
     the selection. ``next_position``: where the next page begins; None when there is none. ``shape`` and
-    ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written. ``has_constants``:
-    blocks of the snapshot have constants, so those of the selected blocks are written, too.
+    ``column_ids`` (the leaves whose sizes are asked for, or None) say how the blocks are written. ``members``: which
+    of "constants" and "deletes" blocks of the snapshot have, so that those of the selected blocks are written, too.
+    ``vectors``: deletion vectors that are written with ``urls``, by location and offset.
     """
 
     answer: PruneAnswer
@@ -55,7 +56,8 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[PrunedPages, ...] | None = None
     residual: Indexes | None = None
     urls: tuple[str, ...] | None = None
-    has_constants: bool = False
+    members: tuple[str, ...] = ()
+    vectors: Mapping[tuple[str, int], bytes] = {}
     next_position: Position | None = None
 
     @property

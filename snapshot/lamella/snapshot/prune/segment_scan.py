@@ -41,11 +41,13 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
 
 def limited(limit: int, row_counts: _Counts, sizes_bytes: _Counts, whole: Mask) -> Limited:
     """The blocks that give ``limit`` matching rows; ``whole`` marks those of which every row is proven to match.
+    ``row_counts`` are those of rows that are certainly
+    not deleted.
 
     Without that proof for enough rows all blocks stay, the proven ones first, so that a reader may stop early. With it
     the one that is smallest in bytes is taken if it suffices, else those with most rows a byte.
     """
-    certain = np.flatnonzero(whole)
+    certain = np.flatnonzero(whole & (row_counts > 0))
     certain_rows = int(row_counts[certain].sum())
     if limit > certain_rows:
         return Limited(order=np.argsort(~whole, kind="stable"), certain_rows=certain_rows, decided=False)
@@ -237,7 +239,7 @@ class SegmentScan:
             self._refined_count += count
             self._refined_bytes += size_bytes
         self._answered += len(selected.rows)
-        self._certain_rows += int(selected.numbers("row_count")[selected.codes == ALL].sum())
+        self._certain_rows += int(_live_rows(selected)[selected.codes == ALL].sum())
         self.opened[row] = part.sidecar
         self._selected[row] = selected
 
@@ -290,9 +292,9 @@ class SegmentScan:
         else:
             name = "limit"
             limit = options.limit or 0
+            rows = np.concatenate([np.zeros(0, dtype=np.int64), *map(_live_rows, parts)])
             whole = np.concatenate([np.zeros(0, dtype=bool), *(part.codes == ALL for part in parts)])
-            rows, sizes = joined_numbers(parts, "row_count"), joined_numbers(parts, "file_size")
-            found = limited(limit, rows, sizes, whole)
+            found = limited(limit, rows, joined_numbers(parts, "file_size"), whole)
             selected, decided, certain_rows = found.order, found.decided, found.certain_rows
         selected_bytes = int(joined_numbers(parts, "file_size")[selected].sum())
         selected_count = len(selected)
@@ -333,6 +335,7 @@ class SegmentScan:
         return Entries(
             zones=sidecar.zones(leaf.id, leaf.dtype).take(rows),
             row_counts=sidecar.numbers("row_count")[rows],
+            live_row_counts=sidecar.live_row_counts()[rows],
             null_counts=sidecar.null_counts(leaf.id, leaf.dtype)[rows],
             whole=whole,
         )
@@ -344,6 +347,11 @@ class SegmentScan:
     def _stage(self, name: str, considered: int, selected: int, selected_bytes: int, began: float) -> None:
         ms = (self._timer() - began) * 1e3
         self.stages.append(Stage(stage=name, considered=considered, kept=selected, bytes=selected_bytes, ms=ms))
+
+
+def _live_rows(part: SegmentSelection) -> _Counts:
+    """Rows of blocks that are certainly not deleted."""
+    return np.maximum(part.sidecar.live_row_counts()[part.rows], 0)
 
 
 def _budget_ms(requested_ms: float | None) -> float | None:

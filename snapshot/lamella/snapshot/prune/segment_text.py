@@ -7,7 +7,7 @@ blocks is cut out of it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.cache import BoundedCache, CacheNamespace
 from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.prune.outcome import ALL
 from lamella.snapshot.prune.result import VERDICTS, Codes, Indexes, PruneResult
 
@@ -30,8 +31,8 @@ class Slab(msgspec.Struct, frozen=True, kw_only=True):
 
     location: pa.Array
     numbers: Numbers
-    #: As JSON, empty for a block without any; None where no block has any.
-    constants: pa.Array | None = None
+    #: "constants" and "deletes" as JSON, empty for a block without any; without members that no block has.
+    members: Mapping[str, pa.Array] = {}
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ def slabs(result: PruneResult) -> Iterator[Slab]:
             sizes = _taken(sidecar.column_size_bytes(result.column_ids), rows)
         yield Slab(
             location=sidecar.text_array("location", rows),
-            constants=sidecar.constant_array(rows) if result.has_constants else None,
+            members=_members(sidecar, result.members, rows),
             numbers=Numbers(
                 row_count=_taken(sidecar.numbers("row_count"), rows),
                 file_size=_taken(sidecar.numbers("file_size"), rows),
@@ -70,6 +71,11 @@ def slabs(result: PruneResult) -> Iterator[Slab]:
             ),
         )
         begin += count
+
+
+def _members(sidecar: Sidecar, names: Iterable[str], rows: npt.NDArray[np.int64] | None) -> dict[str, pa.Array]:
+    found = {name: sidecar.member_array(name, rows) for name in names}
+    return {name: texts for name, texts in found.items() if texts is not None}
 
 
 def _older(written_with: int | Indexes, rows: Indexes, current: int) -> Indexes | None:
@@ -89,13 +95,14 @@ class Gathered:
 
     def __init__(self) -> None:
         self._parts: list[Numbers] = []
-        self._constants: list[tuple[pa.Array | None, int]] = []
+        self._members: list[tuple[Mapping[str, pa.Array], int]] = []
 
     def add(self, slab: Slab) -> None:
         """Take what is known of the next blocks, but their locations."""
-        numbers, constants = slab.numbers, slab.constants
-        # Many blocks have the same constants.
-        self._constants.append((None if constants is None else constants.dictionary_encode(), len(numbers.codes)))
+        numbers = slab.numbers
+        # Many blocks have the same constants, or no deletes.
+        encoded = {name: texts.dictionary_encode() for name, texts in slab.members.items()}
+        self._members.append((encoded, len(numbers.codes)))
         # Copies, since views would hold the whole sidecar.
         self._parts.append(
             Numbers(
@@ -108,11 +115,12 @@ class Gathered:
             )
         )
 
-    def constants(self) -> Iterator[pa.Array] | None:
-        """The constants as JSON, ``null`` for a block without any, part by part; None when no block has any."""
-        if all(encoded is None for encoded, _ in self._constants):
+    def member(self, name: str) -> Iterator[pa.Array] | None:
+        """ "constants" or "deletes" as JSON, ``null`` for a block without any, part by part; None when no block has
+        any."""
+        if not any(name in encoded for encoded, _ in self._members):
             return None
-        return (_json_or_null(encoded, count) for encoded, count in self._constants)
+        return (_json_or_null(encoded.get(name), count) for encoded, count in self._members)
 
     def columns(self) -> list[tuple[str, npt.NDArray[Any]]]:
         """The members of :class:`~lamella.snapshot.wire.BlockColumns` behind ``location``, without those that are None.
@@ -199,7 +207,7 @@ def joined(texts: pa.Array, separator: str) -> memoryview:
 VERDICT_TEXTS: Final = pa.array([f'"{name}"' for name in VERDICTS], pa.large_string())
 
 
-def record_texts(location: pa.Array, numbers: Numbers, constants: pa.Array | None = None) -> pa.Array:
+def record_texts(location: pa.Array, numbers: Numbers, members: Mapping[str, pa.Array]) -> pa.Array:
     """One JSON object a block, as :class:`~lamella.snapshot.wire.PrunedBlock` is written."""
     parts = [
         _text('{"location":"'),
@@ -218,9 +226,9 @@ def record_texts(location: pa.Array, numbers: Numbers, constants: pa.Array | Non
         parts.append(pc.if_else(pa.array(numbers.schema_id == OWN_SCHEMA), _text(""), member))
     if numbers.residual is not None:
         parts += [_text(',"residual":'), _digits(numbers.residual)]
-    if constants is not None:
-        member = pc.binary_join_element_wise(_text(',"constants":'), constants, _text(""))
-        parts.append(pc.if_else(pc.equal(constants, ""), _text(""), member))
+    for name, texts in members.items():
+        member = pc.binary_join_element_wise(_text(f',"{name}":'), texts, _text(""))
+        parts.append(pc.if_else(pc.equal(texts, ""), _text(""), member))
     return pc.binary_join_element_wise(*parts, _text("}"), _text(""))
 
 
@@ -294,8 +302,7 @@ def records_text(sidecar: Sidecar) -> SegmentText:
         schema_id=None,
         residual=None,
     )
-    constants = sidecar.constant_array(None)
-    texts = record_texts(sidecar.text_array("location"), numbers, constants)
+    texts = record_texts(sidecar.text_array("location"), numbers, _members(sidecar, FEATURES, None))
     return SegmentText(_schema_id(sidecar), Elements(bytes(joined(texts, ",")), _spread(texts, 1)))
 
 
@@ -402,7 +409,8 @@ class SegmentTexts:
         text = self._texts.get(name)
         if text is None and opening:
             sidecar = result.open_segment(row)
-            if sidecar.size_bytes > _MAX_SIDECAR_BYTES or (result.shape == "columns" and sidecar.has_constants):
+            has_members = any(map(sidecar.has_member, FEATURES))
+            if sidecar.size_bytes > _MAX_SIDECAR_BYTES or (result.shape == "columns" and has_members):
                 return None
             text = records_text(sidecar) if result.shape == "records" else columns_text(sidecar)
             self._texts.put(name, text, text.size_bytes + _TEXT_BYTES)

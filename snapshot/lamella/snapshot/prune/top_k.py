@@ -42,10 +42,13 @@ class SortKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True):
-    """n segments or blocks: the key column's zone maps, rows, nulls (-1: not known), and which match as a whole."""
+    """n segments or blocks: the key column's zone maps, rows, rows that are not deleted (-1: not known), nulls of all
+    rows (-1: not known), and which match as a whole.
+    """
 
     zones: Zones
     row_counts: Integers
+    live_row_counts: Integers
     null_counts: Integers
     whole: Mask
 
@@ -112,6 +115,7 @@ class _Scale:
     def __init__(self, key: SortKey, parts: Sequence[Entries]) -> None:
         flags = np.concatenate([np.zeros(0, dtype=np.uint8), *(part.zones.flags for part in parts)])
         self._rows = np.concatenate([_NOTHING, *(part.row_counts for part in parts)])
+        self._live = np.concatenate([_NOTHING, *(part.live_row_counts for part in parts)])
         self._nulls = np.concatenate([_NOTHING, *(part.null_counts for part in parts)])
         self._whole = np.concatenate([np.zeros(0, dtype=bool), *(part.whole for part in parts)])
         low, high, span = _number_ranks([part.zones for part in parts])
@@ -167,11 +171,16 @@ class _Scale:
         return keep, True
 
     def _guarantees(self) -> tuple[Integers, Integers, Integers]:
-        """(entry, position, rows): so many matching rows of the entry lie at that position or before it."""
-        whole = np.flatnonzero(self._whole & (self._rows > 0))
-        rows, nulls = self._rows[whole], self._nulls[whole]
+        """(entry, position, rows): so many matching rows of the entry lie at that position or before it.
+
+        Any rows may be deleted: of 100 rows with 10 nulls, 85 of which are left, 75 have a value and none is surely
+        null.
+        """
+        whole = np.flatnonzero(self._whole & (self._live > 0))
+        rows, live, nulls = self._rows[whole], self._live[whole], self._nulls[whole]
         counted = (nulls >= 0) & (nulls <= rows)
-        present = np.where(counted, rows - nulls, rows)
+        present = np.where(counted, np.maximum(live - nulls, 0), live)
+        nulls = np.maximum(nulls - (rows - live), 0)
         best = np.where(self._one_is_best[whole] & (present > 0), 1, 0)
         rest_position = np.where(counted, self._last_present[whole], self._last[whole])
         owners = np.concatenate([whole, whole, whole])

@@ -20,6 +20,7 @@ column                  type                        there
 ``residual``            int64                       when ``residuals`` were asked for
 ``url``                 large_string                with ``sign_urls``
 ``constants``           large_string, null: none    when blocks of the snapshot have constants; JSON
+``deletes``             large_string, null: none    when rows of blocks of the snapshot are deleted; JSON
 ======================  ==========================  =========================================================
 
 The metadata ``lamella.answer`` of its schema is the answer as JSON, with none of its blocks.
@@ -27,7 +28,7 @@ The metadata ``lamella.answer`` of its schema is the answer as JSON, with none o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -35,8 +36,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lamella.snapshot.columnar.sidecar import constants_of
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.columnar.sidecar import constants_of, deletes_of
+from lamella.snapshot.deletes import with_vectors
+from lamella.snapshot.manifest import CONSTANTS, DELETES, FEATURES, Snapshot
 from lamella.snapshot.prune.result import VERDICTS, Indexes, PruneResult, Runs
 from lamella.snapshot.prune.segment_text import (
     BLOCKS_A_RUN,
@@ -72,6 +74,8 @@ _JSON: Final = msgspec.json.Encoder().encode
 _MSGPACK: Final = msgspec.msgpack.Encoder().encode
 _VERDICTS: Final = pa.array(VERDICTS, pa.string())
 _VERDICT_TYPE: Final = pa.dictionary(pa.uint8(), pa.string())
+#: Decodes the JSON of members that few tables have.
+_DECODE: Final[Mapping[str, Callable[[pa.Array], Sequence[object]]]] = {CONSTANTS: constants_of, DELETES: deletes_of}
 
 
 def write_now(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> bytes | None:
@@ -175,7 +179,8 @@ def _columns(result: PruneResult) -> BlockColumns:
         schema_id=[],
         pages=None if result.pages is None else list(result.pages),
         url=None if result.urls is None else list(result.urls),
-        constants=[] if result.has_constants else None,
+        constants=[] if CONSTANTS in result.members else None,
+        deletes=[] if DELETES in result.members else None,
     )
     for part in result.parts():
         sidecar, rows = part.sidecar, part.rows
@@ -189,10 +194,14 @@ def _columns(result: PruneResult) -> BlockColumns:
             columns.column_size_bytes.extend(sidecar.column_size_bytes(column_ids)[rows].tolist())
         if columns.constants is not None:
             columns.constants.extend(sidecar.constants(rows))
+        if columns.deletes is not None:
+            columns.deletes.extend(with_vectors(entries, result.vectors) for entries in sidecar.deletes(rows))
     if not any(each is not None for each in columns.schema_id or ()):
         columns = msgspec.structs.replace(columns, schema_id=None)
     if not any(columns.constants or ()):
         columns = msgspec.structs.replace(columns, constants=None)
+    if not any(columns.deletes or ()):
+        columns = msgspec.structs.replace(columns, deletes=None)
     if result.order is None and result.bounds is None and result.residual is None:
         return columns
     return _arranged(columns, result.order, result.bounds, result.residual)
@@ -232,6 +241,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
         columns.pages or nothing,
         columns.url or nothing,
         columns.constants or nothing,
+        columns.deletes or nothing,
         strict=True,
     )
     return tuple(
@@ -247,8 +257,22 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
             pages=pages,
             url=url,
             constants=constants,
+            deletes=deletes,
         )
-        for location, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url, constants in rows
+        for (
+            location,
+            count,
+            size,
+            verdict,
+            of_columns,
+            schema_id,
+            residual,
+            order_bound,
+            pages,
+            url,
+            constants,
+            deletes,
+        ) in rows
     )
 
 
@@ -299,13 +323,14 @@ def _column_chunks(result: PruneResult) -> Iterator[Data]:
                 # Through Python's integers, which msgspec writes faster than Arrow casts numbers to text.
                 yield _JSON(part.tolist())[1:-1]
         yield b"]"
-    constants = gathered.constants()
-    if constants is not None:
-        yield b',"constants":['
-        for number, texts in enumerate(constants):
-            yield b"," if number else b""
-            yield joined(texts, ",")
-        yield b"]"
+    for name in result.members:
+        parts = gathered.member(name)
+        if parts is not None:
+            yield b',"%b":[' % name.encode()
+            for number, texts in enumerate(parts):
+                yield b"," if number else b""
+                yield joined(texts, ",")
+            yield b"]"
     yield b"}"
 
 
@@ -313,7 +338,7 @@ def _record_chunks(result: PruneResult) -> Iterator[Data]:
     yield b"["
     for number, slab in enumerate(slabs(result)):
         yield b"," if number else b""
-        yield joined(record_texts(slab.location, slab.numbers, slab.constants), ",")
+        yield joined(record_texts(slab.location, slab.numbers, slab.members), ",")
     yield b"]"
 
 
@@ -336,9 +361,8 @@ def _msgpack_columns(result: PruneResult) -> Iterator[Data]:
     count = result.block_count
     given = {"column_size_bytes": result.column_ids is not None, "residual": result.residual is not None}
     optional = [name for name, there in given.items() if there]
-    # A map says first how many members it has, so the last one, which may turn out to say nothing, is always there.
-    with_constants = ("constants",) if result.has_constants else ()
-    names = ["location", "row_count", "file_size", "verdict", *optional, "schema_id", *with_constants]
+    # A map says first how many members it has, so the last ones, which may turn out to say nothing, are always there.
+    names = ["location", "row_count", "file_size", "verdict", *optional, "schema_id", *result.members]
     yield _map_head(len(names))
     yield _MSGPACK("location")
     yield _array_head(count)
@@ -349,8 +373,8 @@ def _msgpack_columns(result: PruneResult) -> Iterator[Data]:
     columns = dict(gathered.columns())
     for name in names[1:]:
         yield _MSGPACK(name)
-        if name == "constants":
-            yield from _msgpack_constants(gathered, count)
+        if name in result.members:
+            yield from _msgpack_member(gathered, name, count)
             continue
         if name not in columns:
             yield _MSGPACK(None)
@@ -365,14 +389,14 @@ def _msgpack_columns(result: PruneResult) -> Iterator[Data]:
             yield _inside(values)
 
 
-def _msgpack_constants(gathered: Gathered, count: int) -> Iterator[Data]:
-    parts = gathered.constants()
+def _msgpack_member(gathered: Gathered, name: str, count: int) -> Iterator[Data]:
+    parts = gathered.member(name)
     if parts is None:
         yield _MSGPACK(None)
         return
     yield _array_head(count)
     for texts in parts:
-        yield _inside(constants_of(texts))
+        yield _inside(_DECODE[name](texts))
 
 
 def _inside(values: Sequence[object]) -> memoryview:
@@ -445,8 +469,7 @@ def _schema(result: PruneResult) -> pa.Schema:
         fields.append(pa.field("residual", pa.int64(), nullable=False))
     if result.urls is not None:
         fields.append(pa.field("url", pa.large_string(), nullable=False))
-    if result.has_constants:
-        fields.append(pa.field("constants", pa.large_string()))
+    fields += [pa.field(name, pa.large_string()) for name in result.members]
     return pa.schema(fields, metadata={ANSWER: _JSON(result.answer)})
 
 
@@ -467,11 +490,11 @@ def _of_slab(slab: Slab) -> dict[str, pa.Array]:
         "schema_id": _schema_ids(numbers),
         "column_size_bytes": _optional(numbers.column_size_bytes),
         "residual": _optional(numbers.residual),
-        "constants": _constants(slab.constants, len(numbers.codes)),
+        **{name: _text_or_null(slab.members.get(name), len(numbers.codes)) for name in FEATURES},
     }
 
 
-def _constants(texts: pa.Array | None, count: int) -> pa.Array:
+def _text_or_null(texts: pa.Array | None, count: int) -> pa.Array:
     if texts is None:
         return pa.nulls(count, pa.large_string())
     return pc.if_else(pc.equal(texts, ""), None, texts)
@@ -499,8 +522,10 @@ def _of_columns(columns: BlockColumns) -> dict[str, pa.Array]:
         "column_size_bytes": pa.array(columns.column_size_bytes or [0] * count, pa.int64()),
         "residual": pa.array(columns.residual or [0] * count, pa.int64()),
         "url": None if columns.url is None else pa.array(columns.url, pa.large_string()),
-        "constants": pa.array(
-            [None if each is None else _JSON(each).decode() for each in columns.constants or [None] * count],
-            pa.large_string(),
-        ),
+        CONSTANTS: _json_array(columns.constants or [None] * count),
+        DELETES: _json_array(columns.deletes or [None] * count),
     }
+
+
+def _json_array(values: Sequence[object]) -> pa.Array:
+    return pa.array([None if each is None else _JSON(each).decode() for each in values], pa.large_string())

@@ -63,6 +63,22 @@ def is_all_null(stats: ColumnStats, row_count: int) -> bool:
     return stats.null_count == row_count and stats.min is None and stats.max is None
 
 
+def with_deleted_rows(stats: ColumnStats, *, has_rows: bool) -> ColumnStats:
+    """Returns statistics of rows of which some are deleted, as they hold of the others.
+
+    Bounds still enclose all values, but may belong to deleted rows, except where all rows have one value. The null
+    count remains that of all rows: pruning compares it with their number, not with that of the others. ``has_rows``:
+    there are certainly others.
+    """
+    if has_rows and stats.min is not None and stats.min == stats.max and stats.null_count == 0 and stats.nan == "none":
+        return stats if stats.min_exact and stats.max_exact else _inexact(stats)
+    return _inexact(stats)
+
+
+def _inexact(stats: ColumnStats) -> ColumnStats:
+    return msgspec.structs.replace(stats, min_exact=False, max_exact=False)
+
+
 def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> ColumnStats:
     """Merges the statistics of several children, given as ``(row_count, stats)``; None: the child has no statistics of
     the column.

@@ -22,6 +22,7 @@ from lamella.snapshot.storage.location import Location, glob_root, has_magic, no
 #        _sg/<segment id>_v3.json      segment manifest       _sg/<segment id>_v3.arrow    its sidecar
 #                                      _sg/<segment id>_v3.pages its page sidecar, when one was built
 #        _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+#        _dv/<file id>_v1.puffin       deletion vectors of blocks
 #        _rf/<set id>_v1.set           registered files that left the table
 #        _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
 #        _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
@@ -89,6 +90,10 @@ class TableLayout(msgspec.Struct, frozen=True):
     def block(self, block_id: str | UUID) -> str:
         """Returns the location of a block that a Lamella job writes."""
         return f"{self.root}/_b/{block_id}_v1.parquet"
+
+    def deletes(self, file_id: str | UUID) -> str:
+        """Returns the location of a file of deletion vectors."""
+        return f"{self.root}/_dv/{file_id}_v1.puffin"
 
     @property
     def scratch(self) -> str:

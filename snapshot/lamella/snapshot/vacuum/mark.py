@@ -16,15 +16,26 @@ from lamella.snapshot.storage import ListedObject
 from lamella.snapshot.warehouse import SnapshotObjects, Warehouse
 
 Kind = Literal[
-    "snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external", "export", "replaced"
+    "snapshot",
+    "group",
+    "segment",
+    "pages",
+    "sketch",
+    "index",
+    "block",
+    "deletes",
+    "temporary",
+    "external",
+    "export",
+    "replaced",
 ]
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAME: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[123])\.(?P<kind>[a-z]+)"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_dv|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[123])\.(?P<kind>[a-z]+)"
 )
 _TEMPORARY: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[123]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_dv|_rf|_tmp)/\.(?P<id>{_ID})_v[123]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
 #: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
@@ -46,6 +57,7 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_ix", "part"): "index",
     ("_ix", "dir"): "index",
     ("_b", "parquet"): "block",
+    ("_dv", "puffin"): "deletes",
     ("_rf", "set"): "replaced",
     ("_tmp", "run"): "temporary",
     ("_tmp", "part"): "temporary",
@@ -145,8 +157,8 @@ class LiveSet:
         """Returns whether a snapshot needs the object. Raises as :meth:`add`."""
         if name.kind == "temporary":
             return False
-        if name.kind == "block":
-            if self._blocks is None:  # only if there is a block to check: this reads every segment's sidecar
+        if name.kind in ("block", "deletes"):
+            if self._blocks is None:  # only if there is one to check: this reads every segment's sidecar
                 blocks = BlockSet(self._warehouse, self._is_expired)
                 blocks.add(self._pointers.values())
                 self._blocks = blocks
@@ -157,7 +169,10 @@ class LiveSet:
 
 
 class BlockSet:
-    """The blocks of snapshots, of one or more tables. ``is_expired``: as for :class:`LiveSet`."""
+    """The blocks of snapshots, of one or more tables, and their lists of deleted rows.
+
+    ``is_expired``: as for :class:`LiveSet`.
+    """
 
     def __init__(self, warehouse: Warehouse, is_expired: IsExpired) -> None:
         self._warehouse = warehouse
@@ -170,6 +185,7 @@ class BlockSet:
         for pointer in pointers:
             try:
                 self._locations.update(self._warehouse.block_locations(pointer, skip=self._segments))
+                self._locations.update(self._warehouse.delete_locations(pointer, skip=self._segments))
                 self._segments.update(ref.segment_id for ref in self._warehouse.segments(pointer))
             except ObjectNotFound:
                 if not self._is_expired(pointer):

@@ -76,6 +76,13 @@ _ALL: Final = (
         "A constant is not a value of its column, or differs from the statistics.",
         _REGISTER,
     ),
+    Check("deletes_invalid", "error", "The entry of a block's deleted rows contradicts the block.", _REGISTER),
+    Check(
+        "deletes_damaged",
+        "error",
+        "The list of a block's deleted rows is missing or damaged, or has changed since it was written.",
+        _RESTORE,
+    ),
     Check(
         "features_missing",
         "error",

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lamella.snapshot.deletes import deleted_rows
 from lamella.snapshot.errors import (
     CorruptParquet,
     InvalidRequest,
@@ -55,7 +56,20 @@ def check_file(store: Store, block: Block, schema: Schema | None) -> FileCheck:
     footer = _footer(store, block, problems)
     if footer is not None and schema is not None:
         problems += _footer_problems(footer, block, schema)
+    problems += _delete_problems(store, block)
     return FileCheck(tuple(problems), footer)
+
+
+def _delete_problems(store: Store, block: Block) -> Iterator[Problem]:
+    try:
+        deleted = deleted_rows(store, block.deletes, block.row_count)
+    except StoreError as error:
+        yield Problem("unreachable", error.message, None, block.location)
+    except LamellaError as error:
+        yield Problem("deletes_damaged", error.message, None, block.location)
+    else:
+        if block.deletes and len(deleted) == block.row_count:
+            yield Problem("deletes_invalid", "all of its rows are deleted", None, block.location)
 
 
 def _footer(store: Store, block: Block, problems: list[Problem]) -> Footer | None:

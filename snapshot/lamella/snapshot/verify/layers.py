@@ -26,7 +26,7 @@ from lamella.snapshot.verify.reading import Note
 #: Counts that are summed from blocks to segments, and further up.
 _SUMMED = (
     *("row_count", "block_count", "uncompressed_byte_size", "compressed_byte_size", "index_size"),
-    *("by_name_count", "constants_count"),
+    *("by_name_count", "constants_count", "deletes_count"),
 )
 
 
@@ -57,6 +57,10 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
         total = min(sum(getattr(part, name) for part in below), MAX_INT64)  # sizes are cut to 64 bits
         if getattr(parent, name) != total:
             yield Problem("layer_counts", f"{name} is {getattr(parent, name)} but the sum below is {total}")
+    live = [part.live_row_count for part in below]
+    expected = None if None in live else sum(count for count in live if count is not None)
+    if parent.live_row_count != expected:
+        yield Problem("layer_counts", f"live_row_count is {parent.live_row_count} but the sum below is {expected}")
 
 
 def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:

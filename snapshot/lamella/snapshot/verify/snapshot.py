@@ -15,6 +15,7 @@ from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, 
 from lamella.snapshot.manifest import (
     MAX_LEVEL,
     Block,
+    DeleteFile,
     Group,
     GroupRef,
     Segment,
@@ -137,7 +138,7 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
     schema = then.history[-1]
     yield from summary_problems(schema.leaves(), segment.summary)
     children = [
-        Child(block.location, block.row_count, block.col_stats) for block in commits.seen_blocks(then, segment.blocks)
+        Child(block.location, block.row_count, block.live_stats) for block in commits.seen_blocks(then, segment.blocks)
     ]
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     yield from layer_problems(types, segment.summary.col_stats, children)
@@ -177,6 +178,10 @@ def _block_problems(schemas: Mapping[int, Schema], block: Block) -> Iterator[Pro
         problem = _constant_problem(leaves.get(column_id), constant, block)
         if problem is not None:
             yield Problem("constants_invalid", problem, column_id, block.location)
+    for entry in block.deletes:
+        problem = _deletes_problem(entry, block)
+        if problem is not None:
+            yield Problem("deletes_invalid", problem, None, block.location)
 
 
 def _constant_problem(leaf: Leaf | None, constant: Bound | None, block: Block) -> str | None:
@@ -190,6 +195,14 @@ def _constant_problem(leaf: Leaf | None, constant: Bound | None, block: Block) -
         return error.message
     if block.col_stats.get(leaf.id) != expected:
         return "the statistics of the column are not those of its constant"
+    return None
+
+
+def _deletes_problem(entry: DeleteFile, block: Block) -> str | None:
+    if entry.offset < 0 or entry.length < 1:
+        return f"it has {entry.length} bytes from {entry.offset} on"
+    if entry.cardinality is not None and not 0 <= entry.cardinality < block.row_count:
+        return f"it deletes {entry.cardinality} of {block.row_count} rows; a block without rows leaves the table"
     return None
 
 
@@ -225,6 +238,8 @@ def _summary_of(block: Block) -> Summary:
         index_size=block.bloom_filter_index_size,
         by_name_count=int(block.by_name),
         constants_count=int(bool(block.constants)),
+        deletes_count=int(bool(block.deletes)),
+        deleted_row_count=None if (live := block.live_row_count) is None else block.row_count - live,
     )
 
 

@@ -408,7 +408,7 @@ class Finder:
                 segments=layers.segments,
                 schema_id=head.schema.schema_id,
                 open_segment=load,
-                has_constants=head.summary.constants_count > 0,
+                members=head.summary.required_features,
             )
         pruning = Pruning(layers, load, self._timer, load_many)
         found = pruning.run(Evaluator(bound, key), max_blocks=max_blocks, max_tests=max_tests)

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar.locations import Hashes, hashes_of, may_share
-from lamella.snapshot.manifest import ObjectRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import DeleteFile, ObjectRef, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.pages.source import SegmentPages
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 
 #: The content of a block's file: its content id, and the hash of its footer.
-Content = tuple[str | None, str | None]
+Content = tuple[str | None, str | None, tuple[DeleteFile, ...]]
 
 
 class SegmentPosition(msgspec.Struct, frozen=True):
@@ -57,10 +57,10 @@ class Lookup:
         return found
 
     def contents(self, positions: Mapping[str, SegmentPosition]) -> dict[str, Content]:
-        """Returns content id and footer hash of blocks that were found."""
+        """Returns content id, footer hash and deletes of blocks that were found."""
         by_segment: dict[str, SegmentRef] = {position.ref.segment_id: position.ref for position in positions.values()}
         return {
-            block.location: (block.content_id, block.footer_sha256)
+            block.location: (block.content_id, block.footer_sha256, block.deletes)
             for ref in by_segment.values()
             for block in self._manifests.segment(ref).blocks
             if block.location in positions
@@ -141,3 +141,14 @@ class Objects:
         for ref in self.segments(pointer):
             if ref.segment_id not in skip:
                 yield from self._manifests.locations(ref.sidecar)
+
+    def delete_locations(self, pointer: SnapshotPointer, *, skip: AbstractSet[str] = frozenset()) -> Iterator[str]:
+        """Yields the locations of the lists of deleted rows, one for each block and list; as :meth:`block_locations`.
+
+        Raises as that.
+        """
+        for ref in self.segments(pointer):
+            if ref.segment_id not in skip and ref.summary.deletes_count:
+                sidecar = self._manifests.sidecar(ref.sidecar)
+                for entries in sidecar.deletes(np.arange(len(sidecar))):
+                    yield from (entry.location for entry in entries or ())

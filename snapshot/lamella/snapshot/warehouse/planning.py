@@ -147,6 +147,7 @@ class Planning:
                         key_id=key_id if key_id >= 0 else None,
                         level=int(clustered.level[row]),
                         constants=block.constants,
+                        deletes=block.deletes,
                     )
         return BlocksAnswer(
             snapshot_id=pointer.snapshot_id,
@@ -173,6 +174,7 @@ class Planning:
                 key_id=int(scan.key_id[number]) if scan.key_id[number] >= 0 else None,
                 level=level,
                 constants=each.constants,
+                deletes=each.deletes,
             )
             for number, each, level in zip(
                 numbers.tolist(), scan.identities(numbers), scan.levels(numbers), strict=True

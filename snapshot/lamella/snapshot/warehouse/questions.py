@@ -11,7 +11,7 @@ from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.snapshot_blocks import BatchSizes
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
-from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer, require_features
+from lamella.snapshot.manifest import CONSTANTS, DELETES, Block, Snapshot, SnapshotPointer, require_features
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.aggregate import Aggregation, read_plan
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
@@ -84,7 +84,8 @@ class Questions:
             row_count=sidecar.numbers("row_count").tolist(),
             file_size=sidecar.numbers("file_size").tolist(),
             schema_id=[own if each is None else each for each in sidecar.older_schema_ids(rows, own)],
-            constants=sidecar.constants(rows) if sidecar.has_constants else None,
+            constants=sidecar.constants(rows) if sidecar.has_member(CONSTANTS) else None,
+            deletes=sidecar.deletes(rows) if sidecar.has_member(DELETES) else None,
         )
 
     def prune_batch(

@@ -10,7 +10,7 @@ from lamella.snapshot.commit.snapshots import rolled_back_snapshot
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import BlocksGone, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import Block, ClusterKind, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, ClusterKind, DeleteFile, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import SchemaChange
@@ -106,7 +106,7 @@ NAMED_BLOCKS: Final = 100
 _WORKERS: Final = 16
 
 #: Distinguishes a block from another one at the same location.
-_Content = tuple[str | None, str | None, int]
+_Content = tuple[str | None, str | None, int, tuple[DeleteFile, ...]]
 
 
 class Rollbacks:
@@ -183,6 +183,11 @@ def _trouble_with(store: Store) -> Callable[[Block], str | None]:
             return f"the file has {stat.size_bytes} bytes, not {block.file_size}"
         if block.content_id is not None and stat.content_id != block.content_id:
             return "the file was replaced"
+        for entry in block.deletes:
+            try:
+                store.stat(entry.location)
+            except ObjectNotFound:
+                return "the list of its deleted rows is gone"
         return None
 
     return trouble
@@ -193,4 +198,4 @@ def _same(one: Block, other: Block) -> bool:
 
 
 def _content(block: Block) -> _Content:
-    return block.content_id, block.footer_sha256, block.file_size
+    return block.content_id, block.footer_sha256, block.file_size, block.deletes

@@ -27,7 +27,7 @@ from lamella.snapshot.pages.source import (
 )
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
-from lamella.snapshot.storage import Store, table_root
+from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.warehouse.block_reasons import BlockReasons
 from lamella.snapshot.warehouse.block_view import BlockViews
 from lamella.snapshot.warehouse.commits import Changes, Reshaper
@@ -77,6 +77,7 @@ class Warehouse:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
         self._store = store
+        self._ids = ids
         self._root = root
         manifests = Manifests(store, cache_bytes, disk=disk_cache)
         pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
@@ -119,6 +120,7 @@ class Warehouse:
         self.sidecar = manifests.sidecar
         self.segments = objects.segments
         self.objects = objects.objects
+        self.delete_locations = objects.delete_locations
         self.block_locations = objects.block_locations
         self.create = definitions.create
         self.evolve = definitions.evolve
@@ -181,6 +183,10 @@ class Warehouse:
     def table_location(self, table_id: str) -> str:
         """Returns the folder of a table."""
         return table_root(self._root, table_id)
+    def new_deletes_location(self, table_id: str) -> str:
+        """Returns a location for a new file of deletion vectors."""
+        return TableLayout(self.table_location(table_id)).deletes(self._ids.new())
+
 
     def build_pages(
         self, pointer: SnapshotPointer, *, rebuild: bool = False, on_done: OnBlock | None = None

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.manifest import ClusterKind, DeleteFile, live_rows
 from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.wire.advice import Cost
 from lamella.snapshot.wire.limits import FewPaths, Locations, Moment, ReaderFeatures, Word
@@ -171,7 +171,7 @@ class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block as a file. ``schema_id``: the schema that it was written with.
 
     ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: anyone who has it can read the
-    block. ``constants``: as in :class:`PrunedBlock`.
+    block. ``constants``, ``deletes``: as in :class:`PrunedBlock`.
     """
 
     location: str
@@ -183,6 +183,12 @@ class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: int = 0
     url: str | None = None
     constants: dict[int, Bound | None] = {}
+    deletes: tuple[DeleteFile, ...] = ()
+
+    @property
+    def live_row_count(self) -> int | None:
+        """Returns the number of rows that are not deleted; None: unknown."""
+        return live_rows(self.row_count, self.deletes)
 
     def __hash__(self) -> int:
         """Hashes what identifies the file; a dict of constants has no hash."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from lamella.snapshot.manifest import DeleteFile, live_rows
 from lamella.snapshot.stats.bound import Bound
 from lamella.snapshot.wire.limits import (
     MAX_LOCATIONS,
@@ -262,7 +263,8 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ``schema_id``: the schema whose names the file has, if it is not the snapshot's own. ``residual``: the index of the
     block's residual filter in the answer's ``residuals``. ``order_bound``: with ``order_by``. ``pages``: with ``level``
     "page". ``url``: with ``sign_urls``; anyone who has it can read the block. ``constants``: by column id the value
-    that every row has in a column that the file does not hold (None: null).
+    that every row has in a column that the file does not hold (None: null). ``deletes``: rows of the file that are not
+    in the table; ``row_count`` includes them.
     """
 
     location: str
@@ -276,6 +278,12 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pages: PrunedPages | None = None
     url: str | None = None
     constants: dict[int, Bound | None] | None = None
+    deletes: tuple[DeleteFile, ...] | None = None
+
+    @property
+    def live_row_count(self) -> int | None:
+        """Returns the number of rows that are not deleted; None: unknown."""
+        return live_rows(self.row_count, self.deletes or ())
 
 
 class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +301,7 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The blocks as arrays of equal length (``shape`` "columns"), which are cheaper to encode and to read.
 
     ``schema_id`` is present if a block was written with another schema than the snapshot's (None: with that one),
-    ``constants`` if a block has any.
+    ``constants`` and ``deletes`` if a block has any.
     """
 
     location: list[str]
@@ -307,6 +315,7 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pages: list[PrunedPages] | None = None
     url: list[str] | None = None
     constants: list[dict[int, Bound | None] | None] | None = None
+    deletes: list[tuple[DeleteFile, ...] | None] | None = None
 
 
 class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -328,7 +337,8 @@ class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
 class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """``GET .../segments/{segment_id}/blocks``: the immutable properties of a segment's blocks, by their numbers.
 
-    ``schema_id``: the schema whose names each block's file has. ``constants``: present if a block has any.
+    ``schema_id``: the schema whose names each block's file has. ``constants`` and ``deletes``: present if a block
+    has any.
     """
 
     segment_id: str
@@ -337,6 +347,7 @@ class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
     file_size: list[int]
     schema_id: list[int]
     constants: list[dict[int, Bound | None] | None] | None = None
+    deletes: list[tuple[DeleteFile, ...] | None] | None = None
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):

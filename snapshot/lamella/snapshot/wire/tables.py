@@ -111,7 +111,8 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``cluster_key_id``: of the cluster key, None if there is none; another key or kind has another id.
     ``distinct_of_values``: the approximate number of distinct values of a column, if it was measured, by dotted path.
     ``required_features``: what a reader of the blocks must support. ``constants_count``: the number of blocks with
-    values of columns that their files do not hold.
+    values of columns that their files do not hold, ``deletes_count`` of those with deleted rows. ``row_count`` includes
+    deleted rows, ``live_row_count`` does not (None: unknown).
     """
 
     namespace: str
@@ -134,6 +135,8 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     cluster_key_id: int | None = None
     required_features: tuple[str, ...] = ()
     constants_count: int = 0
+    deletes_count: int = 0
+    live_row_count: int | None = None
 
     @property
     def history(self) -> tuple[Schema, ...]:

@@ -261,9 +261,13 @@ class AsyncTableContents:
         """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
         return await self._lake.run(snapshot_call(self._name, snapshot_id))
 
-    async def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+    async def segment(
+        self, segment_id: str, *, snapshot_id: str | None = None, reader_features: Sequence[str] = ()
+    ) -> Segment:
         """The manifest of a segment of a snapshot, by default the current one.
 
-        Raises SegmentNotFound, SnapshotNotFound.
+        ``reader_features``: what the caller supports when it reads the blocks.
+
+        Raises SegmentNotFound, SnapshotNotFound, ReaderFeatureMissing.
         """
-        return await self._lake.run(segment_call(self._name, segment_id, snapshot_id))
+        return await self._lake.run(segment_call(self._name, segment_id, snapshot_id, reader_features))

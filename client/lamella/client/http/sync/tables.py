@@ -262,9 +262,13 @@ class TableContents:
         """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
         return self._lake.run(snapshot_call(self._name, snapshot_id))
 
-    def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+    def segment(
+        self, segment_id: str, *, snapshot_id: str | None = None, reader_features: Sequence[str] = ()
+    ) -> Segment:
         """The manifest of a segment of a snapshot, by default the current one.
 
-        Raises SegmentNotFound, SnapshotNotFound.
+        ``reader_features``: what the caller supports when it reads the blocks.
+
+        Raises SegmentNotFound, SnapshotNotFound, ReaderFeatureMissing.
         """
-        return self._lake.run(segment_call(self._name, segment_id, snapshot_id))
+        return self._lake.run(segment_call(self._name, segment_id, snapshot_id, reader_features))

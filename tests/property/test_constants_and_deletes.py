@@ -1,4 +1,4 @@
-"""Blocks whose files lack columns that are constant: pruning, counts and rows against a full scan."""
+"""Blocks whose files lack columns or have deleted rows: pruning, counts and rows against a full scan."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ from scan.planning import WarehouseTable
 from scan.test_rows_found import bare, lines
 from support import generate
 from support.arrow_files import arrow_table, write_block
+from support.deleted import without_some
 from support.oracle import Oracle
 
 _EXACT = AggregateRequest(aggregates=("count(*)",))
 
 
 class World:
-    """A random table, some of whose columns are in the files of some blocks, and constants of others."""
+    """A random table, some of whose columns are in the files of some blocks, and constants of others; some of its rows
+    are deleted.
+    """
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = rng = Random(seed)
@@ -44,7 +47,13 @@ class World:
         self.table = generate.table(rng, self.schema)
         self.store = FsspecStore()
         self.paths = [folder / f"c{seed}-{number}.parquet" for number in range(len(self.table))]
-        blocks = [self._block(path, number) for number, path in enumerate(self.paths)]
+        whole = [self._block(path, number) for number, path in enumerate(self.paths)]
+        left = [
+            without_some(rng, block, generate.rows_of(self.table[number]), self.store)
+            for number, block in enumerate(whole)
+        ]
+        blocks = [block for block, _ in left]
+        self._rows = [rows for _, rows in left]
         self.warehouse = Warehouse(self.store, f"memory://constants-{uuid.uuid4()}", segment_blocks=2)
         table_id = str(uuid.UUID(int=rng.getrandbits(128)))
         pointer = self.warehouse.create(table_id, self.schema, now_ms=1)
@@ -79,11 +88,18 @@ class World:
         return with_constants(made, constants, self.schema) if constants else made
 
     def rows(self, number: int) -> list[dict[str, Any]]:
-        """The rows of a block."""
-        return generate.rows_of(self.table[number])
+        """The rows of a block that are not deleted."""
+        return self._rows[number]
+
+    def delete_files(self) -> None:
+        """Delete the files of the table."""
+        for path in self.paths:
+            path.unlink()
+        for location in {entry.location for block in self.blocks for entry in block.deletes}:
+            self.store.delete(location)
 
 
-def check_constants(seed: int, folder: Path, filters: int) -> int:
+def check_pairs(seed: int, folder: Path, filters: int) -> int:
     """Prune and count one random table; returns the number of (block, filter) pairs checked."""
     world = World(seed, folder)
     warehouse, pointer = world.warehouse, world.pointer
@@ -92,7 +108,6 @@ def check_constants(seed: int, folder: Path, filters: int) -> int:
         answer = warehouse.prune_predicate(pointer, predicate, PruneRequest(reader_features=FEATURES))
         selected = {block.location: block for block in answer.blocks or ()}
         matching = 0
-        decided = True
         for number, block in enumerate(world.blocks):
             results = [world.oracle.decide(predicate, row) for row in world.rows(number)]
             case = f"seed {seed}: {text_of(predicate)} over {world.table[number]}"
@@ -100,17 +115,16 @@ def check_constants(seed: int, folder: Path, filters: int) -> int:
             assert found is not None or True not in results, f"left out a match, {case}"
             if found is not None:
                 assert (found.constants or {}) == block.constants, case
+                assert (found.deletes or ()) == block.deletes, case
                 assert found.verdict != "ALL" or all(r is True for r in results), f"wrong ALL, {case}"
             matching += sum(result is True for result in results)
-            decided = decided and None not in [r for r in results if r not in (True, False)]
         counted = warehouse.aggregate_predicate(
             pointer, predicate, msgspec.structs.replace(_EXACT, reader_features=FEATURES)
         )
         if counted.complete:
             value = counted.groups[0].values[0].value if counted.groups else None
             assert (0 if value is None else value.int64) == matching, f"seed {seed}: {text_of(predicate)}"
-    for path in world.paths:
-        path.unlink()
+    world.delete_files()
     return filters * len(world.blocks)
 
 
@@ -135,39 +149,53 @@ def check_rows(seed: int, folder: Path, filters: int) -> int:
         wanted = wanted.cast(pa.schema([field.with_type(bare(field.type)) for field in wanted.schema])).select(chosen)
         assert lines(found) == lines(wanted), f"seed {seed}: {text_of(predicate)} of {chosen}"
         scanned += 1
-    for path in world.paths:
-        path.unlink()
+    world.delete_files()
     return scanned
 
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**48))
-def test_blocks_with_constants_are_never_left_out_wrongly(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_block_is_left_out_wrongly(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A block with a matching row is kept, ALL is true of every row, and counts are exact."""
-    check_constants(seed, tmp_path_factory.getbasetemp(), filters=15)
+    check_pairs(seed, tmp_path_factory.getbasetemp(), filters=15)
 
 
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**48))
-def test_rows_have_their_constants(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A scan in Python gives the rows that the files and the constants together hold."""
+def test_a_scan_has_the_constants_and_lacks_the_deleted_rows(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A scan in Python gives the rows that the files and the constants together hold, without the deleted ones."""
     check_rows(seed, tmp_path_factory.getbasetemp(), filters=4)
 
 
+@pytest.mark.slow
+def test_fifty_thousand_pairs_hold_no_false_skip(tmp_path: Path) -> None:
+    """The same, at length."""
+    check_many_pairs(50_000, tmp_path)
+
+
 @pytest.mark.soak
-def test_many_pairs_over_blocks_with_constants_hold_no_false_skip(tmp_path: Path) -> None:
-    """The same at length."""
+def test_a_million_pairs_hold_no_false_skip(tmp_path: Path) -> None:
+    """The same, at greater length."""
+    check_many_pairs(1_000_000, tmp_path)
+
+
+def check_many_pairs(count: int, folder: Path) -> None:
+    """Check random tables until ``count`` pairs are checked."""
     pairs = seed = 0
-    while pairs < 500_000:
-        pairs += check_constants(seed, tmp_path, filters=60)
+    while pairs < count:
+        pairs += check_pairs(seed, folder, filters=60)
         seed += 1
     print(f"{pairs} pairs over {seed} tables: 0 false skips, 0 wrong ALL, 0 wrong counts")
 
 
 def test_a_reader_that_does_not_declare_the_feature_gets_no_files(tmp_path: Path) -> None:
     """The request is refused with a code, whatever its filter, unless no block of the snapshot has constants."""
-    seeds = (seed for seed in range(100) if any(block.constants for block in World(seed, tmp_path).blocks))
-    world = World(next(seeds), tmp_path)
+    for seed in range(100):
+        world = World(seed, tmp_path)
+        if any(block.constants for block in world.blocks) and any(block.deletes for block in world.blocks):
+            break
     with pytest.raises(ReaderFeatureMissing) as refused:
         world.warehouse.prune(world.pointer, PruneRequest(filter="false"))
-    assert refused.value.details == {"features": ["constants"]}
+    assert refused.value.details == {"features": ["constants", "deletes"]}

@@ -1,0 +1,33 @@
+"""Deleted rows of blocks: deletion vectors, and the files that they are kept in."""
+
+from lamella.snapshot.deletes.puffin import VectorFile
+from lamella.snapshot.deletes.read import MAX_VECTOR_BYTES, checked_entry, deleted_rows, read_vector, with_vectors
+from lamella.snapshot.deletes.vector import (
+    BITMAP_HEADER,
+    VECTOR_FRAME_BYTES,
+    Positions,
+    decode_bitmap,
+    decode_vector,
+    encode_vector,
+    framed_bitmap,
+    remaining,
+    union,
+)
+
+__all__ = [
+    "BITMAP_HEADER",
+    "MAX_VECTOR_BYTES",
+    "VECTOR_FRAME_BYTES",
+    "Positions",
+    "VectorFile",
+    "checked_entry",
+    "decode_bitmap",
+    "decode_vector",
+    "deleted_rows",
+    "encode_vector",
+    "framed_bitmap",
+    "read_vector",
+    "remaining",
+    "union",
+    "with_vectors",
+]
