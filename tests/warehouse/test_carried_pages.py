@@ -87,3 +87,17 @@ def test_a_segment_without_pages_leaves_the_fold_without_them(lake: Lake) -> Non
     assert lake.report.files_read == 2
     assert lake.warehouse.build_pages(lake.pointer).segments == 1
     assert lake.page_locations() == found
+
+
+@pytest.mark.parametrize("removed", [[1], [0, 3], [1, 4, 5]])
+def test_the_rest_of_a_segment_keeps_its_pages(lake: Lake, removed: list[int]) -> None:
+    """Blocks leave segments; what is left is written again, alone or merged with others."""
+    lake.append(0, 1, 2)
+    lake.append(3, 4, 5)
+    locations = [f"file://{lake.folder}/{number}.parquet" for number in removed]
+    lake.pointer = lake.warehouse.commit(lake.pointer, removed=locations, operation="delete", now_ms=3).pointer
+    carried = lake.page_locations()
+    assert lake.report is not None
+    assert lake.report.files_read == 0
+    without_pages(lake, lake.pointer)
+    assert lake.page_locations() == carried

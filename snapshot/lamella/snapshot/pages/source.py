@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 from typing import Final, TypeVar
 
 import msgspec
@@ -385,17 +384,6 @@ def write_page_sidecars(
             size_bytes += len(data)
         source.forget(pages)
     return PagesBuilt(segments=written, skipped=skipped, blocks=blocks, left_out=left_out, size_bytes=size_bytes)
-
-
-def carry_page_sidecars(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
-    """Write page sidecars of new segments from those of old ones: the blocks of ``of``, one after another.
-
-    See :func:`take_page_sidecars`.
-    """
-    blocks = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
-    stops = list(accumulate(ref.summary.block_count for ref in made))
-    starts = [0, *stops[:-1]]
-    take_page_sidecars(store, [(ref, blocks[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)])
 
 
 def take_page_sidecars(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:

@@ -127,8 +127,10 @@ class Conflicts:
 #: A group that lost more than one in this many segments is rewritten without them.
 _DROPPED_PART = 8
 
-#: Called with new segments, and those whose blocks they have, one after another.
-OnMerge = Callable[[Sequence[SegmentRef], Sequence[SegmentRef]], object]
+#: The segment that a block was in, and its number there.
+Origin = tuple[SegmentRef, int]
+#: Called with new segments and where their blocks were, one after another.
+OnMove = Callable[[Sequence[tuple[SegmentRef, Sequence[Origin]]]], object]
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -139,7 +141,7 @@ class Shaped(msgspec.Struct, frozen=True):
 
 
 class Reshaper:
-    """Writes the segments and groups that a commit creates. ``on_merge``: see :data:`OnMerge`."""
+    """Writes the segments and groups that a commit creates. ``on_move``: see :data:`OnMove`."""
 
     def __init__(
         self,
@@ -147,13 +149,13 @@ class Reshaper:
         writer: ManifestWriter,
         sketches: SketchLayers,
         shape: commits.Shape,
-        on_merge: OnMerge,
+        on_move: OnMove,
     ) -> None:
         self._manifests = manifests
         self._writer = writer
         self._sketches = sketches
         self._shape = shape
-        self._on_merge = on_merge
+        self._on_move = on_move
 
     def after(
         self,
@@ -220,16 +222,25 @@ class Reshaper:
     def _without(self, layout: TableLayout, base: Snapshot, ref: SegmentRef, gone: AbstractSet[str]) -> list[_Piece]:
         """Returns a segment without some of its blocks; a small rest is not written yet, since it may be merged."""
         if not gone:
-            return [_Piece(ref.summary.block_count, (ref,), None)]
+            return [_Piece(ref.summary.block_count, (ref,))]
         if len(gone) == ref.summary.block_count:
             return []
-        left = [block for block in self._manifests.segment(ref).blocks if block.location not in gone]
-        if not left:
+        blocks = self._manifests.segment(ref).blocks
+        numbers = [number for number, block in enumerate(blocks) if block.location not in gone]
+        if not numbers:
             return []
-        left = self._sketches.restored(layout, ref, left)
+        left = self._sketches.restored(layout, ref, [blocks[number] for number in numbers])
+        origins = [(ref, number) for number in numbers]
         if self._shape.is_small(len(left)):
-            return [_Piece(len(left), (), left)]
-        return [_Piece(len(left), (self._writer.segment(layout, base, left),), None)]
+            return [_Piece(len(left), (), left, origins)]
+        return [_Piece(len(left), (self._segment(layout, base, left, origins),))]
+
+    def _segment(
+        self, layout: TableLayout, base: Snapshot, blocks: Sequence[Block], origins: Sequence[Origin]
+    ) -> SegmentRef:
+        made = self._writer.segment(layout, base, blocks)
+        self._on_move([(made, origins)])
+        return made
 
     def _merged_pieces(self, layout: TableLayout, base: Snapshot, pieces: Sequence[_Piece]) -> list[SegmentRef]:
         """Returns the pieces as segments, with small ones merged; a merged segment takes the position of its last
@@ -239,24 +250,25 @@ class Reshaper:
         members = set(chosen)
         for number, piece in enumerate(pieces):
             if number not in members:
-                segments += piece.refs or (self._writer.segment(layout, base, piece.loose or ()),)
+                segments += piece.refs or (self._segment(layout, base, piece.loose, piece.origins),)
             elif number == chosen[-1]:
                 segments += self._fold(layout, base, [pieces[index] for index in chosen])
         return segments
 
     def _fold(self, layout: TableLayout, base: Snapshot, members: Sequence[_Piece]) -> list[SegmentRef]:
         blocks: list[Block] = []
+        origins: list[Origin] = []
         for piece in members:
-            blocks += piece.loose or ()
+            blocks += piece.loose
+            origins += piece.origins
             for ref in piece.refs:
                 blocks += self._sketches.restored(layout, ref, self._manifests.segment(ref).blocks)
+                origins += ((ref, number) for number in range(ref.summary.block_count))
         size = self._shape.segment_blocks
-        applied_changes = [
-            self._writer.segment(layout, base, blocks[at : at + size]) for at in range(0, len(blocks), size)
+        return [
+            self._segment(layout, base, blocks[at : at + size], origins[at : at + size])
+            for at in range(0, len(blocks), size)
         ]
-        if all(piece.loose is None for piece in members):
-            self._on_merge(applied_changes, [ref for piece in members for ref in piece.refs])
-        return applied_changes
 
     def _grouped(
         self, layout: TableLayout, base: Snapshot, groups: list[GroupRef], segments: list[SegmentRef]
@@ -292,11 +304,12 @@ class Reshaper:
 
 class _Piece(msgspec.Struct, frozen=True):
     """Blocks of one segment: either the segment is written (``refs`` has it), or they are ``loose``, with their
-    sketches."""
+    sketches, and where they were."""
 
     block_count: int
     refs: tuple[SegmentRef, ...]
-    loose: list[Block] | None
+    loose: Sequence[Block] = ()
+    origins: Sequence[Origin] = ()
 
 
 #: The operation of a snapshot whose change sets have different ones.

@@ -21,7 +21,6 @@ from lamella.snapshot.pages import PageSource
 from lamella.snapshot.pages.source import (
     OnBlock,
     PagesBuilt,
-    carry_page_sidecars,
     take_page_sidecars,
     write_page_sidecars,
 )
@@ -77,8 +76,8 @@ class Warehouse:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
         self._store = store
-        self._ids = ids
         self._root = root
+        self._ids = ids
         manifests = Manifests(store, cache_bytes, disk=disk_cache)
         pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
         sketches = SketchLayers(store)
@@ -89,7 +88,7 @@ class Warehouse:
         directories = Directories(manifests, store, ids)
         batch_sizes = batch_sizes if batch_sizes is not None else BatchSizes()
         questions = Questions(manifests, pages, self.page_tokens, root, timer, batch_sizes, clock)
-        reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_sidecars(store, made, of))
+        reshaper = Reshaper(manifests, writer, sketches, shape, lambda made: take_page_sidecars(store, made))
         changes = Changes(
             manifests,
             writer,
@@ -120,8 +119,8 @@ class Warehouse:
         self.sidecar = manifests.sidecar
         self.segments = objects.segments
         self.objects = objects.objects
-        self.delete_locations = objects.delete_locations
         self.block_locations = objects.block_locations
+        self.delete_locations = objects.delete_locations
         self.create = definitions.create
         self.evolve = definitions.evolve
         self.cluster = definitions.cluster
@@ -183,10 +182,10 @@ class Warehouse:
     def table_location(self, table_id: str) -> str:
         """Returns the folder of a table."""
         return table_root(self._root, table_id)
+
     def new_deletes_location(self, table_id: str) -> str:
         """Returns a location for a new file of deletion vectors."""
         return TableLayout(self.table_location(table_id)).deletes(self._ids.new())
-
 
     def build_pages(
         self, pointer: SnapshotPointer, *, rebuild: bool = False, on_done: OnBlock | None = None
