@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
@@ -29,7 +30,7 @@ from lamella.snapshot.schema.evolution import RenameColumn
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.storage import AllLocations, FsspecStore
 from lamella.snapshot.wire import ExternalSource
-from support.delta_logs import MappedTable, actions, commit, protocol, with_deleted_rows
+from support.delta_logs import MappedTable, actions, commit, inline_vector, protocol, vectors_in_file, with_deleted_rows
 from support.sources import same_as
 
 
@@ -194,15 +195,103 @@ def test_a_refresh_after_a_rollback_follows_the_columns_again(lake: Lamella, nam
     assert table.verify().is_clean
 
 
-def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tmp_path: Path) -> None:
+def without(folder: Path, *gone: int) -> pa.Table:
+    """All rows of a table's files but some, by the values of ``a``."""
+    every = pa.concat_tables(pq.read_table(file) for file in sorted(folder.glob("*.parquet")))
+    return every.filter(pa.array([value not in gone for value in every["a"].to_pylist()]))
+
+
+def test_rows_of_deletion_vectors_are_left_out(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Vectors in the log and in files, changed and taken back; after each refresh the rows are the table's own."""
+    write_deltalake(tmp_path, rows(0))
+    write_deltalake(tmp_path, rows(10), mode="append")
+    first, second = actions(tmp_path, "add")
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    assert table.info().required_features == ()
+    with_deleted_rows(tmp_path, first, inline_vector([1, 3]))
+    answer = table.refresh()
+    assert (answer.added, answer.removed, answer.replaced, answer.unchanged) == (0, 0, 1, 1)
+    same_as(table, without(tmp_path, 1, 3))
+    info = table.info()
+    assert (info.row_count, info.live_row_count, info.deletes_count) == (12, 10, 1)
+    assert info.required_features == ("deletes",)
+    assert not table.refresh().changed
+    with_deleted_rows(tmp_path, first, inline_vector([2, 3]))
+    table.refresh()
+    same_as(table, without(tmp_path, 2, 3))
+    one, other = vectors_in_file(tmp_path, [0, 5], [2], prefix="ab")
+    with_deleted_rows(tmp_path, first, other)
+    with_deleted_rows(tmp_path, second, one)
+    table.refresh()
+    same_as(table, without(tmp_path, 2, 10, 15))
+    (anywhere,) = vectors_in_file(tmp_path, [4], path=tmp_path / "vectors of another.bin")
+    with_deleted_rows(tmp_path, second, anywhere)
+    table.refresh()
+    same_as(table, without(tmp_path, 2, 14))
+    assert table.verify(deep=True, sample=1.0).findings == ()
+    with_deleted_rows(tmp_path, first, None)
+    with_deleted_rows(tmp_path, second, inline_vector(range(6)))
+    answer = table.refresh()
+    assert (answer.replaced, answer.removed) == (1, 1)  # no row of the second file is left
+    same_as(table, rows(0))
+    assert table.info().required_features == ()
+    assert not table.refresh().changed
+
+
+def test_time_travel_has_the_rows_of_then(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Also after a rollback, which brings deleted rows back."""
+    write_deltalake(tmp_path, rows(0))
+    (add,) = actions(tmp_path, "add")
+    table = follow(lake, name, tmp_path)
+    before = table.refresh().snapshot_id
+    with_deleted_rows(tmp_path, add, inline_vector([1]))
+    between = table.refresh().snapshot_id
+    with_deleted_rows(tmp_path, add, inline_vector([1, 2]))
+    table.refresh()
+    counts = [table.scan("a < 3", snapshot_id=each).count() for each in (before, between, None)]
+    assert counts == [3, 2, 1]
+    difference = table.diff(between, reader_features=["deletes"])
+    assert [len(difference.added), len(difference.removed)] == [1, 1]
+    table.rollback(before)
+    same_as(table, rows(0))
+    table.rollback(between)
+    same_as(table, without(tmp_path, 1))
+
+
+def test_deletion_vectors_survive_a_checkpoint(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The log is read from the checkpoint on; a commit before it is gone."""
+    write_deltalake(tmp_path, rows(0))
+    (add,) = actions(tmp_path, "add")
+    with_deleted_rows(tmp_path, add, inline_vector([1]))
+    DeltaTable(tmp_path).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    same_as(table, without(tmp_path, 1))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"cardinality": 2}, "not 2"),
+        ({"pathOrInlineDv": "0" * 45}, "damaged"),
+        ({"pathOrInlineDv": "~" * 40}, "Base85"),
+        ({"sizeInBytes": 4_000}, "bytes"),
+        ({"storageType": "x"}, "unknown way"),
+    ],
+)
+def test_a_deletion_vector_that_cannot_be_read_is_refused_with_its_file(
+    lake: Lamella, name: str, tmp_path: Path, wrong: dict[str, Any], reason: str
+) -> None:
     """Its rows would come back; nothing is changed, unless the user wants the others without it."""
     write_deltalake(tmp_path, rows(0))
     write_deltalake(tmp_path, rows(10), mode="append")
     table = follow(lake, name, tmp_path)
     before = table.refresh()
     add = actions(tmp_path, "add")[0]
-    with_deleted_rows(tmp_path, add, [1])
-    with pytest.raises(BlocksRefused, match="deletion vector") as caught:
+    with_deleted_rows(tmp_path, add, {**inline_vector([1]), **wrong})
+    with pytest.raises(BlocksRefused, match=reason) as caught:
         table.refresh()
     (refused,) = caught.value.details["refused"]
     assert refused["path"] == f"file://{tmp_path}/{add['path']}"
@@ -213,7 +302,6 @@ def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tm
     other = f"{name}b"
     result = CliRunner().invoke(cli, ["external", "create", other, "delta", str(tmp_path), "--url", lake.url])
     assert result.exit_code == 1
-    assert "deletion vector" in result.stderr
     assert f"table {other} was made, and has no rows yet" in result.stderr
     assert lake.table(other).info().block_count == 0
 

@@ -25,6 +25,7 @@ PROGRAM: Final = Path(__file__).with_name("delta_spark_program.py")
 IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
 
 _PLAIN: Final = "'delta.enableDeletionVectors' = 'false'"
+_VECTORS: Final = "'delta.enableDeletionVectors' = 'true'"
 _MAPPED: Final = f"{_PLAIN}, 'delta.columnMapping.mode' = '%s'"
 
 #: Statements by table; the rows are compared after each tuple. A braces pair is the table.
@@ -121,6 +122,26 @@ STEPS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
         ("ALTER TABLE {} ADD CONSTRAINT positive CHECK (a > 0)", "INSERT INTO {} (a) VALUES (9)"),
         ("RESTORE TABLE {} TO VERSION AS OF 2",),
     ),
+    "deletes": (
+        (
+            f"CREATE TABLE {{}} (a BIGINT, s STRING, p STRING) USING delta PARTITIONED BY (p) TBLPROPERTIES ({_PLAIN})",
+            "INSERT INTO {} SELECT id, IF(id % 4 = 3, null, concat('s', id)), concat('p/', id % 3) FROM range(3000)",
+        ),
+        ("DELETE FROM {} WHERE a % 7 = 1",),
+        ("DELETE FROM {} WHERE a % 11 = 1", "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"),
+        ("UPDATE {} SET s = 'new' WHERE a BETWEEN 100 AND 120 OR s IS NULL AND a < 50",),
+        (
+            "MERGE INTO {} t USING (SELECT id FROM range(50, 60) UNION ALL SELECT id FROM range(4000, 4005)) u "
+            "ON t.a = u.id WHEN MATCHED AND t.a < 55 THEN DELETE WHEN MATCHED THEN UPDATE SET s = 'merged' "
+            "WHEN NOT MATCHED THEN INSERT (a, s, p) VALUES (id, 'x', null)",
+        ),
+        ("RESTORE TABLE {} TO VERSION AS OF 3",),
+        ("DELETE FROM {} WHERE a % 5 = 0", "DELETE FROM {} WHERE p = 'p/1'"),
+        ("REORG TABLE {} APPLY (PURGE)", "DELETE FROM {} WHERE a = 2"),
+        ("DELETE FROM {} WHERE a % 2 = 0", "OPTIMIZE {}"),
+        ("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')", "DELETE FROM {} WHERE a < 30"),
+        ("DELETE FROM {}",),
+    ),
 }
 
 
@@ -179,15 +200,20 @@ def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made.close()
 
 
+@pytest.mark.parametrize("vectors", [False, True], ids=["rewritten", "vectors"])
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_each_step_of_a_table_is_followed(
-    lake: Lamella, name: str, tmp_path: Path, writer: Writer, steps: Sequence[Sequence[str]]
+    lake: Lamella, name: str, tmp_path: Path, writer: Writer, steps: Sequence[Sequence[str]], vectors: bool
 ) -> None:
-    """Refreshed after each step, and followed from the end only: rows, types and names are those that Spark reads."""
+    """Refreshed after each step, and followed from the end only: rows, types and names are those that Spark reads.
+
+    ``vectors``: rows are deleted by deletion vectors.
+    """
     folder = tmp_path / "table"
     for number, statements in enumerate(steps):
         found = tmp_path / f"rows{number}"
-        writer.write(folder, found, statements)
+        with_vectors = [each.replace(_PLAIN, _VECTORS) if vectors else each for each in statements]
+        writer.write(folder, found, with_vectors)
         if number == 0:
             lake.create_external(name, {"kind": "delta", "location": str(folder)})
         lake.table(name).refresh()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +25,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
@@ -31,6 +33,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 
 from lamella.client import Lamella
 from lamella.client.http import Table
+from lamella.snapshot.deletes import VectorFile
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, StoreError
 from lamella.snapshot.source.iceberg import read_iceberg
 from lamella.snapshot.storage import AllLocations, FsspecStore
@@ -292,28 +295,110 @@ def test_identity_partitions_are_followed(lake: Lamella, name: str, make: Make) 
     same_as(table, own(source))
 
 
-def test_deletes_beside_the_data_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
-    """Merge on read: the deleted rows are still in the data files, which a lenient refresh leaves out as well."""
+def position_deletes(path: Path, *deleted: tuple[str, int]) -> Path:
+    """A file of position deletes."""
+    paths, positions = [each for each, _ in deleted], pa.array([position for _, position in deleted], pa.int64())
+    pq.write_table(pa.table({"file_path": pa.array(paths, pa.string()), "pos": positions}), path)
+    return path
+
+
+def test_rows_of_position_deletes_are_left_out(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """As pyiceberg leaves them out; an update of the deletes replaces the block, a file without rows has none."""
     source = make(rows(0).schema)
     source.append(rows(0))
-    table = follow(lake, name, source)
-    table.refresh()
-    deleting = [task.file.file_path for task in source.scan().plan_files()]
-    path = tmp_path / "deletes.parquet"
-    pq.write_table(pa.table({"file_path": deleting, "pos": pa.array([0], pa.int64())}), path)
-    metadata = with_delete_manifest(source, path)
-    lake.create_external(f"{name}d", {"kind": "iceberg", "location": metadata})
-    with pytest.raises(BlocksRefused, match="merge on read") as caught:
-        lake.table(f"{name}d").refresh()
-    assert [each["path"] for each in caught.value.details["refused"]] == [f"file://{path}", *deleting]
-    assert lake.table(f"{name}d").scan().count() == 0
-    answer = lake.table(f"{name}d").refresh(strict=False)
-    assert answer.added == 0
-    assert "deletes.parquet may delete rows of it" in answer.refused[1].reason
     source.append(rows(10))
-    newer = with_delete_manifest(source, path, sequence_number=1)
-    assert lake.table(f"{name}d").refresh(location=newer, strict=False).added == 1
-    same_as(lake.table(f"{name}d"), rows(10))
+    second, first = [task.file.file_path for task in source.scan().plan_files()]
+
+    def refreshed(number: int, *deleted: tuple[str, int]) -> tuple[Any, pa.Table]:
+        metadata = with_delete_manifest(source, position_deletes(tmp_path / f"d{number}", *deleted))
+        if number == 0:
+            lake.create_external(name, {"kind": "iceberg", "location": metadata})
+        return lake.table(name).refresh(location=metadata if number else None), StaticTable.from_metadata(metadata)
+
+    answer, then = refreshed(0, (first, 0), (second, 5), (first, 3), (first, 0), ("file:///of/no/table", 1))
+    assert (answer.added, answer.refused) == (2, ())
+    table = lake.table(name)
+    assert (table.info().live_row_count, table.info().deletes_count) == (9, 2)
+    same_as(table, then.scan().to_arrow())
+    assert not table.refresh().changed
+    answer, then = refreshed(1, (first, 1), (second, 5), (first, 3))
+    assert (answer.replaced, answer.unchanged) == (1, 1)
+    same_as(table, then.scan().to_arrow())
+    answer, then = refreshed(2, *((first, position) for position in range(6)))
+    assert (answer.removed, answer.replaced) == (1, 1)
+    same_as(table, then.scan().to_arrow())
+    assert table.info().required_features == ()
+    assert table.verify(deep=True, sample=1.0).findings == ()
+
+
+def test_deletion_vectors_are_used_where_they_are(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """In Puffin files; a data file with a vector ignores position deletes."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    (path,) = [task.file.file_path for task in source.scan().plan_files()]
+    file = VectorFile(f"file://{tmp_path}/v.puffin")
+    file.add("file:///other.parquet", np.array([0]))
+    entry = file.add(path, np.array([1, 4]))
+    (tmp_path / "v.puffin").write_bytes(file.finished())
+    vector: dict[str, Any] = {
+        "referenced": path,
+        "format": FileFormat.PUFFIN,
+        "position": (entry.offset, entry.length),
+        "rows": 2,
+    }
+    old = with_delete_manifest(source, position_deletes(tmp_path / "old", (path, 0)))
+    metadata = with_delete_manifest(source, tmp_path / "v.puffin", before=old, **vector)
+    lake.create_external(name, {"kind": "iceberg", "location": metadata})
+    table = lake.table(name)
+    table.refresh()
+    wanted = rows(0).filter(pa.array([value not in (1, 4) for value in range(6)]))
+    same_as(table, wanted)
+    (segment,) = table.snapshot(table.info().snapshot_id).segments
+    (block,) = table.segment(segment.segment_id, reader_features=["deletes"]).blocks
+    assert block.deletes == (entry,)
+    (tmp_path / "w.puffin").write_bytes(file.finished())
+    wrong = with_delete_manifest(source, tmp_path / "w.puffin", **{**vector, "rows": 3})
+    with pytest.raises(BlocksRefused, match="has 2 positions, not 3"):
+        table.refresh(location=wrong)
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1 not", None])
+def test_deletes_that_cannot_be_read_are_refused(
+    lake: Lamella, name: str, make: Make, tmp_path: Path, data: bytes | None
+) -> None:
+    """With each data file that they may apply to; a lenient refresh leaves these out."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    (deleting,) = [task.file.file_path for task in source.scan().plan_files()]
+    path = position_deletes(tmp_path / "deletes.parquet", (deleting, 0))
+    metadata = with_delete_manifest(source, path)
+    if data is None:
+        pq.write_table(pa.table({"file_path": [deleting], "pos": pa.array([None], pa.int64())}), path)
+    else:
+        path.write_bytes(data)
+    lake.create_external(name, {"kind": "iceberg", "location": metadata})
+    with pytest.raises(BlocksRefused) as caught:
+        lake.table(name).refresh()
+    assert [each["path"] for each in caught.value.details["refused"]] == [deleting]
+    assert lake.table(name).refresh(strict=False).added == 0
+    assert lake.table(name).scan().count() == 0
+
+
+def test_equality_deletes_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """With the data files that they may apply to."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    path = tmp_path / "deletes.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    metadata = with_delete_manifest(source, path, equality=True, sequence_number=2)
+    lake.create_external(name, {"kind": "iceberg", "location": metadata})
+    with pytest.raises(BlocksRefused, match="equality deletes"):
+        lake.table(name).refresh()
+    assert lake.table(name).refresh(strict=False).added == 0
+    source.append(rows(10))
+    newer = with_delete_manifest(source, path, equality=True, sequence_number=2)
+    assert lake.table(name).refresh(location=newer, strict=False).added == 1
+    same_as(lake.table(name), rows(10))
 
 
 @pytest.mark.parametrize(
@@ -354,9 +439,9 @@ def test_a_delete_file_refuses_the_data_files_that_it_may_apply_to(
     path.touch()
     metadata = with_delete_manifest(source, path, **options)
     state = read_iceberg(FsspecStore(), ExternalSource(kind="iceberg", location=metadata), {}, {}, AllLocations())
-    assert {names[each.path] for each in state.refused[1:]} == refused
+    assert {names[each.path] for each in state.refused} == refused
     assert {names[file.location] for file in state.files} == {*names.values()} - refused
-    assert all(str(path) in each.reason for each in state.refused[1:])
+    assert all(str(path) in each.reason for each in state.refused)
 
 
 def with_delete_manifest(
@@ -369,10 +454,17 @@ def with_delete_manifest(
     equality: bool = False,
     referenced: str | None = None,
     format: FileFormat = FileFormat.PARQUET,
+    position: tuple[int | None, int | None] = (None, None),
+    rows: int = 1,
+    before: str | None = None,
 ) -> str:
-    """Metadata of the table with one more manifest, that of a delete file; ``sequence_number``: None is the newest."""
+    """Metadata of the table with one more manifest, that of a delete file; ``sequence_number``: None is the newest.
+
+    ``position``: offset and length of a deletion vector. ``before``: the metadata to extend; None: the table's own.
+    """
     io = PyArrowFileIO()
-    snapshot = source.current_snapshot()
+    current = before or source.metadata_location
+    snapshot = StaticTable.from_metadata(current).current_snapshot()
     assert snapshot is not None
     file = DataFile.from_args(
         3,
@@ -380,10 +472,12 @@ def with_delete_manifest(
         file_path=f"file://{path}",
         file_format=format,
         partition=Record(*partition),
-        record_count=1,
+        record_count=rows,
         file_size_in_bytes=path.stat().st_size,
         equality_ids=[1] if equality else None,
         referenced_data_file=referenced,
+        content_offset=position[0],
+        content_size_in_bytes=position[1],
     )
     location = f"file://{path}.{snapshot.sequence_number}.avro"
     spec = source.specs()[spec_id]
@@ -405,9 +499,9 @@ def with_delete_manifest(
         2, io.new_output(listed), snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "null"
     ) as written:
         written.add_manifests(manifests)
-    raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    raw = json.loads(Path(current.removeprefix("file://")).read_bytes())
     raw["snapshots"][-1]["manifest-list"] = listed
-    metadata = path.with_name(f"0000{snapshot.sequence_number}-x.metadata.json")
+    metadata = path.with_name(f"0000{snapshot.sequence_number}-{path.name}.metadata.json")
     metadata.write_text(json.dumps(raw))
     return f"file://{metadata}"
 

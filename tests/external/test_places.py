@@ -16,11 +16,12 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
+from lamella.snapshot.deletes import decode_vector
 from lamella.snapshot.errors import LocationRefused, ObjectNotFound
 from lamella.snapshot.source import Reader, SourceState
 from lamella.snapshot.storage import AllowedLocations, TableLocations
 from lamella.snapshot.wire import ExternalSource
-from support.delta_logs import actions, commit, protocol, with_deleted_rows
+from support.delta_logs import actions, commit, inline_vector, protocol, with_deleted_rows
 from support.touched_store import TouchedStore
 
 
@@ -87,23 +88,29 @@ def test_a_delta_table_is_the_same_by_the_copy_of_its_log(lake: Lake) -> None:
 
 
 def test_deleted_rows_are_seen_in_commits_and_checkpoints(lake: Lake) -> None:
-    """A file some of whose rows are deleted is refused, as it is where there are no rules."""
+    """A file has its last vector, wherever the log has it."""
     folder = lake.inside / "t"
     write_deltalake(folder, rows(0))
     write_deltalake(folder, rows(10), mode="append")
-    with_deleted_rows(folder, actions(folder, "add")[0], [1, 3])
-    name = actions(folder, "add")[0]["path"]
-    assert refused(lake.delta(folder)) == {name: "invalid_request"}
-    assert len(lake.delta(folder).files) == 1
+    first, second = actions(folder, "add")
+    vectors = [inline_vector([1]), inline_vector([1, 3]), inline_vector([5])]
+    for add, vector in zip((first, first, second), vectors, strict=True):
+        with_deleted_rows(folder, add, vector)
+
+    def deleted() -> dict[str, list[int]]:
+        files = {Path(file.location).name: file.vector for file in lake.delta(folder).files}
+        return {name: decode_vector(vector or b"", 6, location="x").tolist() for name, vector in files.items()}
+
+    assert deleted() == {first["path"]: [1, 3], second["path"]: [5]}
     DeltaTable(folder).create_checkpoint()
-    assert refused(lake.delta(folder)) == {name: "invalid_request"}
+    assert deleted() == {first["path"]: [1, 3], second["path"]: [5]}
     assert [touched for touched in lake.store.touched if touched.endswith(".checkpoint.parquet")]
     assert not [touched for touched in lake.store.touched if touched.endswith(f"{1:020}.json")]
 
 
 @pytest.mark.parametrize("where", ["file://{outside}/rows.bin", "s3://elsewhere/rows.bin"])
 def test_a_list_of_deleted_rows_elsewhere_is_not_opened(lake: Lake, where: str) -> None:
-    """It would fail to be read; that the file has one is enough to refuse it."""
+    """It would fail to be read; that it is elsewhere is enough to refuse the file."""
     folder = lake.inside / "t"
     write_deltalake(folder, rows(0))
     (lake.outside / "rows.bin").write_bytes(b"no list of rows")
@@ -121,7 +128,7 @@ def test_a_list_of_deleted_rows_elsewhere_is_not_opened(lake: Lake, where: str) 
         {"remove": remove},
         {"add": {**add, "deletionVector": {**vector, "offset": 1}}},
     )
-    assert refused(lake.delta(folder)) == {add["path"]: "invalid_request"}
+    assert refused(lake.delta(folder)) == {add["path"]: "location_refused"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,27 +74,57 @@ class MappedTable:
         commit(self.folder, {"add": add})
 
 
-def with_deleted_rows(table: Path, add: dict[str, Any], rows: Sequence[int]) -> None:
-    """Delete rows of a file by a deletion vector."""
-    vector = deletion_vector(rows)
+def with_deleted_rows(table: Path, add: dict[str, Any], vector: Mapping[str, Any] | None) -> None:
+    """Give a file another deletion vector, or none."""
+    before = [each for each in actions(table, "add") if each["path"] == add["path"]][-1]
+    after = {name: value for name, value in add.items() if name != "deletionVector"}
     commit(
         table,
         protocol("deletionVectors"),
-        {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "size": add["size"]}},
-        {"add": {**add, "deletionVector": vector}},
+        {"remove": {**before, "deletionTimestamp": 1}},
+        {"add": after if vector is None else {**after, "deletionVector": vector}},
     )
 
 
-def deletion_vector(rows: Sequence[int]) -> dict[str, Any]:
-    """An inline vector: a 64-bit roaring bitmap array with one array container (row numbers below 65,536)."""
+def inline_vector(rows: Sequence[int]) -> dict[str, Any]:
+    """A vector inside of the log."""
+    body = _bitmap(rows)
+    text = _z85(body + bytes(-len(body) % 4))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(body), "cardinality": len(rows)}
+
+
+def vectors_in_file(
+    table: Path, *each: Sequence[int], prefix: str = "", path: Path | None = None
+) -> list[dict[str, Any]]:
+    """Vectors in one file of the table, in a folder ``prefix``; ``path``: in this file instead."""
+    number = uuid.uuid4()
+    file = path or table / prefix / f"deletion_vector_{number}.bin"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    data = b"\1"
+    found = []
+    for rows in each:
+        body = _bitmap(rows)
+        where = {"storageType": "u", "pathOrInlineDv": prefix + _z85(number.bytes)}
+        if path is not None:
+            where = {"storageType": "p", "pathOrInlineDv": path.as_uri()}
+        found.append({**where, "offset": len(data), "sizeInBytes": len(body), "cardinality": len(rows)})
+        data += struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    file.write_bytes(data)
+    return found
+
+
+def _bitmap(rows: Sequence[int]) -> bytes:
+    """A 64-bit roaring bitmap array with one array container (row numbers below 65,536)."""
     roaring = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + b"".join(struct.pack("<H", row) for row in rows)
-    body = struct.pack("<IQI", 1681511377, 1, 0) + roaring
-    padded = body + bytes(-len(body) % 4)
+    return struct.pack("<IQI", 1681511377, 1, 0) + roaring
+
+
+def _z85(data: bytes) -> str:
     text = ""
-    for at in range(0, len(padded), 4):
-        value, digits = int.from_bytes(padded[at : at + 4], "big"), ""
+    for at in range(0, len(data), 4):
+        value, digits = int.from_bytes(data[at : at + 4], "big"), ""
         for _ in range(5):
             value, digit = divmod(value, 85)
             digits = _Z85[digit] + digits
         text += digits
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(body), "cardinality": len(rows)}
+    return text

@@ -21,6 +21,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
 from lamella.service.tables.names import LocationRules, require_own
+from lamella.snapshot.deletes import VectorFile
 from lamella.snapshot.errors import (
     CommitConflict,
     DuplicateBlock,
@@ -351,6 +352,7 @@ class External:
         """Return the files as blocks, and the refused files."""
         watch.total = len(plan.to_read)
         watch.phase = "reading"
+        vectors = VectorFile(self._warehouse.new_deletes_location(table_id))
         taken = take(
             self._store,
             plan.to_read,
@@ -359,8 +361,11 @@ class External:
             workers=self._threads,
             verify=request.verify,
             time_zone=plan.source.time_zone,
+            vectors=vectors,
             on_done=watch.one,
         )
+        if len(vectors):
+            self._store.put(vectors.location, vectors.finished())
 
         def owned(block: Block) -> Block:
             require_own(self._warehouse, table_id, block.location)

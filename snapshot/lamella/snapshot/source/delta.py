@@ -6,17 +6,28 @@ import hashlib
 import json
 import re
 import tempfile
+from base64 import b85decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LocationRefused, ObjectNotFound, StoreError
+from lamella.snapshot.deletes import MAX_VECTOR_BYTES, VECTOR_FRAME_BYTES, framed_bitmap
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    InvalidSchema,
+    LamellaError,
+    LocationRefused,
+    ObjectNotFound,
+    StoreError,
+)
+from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.schema import Column, parse_type
 from lamella.snapshot.schema.types import collations_in
 from lamella.snapshot.source.options import StoreOptions, delta_options
@@ -36,8 +47,9 @@ from lamella.snapshot.wire import ExternalSource, RefusedFile
 #
 # A log can refer to parts of itself, or to a list of deleted rows, at any location, and the library that reads logs
 # opens what they refer to. If a table may not use every location, the library gets this copy: the newest checkpoint and
-# the commits after it, all from the log's own folder. Lists of deleted rows are not opened; it is enough to know that a
-# file has one.
+# the commits after it, all from the log's own folder.
+#
+# The library lists files without saying where their deletion vectors are, so these are read from the copy, too.
 
 _FOLDER: Final = "_delta_log"
 _SIDECARS: Final = "_sidecars"
@@ -47,12 +59,27 @@ _NAME: Final = re.compile(
 )
 #: The names of sidecars in the protocol; none of them can lead out of their folder.
 _SIDECAR: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*\.parquet")
-_COLUMNS: Final = ("add.path", "add.deletionVector.storageType", "sidecar.path")
+_VECTOR: Final = "deletionVector"
+_VECTOR_MEMBERS: Final = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+_COLUMNS: Final = ("add.path", *(f"add.{_VECTOR}.{name}" for name in _VECTOR_MEMBERS), "sidecar.path")
+
+
+class LogVector(msgspec.Struct, frozen=True, kw_only=True):
+    """A deletion vector as the log describes it.
+
+    ``storage_type``: "u" (``path_or_data`` names a file of the table), "p" (a file anywhere) or "i" (it is the data).
+    """
+
+    storage_type: str = msgspec.field(name="storageType")
+    path_or_data: str = msgspec.field(name="pathOrInlineDv")
+    size_bytes: int = msgspec.field(name="sizeInBytes")
+    cardinality: int
+    offset: int | None = None
 
 
 class _Add(msgspec.Struct):
     path: str | None = None
-    deletionVector: dict[str, Any] | None = None  # the name in the log
+    vector: LogVector | None = msgspec.field(name=_VECTOR, default=None)
 
 
 class _Sidecar(msgspec.Struct):
@@ -70,11 +97,10 @@ _DECODER: Final = msgspec.json.Decoder(_Action)
 
 
 class LogCopy(msgspec.Struct, frozen=True):
-    """``folder`` contains the table's log. ``with_deletions``: paths of files, as in the log, that had deleted rows in
-    some version."""
+    """``folder`` contains the table's log. ``vectors``: the last deletion vectors of files, by the paths in the log."""
 
     folder: Path
-    with_deletions: frozenset[str]
+    vectors: Mapping[str, LogVector]
 
 
 @contextmanager
@@ -92,7 +118,7 @@ def copied_log(store: Store, root: str) -> Iterator[LogCopy]:
         copy = _Copy(store, root, log)
         for name in _newest(store, root):
             copy.take(name)
-        yield LogCopy(Path(folder), frozenset(copy.with_deletions))
+        yield LogCopy(Path(folder), copy.vectors)
 
 
 class _Copy:
@@ -100,7 +126,7 @@ class _Copy:
         self._store = store
         self._root = root
         self._log = log
-        self.with_deletions: set[str] = set()
+        self.vectors: dict[str, LogVector] = {}
 
     def take(self, name: str) -> None:
         """Copy an object of the log, with the sidecars that it names."""
@@ -112,8 +138,11 @@ class _Copy:
             raise StoreError(f"{name} in the log of {self._root} cannot be read", location=self._root) from error
         for action in actions:
             add, sidecar = action.add, action.sidecar
-            if add is not None and add.path is not None and add.deletionVector is not None:
-                self.with_deletions.add(add.path)
+            if add is not None and add.path is not None:
+                # Commits come in order, after the checkpoint, and a file has one vector at a time.
+                self.vectors.pop(add.path, None)
+                if add.vector is not None:
+                    self.vectors[add.path] = add.vector
             if sidecar is not None and sidecar.path is not None:
                 self._take_sidecar(sidecar.path)
 
@@ -169,16 +198,20 @@ def _in_parquet(data: bytes) -> Iterator[_Action]:
 def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
     """Converts a row to an action: Parquet may have an empty object where the log has none."""
     add = row.get("add")
-    if add is not None and (add.get("deletionVector") or {}).get("storageType") is None:
+    if add is not None and (add.get(_VECTOR) or {}).get("storageType") is None:
         row["add"] = {"path": add.get("path")}
     return row
 
 
+#: How an absolute URI begins.
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+#: The feature of tables with deletion vectors.
+_VECTORS: Final = "deletionVectors"
 #: Table features known here that a reader may have to support.
 _FEATURES: Final = frozenset(
     {
         "columnMapping",
-        "deletionVectors",  # files that have one are refused
+        _VECTORS,
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -196,12 +229,11 @@ _TYPES: Final = {
     "timestamp": "timestamp(us)",
     "timestamp_ntz": "timestamp_ntz(us)",
 }
-#: The error code of a file that would give wrong rows.
-_CODE: Final = InvalidRequest.code
 
 
 def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allowed: AllowedLocations) -> SourceState:
-    """Returns the files of the table's newest version; those outside of ``allowed`` are refused.
+    """Returns the files of the table's newest version; those outside of ``allowed`` are refused, as are those whose
+    deletion vectors are outside.
 
     Raises:
         InvalidRequest: it needs an unknown feature.
@@ -219,12 +251,11 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
     if parse(root).scheme == "memory":
         raise InvalidRequest("a Delta table must be on the file system or S3", location=root)
     try:
-        with _opened(store, root, options, allowed) as (table, had_deletions):
+        with _opened(store, root, options, allowed) as (table, vectors):
             _check(table, root)
             mode = _mapping_mode(table, root)
             fields = _fields(json.loads(table.schema().to_json()))
             schemas, in_files = _schemas(fields, mode)
-            incomplete = _with_deletions(table) if had_deletions is None else []
             listed = _adds(table)
             version, identity = table.version(), str(table.metadata().id)
     except TableNotFoundError as error:
@@ -233,43 +264,49 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
         raise StoreError(f"the log of {root} cannot be read: {error}", location=root) from error
     # The library gives partition values by the columns' own names.
     names = {str(field["name"]): column.name for field, column in zip(fields, schemas[0].columns, strict=True)}
+    deleted = {_location(path, root): vector for path, vector in vectors.items()}
     found: dict[str, SourceFile] = {}
+    refused: list[RefusedFile] = []
     for path, size, values in listed:
         constants = tuple((names.get(name, name), value) for name, value in values.items())
-        text = unquote(path)
-        location = normal(text if "://" in text else f"{root}/{text}")
-        found[location] = SourceFile(location=location, size_bytes=size, constants=constants)
-    refused = {_one_of(path, found, root) for path in incomplete}
-    # A file that gets a list of deleted rows keeps it, unless an older version of the table was restored.
-    refused |= {spelling for path in had_deletions or () for spelling in _spellings(path, root) if spelling in found}
-    reason = "it has a deletion vector: rows that were deleted are still in the file"
+        location = _location(path, root)
+        file = SourceFile(location=location, size_bytes=size, constants=constants)
+        try:
+            found[location] = _with_vector(file, deleted.get(location), root, allowed)
+        except LamellaError as error:
+            refused.append(RefusedFile(path=location, code=error.code, reason=error.message))
     return SourceState(
-        files=tuple(file for location, file in found.items() if location not in refused and allowed.allows(location)),
+        files=tuple(file for location, file in found.items() if allowed.allows(location)),
         version=str(version),
         identity=identity,
-        refused=(
-            *(RefusedFile(path=path, code=_CODE, reason=reason) for path in sorted(refused)),
-            *outside(allowed, sorted(found.keys() - refused)),
-        ),
+        refused=(*refused, *outside(allowed, sorted(found))),
         schemas=schemas,
         in_files=in_files,
     )
 
 
+def _location(path: str, root: str) -> str:
+    """Returns the location of a path in the log: a URI, relative to the table's folder or absolute."""
+    text = unquote(path)
+    return normal(text if _ABSOLUTE.match(path) else f"{root}/{text}")
+
+
 @contextmanager
 def _opened(
     store: Store, root: str, options: StoreOptions, allowed: AllowedLocations
-) -> Iterator[tuple[Any, frozenset[str] | None]]:
-    """Yields the table, and the files with deleted rows if the library must not read these itself."""
+) -> Iterator[tuple[Any, Mapping[str, LogVector]]]:
+    """Yields the table, and the deletion vectors of its files, by their paths in the log."""
     from deltalake import DeltaTable
 
     at = parse(root)
     if isinstance(allowed, AllLocations) and unquote(root) == root:  # the library decodes what looks like an escape
         table_path = at.path if at.scheme == "file" else root
-        yield DeltaTable(table_path, storage_options=delta_options(at.scheme, options)), None
-    else:
-        with copied_log(store, root) as log:
-            yield DeltaTable(str(log.folder)), log.with_deletions
+        table = DeltaTable(table_path, storage_options=delta_options(at.scheme, options))
+        if _VECTORS not in (table.protocol().reader_features or ()):
+            yield table, {}
+            return
+    with copied_log(store, root) as log:
+        yield DeltaTable(str(log.folder)), log.vectors
 
 
 def _check(table: Any, root: str) -> None:
@@ -294,26 +331,66 @@ def _mapping_mode(table: Any, root: str) -> str:
     return mode
 
 
-def _with_deletions(table: Any) -> list[str]:
-    """Returns files with deleted rows, as the library writes them."""
-    if "deletionVectors" not in (table.protocol().reader_features or ()):
-        return []
-    import pyarrow as pa
+def _with_vector(file: SourceFile, vector: LogVector | None, root: str, allowed: AllowedLocations) -> SourceFile:
+    """Returns the file with its deletion vector.
 
-    return [row["filepath"] for row in pa.table(table.deletion_vectors()).to_pylist()]
+    Raises:
+        InvalidRequest: the log describes it in an unknown way.
+        LocationRefused: it is outside of ``allowed``.
+    """
+    if vector is None:
+        return file
+    if vector.storage_type == "i":
+        return msgspec.structs.replace(file, vector=_inline(vector), cardinality=vector.cardinality)
+    location = _vector_location(vector, root)
+    allowed.require(location)
+    # A file of vectors begins with its version, so no vector is at the start.
+    if vector.offset is None or vector.offset < 1 or not 0 < vector.size_bytes <= MAX_VECTOR_BYTES:
+        raise InvalidRequest(f"the deletion vector in {location} has {vector.size_bytes} bytes from {vector.offset} on")
+    entry = DeleteFile(
+        kind="deletion_vector",
+        location=location,
+        offset=vector.offset,
+        length=vector.size_bytes + VECTOR_FRAME_BYTES,
+        cardinality=vector.cardinality,
+    )
+    return msgspec.structs.replace(file, deletes=(entry,))
 
 
-def _one_of(path: str, found: Mapping[str, SourceFile], root: str) -> str:
-    """Returns which of the files it is, escaped or not; an unknown path must not be overlooked."""
-    for location in _spellings(path, root):
-        if location in found:
-            return location
-    raise StoreError(f"the log of {root} deletes rows of {path}, which is not one of its files", location=root)
+def _vector_location(vector: LogVector, root: str) -> str:
+    text = vector.path_or_data
+    if vector.storage_type == "p":
+        return normal(unquote(text))
+    if vector.storage_type != "u" or len(text) < _UUID_CHARS:
+        raise InvalidRequest(f"a deletion vector is stored in an unknown way: {vector.storage_type!r}")
+    folder, encoded = text[:-_UUID_CHARS], text[-_UUID_CHARS:]
+    name = f"deletion_vector_{UUID(bytes=_base85(encoded))}.bin"
+    return normal(f"{root}/{folder}/{name}" if folder else f"{root}/{name}")
 
 
-def _spellings(path: str, root: str) -> Iterator[str]:
-    for text in (path, unquote(path), unquote(unquote(path))):
-        yield normal(text if text.startswith("/") or "://" in text else f"{root}/{text}")
+def _inline(vector: LogVector) -> bytes:
+    """Returns a vector of the log as files have it."""
+    data = _base85(vector.path_or_data)
+    if not 0 <= vector.size_bytes <= len(data):
+        raise InvalidRequest(f"a deletion vector of {vector.size_bytes} bytes has {len(data)}")
+    return framed_bitmap(data[: vector.size_bytes])
+
+
+#: Characters of a UUID.
+_UUID_CHARS: Final = 20
+#: Z85 (ZeroMQ) has other characters than Python's Base85.
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_FROM_Z85: Final = str.maketrans(_Z85, _B85)
+
+
+def _base85(text: str) -> bytes:
+    if not set(text) <= set(_Z85) or len(text) % 5:
+        raise InvalidRequest("a deletion vector in the log is not Base85")
+    try:
+        return b85decode(text.translate(_FROM_Z85))
+    except ValueError as error:
+        raise InvalidRequest(f"a deletion vector in the log is not Base85: {error}") from error
 
 
 def _adds(table: Any) -> list[tuple[str, int, Mapping[str, str | None]]]:

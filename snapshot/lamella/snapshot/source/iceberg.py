@@ -6,13 +6,13 @@ is in the table's schema history (:mod:`lamella.snapshot.source.evolution`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.iceberg.export import SNAPSHOT
 from lamella.snapshot.schema import Column
+from lamella.snapshot.source.iceberg_deletes import ListedData, ListedDeletes, Partition, without_deleted_rows
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
 from lamella.snapshot.storage import AllowedLocations, Store, normal
@@ -24,9 +24,6 @@ _CODE: Final = InvalidRequest.code
 
 #: Connections of the Iceberg catalogs that the service knows, by name.
 Catalogs = Mapping[str, Mapping[str, str]]
-
-#: The id of a partition spec, and the values as text.
-_Partition = tuple[Any, ...]
 
 
 def read_iceberg(
@@ -59,7 +56,8 @@ def read_iceberg(
             location = _metadata(store, source.location, allowed)
         allowed.require(location)
         io = load_file_io(iceberg_properties(options), location)
-        return _state(FromInputFile.table_metadata(io.new_input(location)), io, location, allowed)
+        metadata = FromInputFile.table_metadata(io.new_input(location))
+        return _state(store, metadata, io, location, allowed)
     except NoSuchTableError as error:
         raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
     except FileNotFoundError as error:
@@ -110,7 +108,7 @@ def _file(version: int) -> str:
     return f"v{version}{_SUFFIX}"
 
 
-def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
+def _state(store: Store, metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
     current = metadata.current_schema_id
     # A schema that equals an earlier one gets its id, so files may have schemas with higher ids than the current one.
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id != current), key=lambda s: s.schema_id)
@@ -119,32 +117,33 @@ def _state(metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> 
         SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions
     )
     snapshot = metadata.current_snapshot()
-    files: list[tuple[SourceFile, _Partition, float | None]] = []
+    specs = metadata.specs()
+    data: list[ListedData] = []
+    deletes: list[ListedDeletes] = []
     refused: list[RefusedFile] = []
-    deletes = _Deletes(metadata.specs())
-    for entry, referenced in () if snapshot is None else _entries(io, snapshot, allowed):
+    for entry, of_deletes in () if snapshot is None else _entries(io, snapshot, allowed):
         file = entry.data_file
         path = normal(file.file_path)
-        problem = _problem(file)
-        if problem is not None:
-            refused.append(RefusedFile(path=path, code=_CODE, reason=problem))
-            deletes.add(entry, path, referenced)
+        if of_deletes is not None:
+            deletes.append(_listed_deletes(entry, path, of_deletes, specs))
+            continue
+        if file.file_format.value != "PARQUET":
+            refused.append(RefusedFile(path=path, code=_CODE, reason=f"it is {file.file_format}, not Parquet"))
             continue
         if not allowed.allows(path):
             refused += outside(allowed, [path])
             continue
-        spec = metadata.specs()[file.spec_id or 0]
+        spec = specs[file.spec_id or 0]
         values = zip(spec.fields, file.partition or (), strict=True)
         identity = {field.source_id: value for field, value in values if str(field.transform) == "identity"}
         found = SourceFile(location=path, size_bytes=file.file_size_in_bytes, partition=identity)
-        files.append((found, _partition(file), entry.sequence_number))
+        data.append(ListedData(file.file_path, found, _partition(file), entry.sequence_number))
     whole: list[SourceFile] = []
-    for found, partition, sequence in files:  # a delete file may be listed after the files that it applies to
-        cause = deletes.cause(found.location, partition, sequence)
-        if cause is None:
-            whole.append(found)
+    for each in without_deleted_rows(store, data, deletes, allowed):
+        if isinstance(each, SourceFile):
+            whole.append(each)
         else:
-            refused.append(RefusedFile(path=found.location, code=_CODE, reason=cause))
+            refused.append(each)
     return SourceState(
         files=tuple(whole),
         version=f"{location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
@@ -177,8 +176,13 @@ def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
     return iter(()) if mapping is None else below(mapping.root, ())
 
 
-def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tuple[Any, str | None]]:
-    """Yields the entries of the snapshot, each with the only data file that it deletes rows of, if it names one."""
+#: ``referenced_data_file``, ``content_offset`` and ``content_size_in_bytes`` of a delete file.
+_OfDeletes = tuple[str | None, int | None, int | None]
+_OF_DELETES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+
+
+def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tuple[Any, _OfDeletes | None]]:
+    """Yields the entries of the snapshot, those of delete files with what the library does not read of them."""
     from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
     allowed.require(snapshot.manifest_list)
@@ -186,80 +190,54 @@ def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tupl
         allowed.require(manifest.manifest_path)
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         deletes = manifest.content == ManifestContent.DELETES
-        referenced = _referenced(io, manifest.manifest_path) if deletes else [None] * len(entries)
-        for entry, path in zip(entries, referenced, strict=True):
+        details = _of_deletes(io, manifest.manifest_path) if deletes else [None] * len(entries)
+        for entry, of_deletes in zip(entries, details, strict=True):
             if entry.status != ManifestEntryStatus.DELETED:
-                yield entry, path
+                yield entry, of_deletes
 
 
-def _referenced(io: Any, manifest: str) -> list[str | None]:
-    """Returns ``referenced_data_file`` of each entry of a manifest: the library reads entries without it."""
+def _of_deletes(io: Any, manifest: str) -> list[_OfDeletes | None]:
+    """Returns the members :data:`_OF_DELETES` of each entry of a manifest: the library reads entries without them."""
     from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS
 
-    at = [field.name for field in DATA_FILE_TYPE[3].fields].index("referenced_data_file")
+    names = [field.name for field in DATA_FILE_TYPE[3].fields]
+    referenced, offset, length = map(names.index, _OF_DELETES)
     with AvroFile[Any](io.new_input(manifest), MANIFEST_ENTRY_SCHEMAS[3]) as entries:
-        return [entry[-1][at] for entry in entries]  # the data file is the last member of an entry
+        # The data file is the last member of an entry.
+        return [(entry[-1][referenced], entry[-1][offset], entry[-1][length]) for entry in entries]
 
 
-class _Deletes:
-    """Delete files, and the data files that they may apply to; the deleted rows are not read."""
+def _listed_deletes(entry: Any, location: str, of_deletes: _OfDeletes, specs: Mapping[int, Any]) -> ListedDeletes:
+    from pyiceberg.manifest import DataFileContent
 
-    def __init__(self, specs: Mapping[int, Any]) -> None:
-        self._specs = specs
-        self._referenced: dict[str, str] = {}
-        # The last sequence number of data files that are affected, and the delete file, by partition; None: everywhere.
-        self._last: dict[_Partition | None, tuple[float, str]] = {}
-
-    def add(self, entry: Any, path: str, referenced: str | None) -> None:
-        """Add the delete file at ``path``; files of data are ignored."""
-        from pyiceberg.manifest import DataFileContent
-
-        file = entry.data_file
-        if file.content == DataFileContent.DATA:
-            return
-        if file.content == DataFileContent.POSITION_DELETES and referenced is not None:
-            self._referenced[normal(referenced)] = path
-            return
-        last = math.inf if entry.sequence_number is None else entry.sequence_number
-        partition: _Partition | None = _partition(file)
-        if file.content == DataFileContent.EQUALITY_DELETES:
-            last -= 1  # they do not apply to data files of the same commit
-            if self._is_unpartitioned(file.spec_id):
-                partition = None
-        if file.spec_id not in self._specs:
-            partition = None
-        self._last[partition] = max(self._last.get(partition, (last, path)), (last, path))
-
-    def cause(self, path: str, partition: _Partition, sequence: float | None) -> str | None:
-        """Returns why the data file at ``path`` may have deleted rows; None: it has none."""
-        if path in self._referenced:
-            return f"{self._referenced[path]} deletes rows of it, and they are still in the file; compact the table"
-        for scope in (partition, None):
-            last, deletes = self._last.get(scope, (None, ""))
-            if last is not None and (sequence is None or sequence <= last):
-                return f"{deletes} may delete rows of it, and they are still in the file; compact the table"
-        return None
-
-    def _is_unpartitioned(self, spec_id: int) -> bool:
-        fields = self._specs[spec_id].fields if spec_id in self._specs else ()
-        return all(str(field.transform) == "void" for field in fields)
+    file = entry.data_file
+    is_equality = file.content == DataFileContent.EQUALITY_DELETES
+    partition: Partition | None = _partition(file)
+    if file.spec_id not in specs or (is_equality and _is_unpartitioned(specs[file.spec_id])):
+        partition = None
+    referenced, offset, length = of_deletes
+    return ListedDeletes(
+        location=location,
+        format=file.file_format.value,
+        sequence=entry.sequence_number,
+        partition=partition,
+        referenced=None if is_equality else referenced,
+        offset=offset,
+        length=length,
+        row_count=file.record_count,
+        is_equality=is_equality,
+    )
 
 
-def _partition(file: Any) -> _Partition:
+def _is_unpartitioned(spec: Any) -> bool:
+    return all(str(field.transform) == "void" for field in spec.fields)
+
+
+def _partition(file: Any) -> Partition:
     """Returns a key that is equal for files of one partition, NaN and zeros of either sign included."""
     values = (value + 0.0 if isinstance(value, float) else value for value in file.partition or ())
     return file.spec_id, *map(repr, values)
-
-
-def _problem(file: Any) -> str | None:
-    from pyiceberg.manifest import DataFileContent, FileFormat
-
-    if file.content != DataFileContent.DATA:
-        return "it deletes rows of data files (merge on read): those rows are still in the files; compact the table"
-    if file.file_format != FileFormat.PARQUET:
-        return f"it is {file.file_format}, not Parquet"
-    return None
 
 
 def _column(field: Any) -> Column:

@@ -10,8 +10,9 @@ from uuid import UUID
 import msgspec
 
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.errors import InvalidRequest, LamellaError, ValueOutsideFile
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.deletes import Positions, VectorFile, checked_entry, decode_vector, deleted_rows
+from lamella.snapshot.errors import CorruptDeletes, InvalidRequest, LamellaError, ValueOutsideFile
+from lamella.snapshot.manifest import Block, DeleteFile
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
 from lamella.snapshot.parquet.block import optional_in_files, with_constants
 from lamella.snapshot.parquet.file_values import verified, with_scanned_column
@@ -139,11 +140,13 @@ def take(
     workers: int,
     verify: bool = False,
     time_zone: str = "UTC",
+    vectors: VectorFile,
     on_done: Callable[[], object] | None = None,
 ) -> SourceBlocks:
     """Returns the blocks of some of a source's files; ``on_done`` is called once per file, in the caller's thread.
 
-    ``time_zone``: of timestamps in the names of folders.
+    ``time_zone``: of timestamps in the names of folders. ``vectors``: gets the deletion vectors that are in no file of
+    the source. A file without remaining rows gives no block.
     """
     current = evolution.history[-1]
     named = _named(files, state)
@@ -161,9 +164,9 @@ def take(
         locations = [file.location for file in files]
         may_lack = optional_in_files(current, columns_named(current, named))
         blocks, refused = ingest(store, locations, may_lack, workers=workers, verify=verify, on_done=done)
-    if not named:
-        return SourceBlocks(blocks, refused)
     known = {file.location: file for file in files}
+    if not named:
+        return _with_deletes(store, SourceBlocks(blocks, refused), known, vectors, workers)
 
     def whole(block: Block) -> Block | RefusedFile:
         schema, file = schema_at(evolution, block.written_with), known[block.location]
@@ -177,7 +180,45 @@ def take(
     with ContextThreadPool(max_workers=workers, thread_name_prefix="values") as pool:
         outcomes = list(pool.map(whole, blocks))
     refused += [each for each in outcomes if isinstance(each, RefusedFile)]
-    return SourceBlocks([each for each in outcomes if isinstance(each, Block)], refused)
+    made = SourceBlocks([each for each in outcomes if isinstance(each, Block)], refused)
+    return _with_deletes(store, made, known, vectors, workers)
+
+
+def _with_deletes(
+    store: Store, taken: SourceBlocks, files: Mapping[str, SourceFile], vectors: VectorFile, workers: int
+) -> SourceBlocks:
+    """Returns the blocks with the files' deleted rows, without blocks of which no row is left."""
+
+    def deleted(block: Block) -> tuple[tuple[DeleteFile, ...], Positions] | RefusedFile:
+        file = files[block.location]
+        try:
+            if file.vector is not None:
+                positions = decode_vector(file.vector, block.row_count, location=block.location)
+                if file.cardinality not in (None, len(positions)):
+                    raise CorruptDeletes(f"a deletion vector has {len(positions)} positions, not {file.cardinality}")
+                return (), positions
+            entries = tuple(checked_entry(store, each, block.row_count) for each in file.deletes)
+            return entries, deleted_rows(store, entries, block.row_count)
+        except LamellaError as error:
+            return RefusedFile(path=block.location, code=error.code, reason=error.message)
+
+    affected = [block for block in taken.blocks if files[block.location].deletes or files[block.location].vector]
+    if not affected:
+        return taken
+    with ContextThreadPool(max_workers=workers, thread_name_prefix="deletes") as pool:
+        outcomes = dict(zip((block.location for block in affected), pool.map(deleted, affected), strict=True))
+    blocks: list[Block] = []
+    refused = list(taken.refused)
+    for block in taken.blocks:
+        outcome = outcomes.get(block.location)
+        if outcome is None:
+            blocks.append(block)
+        elif isinstance(outcome, RefusedFile):
+            refused.append(outcome)
+        elif len(outcome[1]) < block.row_count:
+            entries = outcome[0] or (vectors.add(block.location, outcome[1]),)
+            blocks.append(msgspec.structs.replace(block, deletes=entries))
+    return SourceBlocks(blocks, refused)
 
 
 def _with_values(

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
-from lamella.snapshot.manifest.block_key import Identified
+from lamella.snapshot.manifest import DeleteFile, content_hash
+from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.path_values import PathValues
 from lamella.snapshot.storage import AllowedLocations, normal
@@ -20,7 +21,9 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     ``constants``: values that every row of the file has according to the source's log. ``folders``: values that the
     folders of its path name. ``partition``: values by field id, as the source's metadata has them, of columns that the
-    file may lack.
+    file may lack. ``deletes``: the source's own lists of deleted rows, as a block has them but without hashes.
+    ``vector``: a deletion vector that no file of the source has as it is
+    (:func:`lamella.snapshot.deletes.encode_vector`), of ``cardinality`` positions (None: not stated).
     """
 
     location: str
@@ -29,6 +32,9 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     constants: PathValues = ()
     folders: PathValues = ()
     partition: Mapping[int, Any] = {}
+    deletes: tuple[DeleteFile, ...] = ()
+    vector: bytes | None = None
+    cardinality: int | None = None
 
 
 #: Parts of lists and maps to which a source gives no field id have ids from here on, made from that of the column.
@@ -94,7 +100,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: tuple[SourceFile, ...]
 
 
-def difference(known: Iterable[Identified], files: Iterable[SourceFile]) -> Difference:
+def difference(known: Iterable[Identity], files: Iterable[SourceFile]) -> Difference:
     """Returns the difference, as far as sizes and content ids tell; a value that a source does not give counts as
     equal."""
     blocks = {block.location: block for block in known}
@@ -112,11 +118,19 @@ def difference(known: Iterable[Identified], files: Iterable[SourceFile]) -> Diff
     )
 
 
-def is_other(block: Identified, file: SourceFile) -> bool:
-    """Returns whether the source's file certainly differs from the one that a block was made of."""
+def is_other(block: Identity, file: SourceFile) -> bool:
+    """Returns whether the source's file, or the list of its deleted rows, differs from those of a block for certain."""
     if file.size_bytes is not None and file.size_bytes != block.file_size:
         return True
-    return file.content_id is not None and file.content_id != block.content_id
+    if file.content_id is not None and file.content_id != block.content_id:
+        return True
+    if file.vector is not None:
+        return [entry.sha256 for entry in block.deletes] != [content_hash(file.vector)]
+    return [_without_hash(entry) for entry in block.deletes] != list(file.deletes)
+
+
+def _without_hash(entry: DeleteFile) -> DeleteFile:
+    return msgspec.structs.replace(entry, sha256=None)
 
 
 PREFIX: Final = "lamella.source."
