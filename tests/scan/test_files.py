@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from lamella.snapshot.errors import (
     FilterNotEvaluable,
     InvalidRequest,
     ObjectNotFound,
+    SchemaMismatch,
     UnknownColumn,
 )
 from lamella.snapshot.parquet import read_footer
@@ -42,6 +44,37 @@ def test_nested_columns_come_whole(tmp_path: Path) -> None:
     planner = written(tmp_path, NESTED, max_rows_per_page=50, write_batch_size=10, row_group_size=400)
     found = planner.scan("id BETWEEN 395 AND 405").to_arrow()
     assert found.to_pylist() == NESTED.slice(395, 11).to_pylist()
+
+
+_OLD = {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "3.5.0"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "is_readable"),
+    [
+        ([dt.date(1582, 10, 15), None], pa.date32(), True),
+        ([dt.date(1582, 10, 14), None], pa.date32(), False),
+        ([-2_208_988_800_000_000, None], pa.timestamp("us"), True),
+        ([-2_208_988_800_000_001, None], pa.timestamp("us"), False),
+        ([dt.datetime(1900, 1, 1, tzinfo=dt.UTC)], pa.timestamp("ms", "UTC"), True),
+        ([[{"k": dt.date(2000, 1, 1)}]], pa.list_(pa.struct([("k", pa.date32())])), True),
+        ([[{"k": dt.date(1000, 1, 1)}]], pa.list_(pa.struct([("k", pa.date32())])), False),
+        ([[("k", dt.date(1000, 1, 1))]], pa.map_(pa.string(), pa.date32()), False),
+    ],
+)
+def test_dates_of_the_old_calendar_are_read_if_they_mean_the_same(
+    tmp_path: Path, values: list[Any], kind: pa.DataType, is_readable: bool
+) -> None:
+    """What an older date means depends on its writer, so that it is refused."""
+    rows = pa.table({"a": range(len(values)), "d": pa.array(values, kind)}).replace_schema_metadata(_OLD)
+    planner = written(tmp_path, rows)
+    assert planner.scan(columns=("a",)).to_arrow().num_rows == len(values)
+    if is_readable:
+        found = planner.scan().to_arrow()["d"].to_pylist()
+        assert found == rows["d"].to_pylist()
+        return
+    with pytest.raises(SchemaMismatch, match="old calendar"):
+        planner.scan().to_arrow()
 
 
 @pytest.mark.parametrize("condition", ["s.x = 500", "s.z.w = 501", "s.y = 'y502'", "s.x IS NULL AND id > 990"])

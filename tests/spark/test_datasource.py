@@ -166,9 +166,15 @@ def test_blocks_are_read_in_the_wanted_types(tmp_path: Any) -> None:
     pq.write_table(pa.table({"a": ["x"]}), path)
     with pytest.raises(SchemaMismatch, match="'a'"):
         list(read_rows(path, target, {}, **schemas))
-    old = pa.table({"a": [1]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
-    pq.write_table(old, path)
-    with pytest.raises(SchemaMismatch, match="old calendar"):
-        list(read_rows(path, target, {}, **schemas))
+    dates = Schema.assign([Column(name="d", type="date")])
+    for first, is_readable in ((dt.date(1582, 10, 15), True), (dt.date(1582, 10, 14), False)):
+        old = pa.table({"d": [first, None]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+        pq.write_table(old, path)
+        found = read_rows(path, pa.schema([("d", pa.date32())]), {}, written=dates, current=dates)
+        if is_readable:
+            assert [row["d"] for batch in found for row in batch.to_pylist()] == [first, None]
+        else:
+            with pytest.raises(SchemaMismatch, match="old calendar"):
+                list(found)
     with pytest.raises(InvalidRequest):
         list(read_rows("ftp://x/y.parquet", target, {}, **schemas))

@@ -14,6 +14,7 @@ from lamella.snapshot.deletes import deleted_rows, remaining
 from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.manifest import ClusterStats, DeleteFile, live_rows
 from lamella.snapshot.parquet.footer import StoreFile
+from lamella.snapshot.parquet.writer import require_gregorian
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import conformed, constant_scalars, file_columns
 from lamella.snapshot.stats import Bound
@@ -71,8 +72,7 @@ def rows_of_file(
         StoreFile(store, stat) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
-        if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
-            raise SchemaMismatch(f"{stat.location} has dates of the old calendar; read it in a classic Spark session")
+        has_old_calendar = any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR)
         names = file_columns(target.names, file.schema_arrow.names, written, current)
         deleted = deleted_rows(store, deletes, file.metadata.num_rows)
         row = 0
@@ -80,6 +80,9 @@ def rows_of_file(
             left = remaining(deleted, row, batch.num_rows)
             row += batch.num_rows
             rows = batch if left is None else batch.filter(pa.array(left))
+            if has_old_calendar:
+                for name, values in zip(rows.schema.names, rows.columns, strict=True):
+                    require_gregorian(values, stat.location, name)
             try:
                 yield conformed(rows, target, written, current, given)
             except SchemaMismatch as error:

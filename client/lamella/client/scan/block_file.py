@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.deletes import deleted_rows
-from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet, SchemaMismatch
+from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.parquet.columns import plan
@@ -311,9 +311,6 @@ def _codec(data: LeafData) -> int:
     return CODECS.index(data.codec)
 
 
-_CALENDAR: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
-
-
 class BlockFile:
     """The file of one block in the answer to a prune.
 
@@ -345,6 +342,8 @@ class BlockFile:
         self._plan = plan(self.footer.metadata.schema, optional_in_files(written, constants))
         self._leaves: Mapping[int, int] = {column.column_id: column.index for column in self._plan.present}
         self._page_locations: dict[tuple[int, int], ChunkPages | None] = {}
+        #: Dates and times may be of the old calendar.
+        self.has_old_calendar = legacy_calendar(self.footer.metadata.properties)
         #: The positions of deleted rows in the file.
         self.deleted = deleted_rows(store, block.deletes or (), block.row_count)
         #: The values of columns that the file does not hold, by column id.
@@ -367,22 +366,13 @@ class BlockFile:
 
     def leaf_index(self, leaf: Leaf) -> int | None:
         """Return the number of a column's leaf in the file; None when the file lacks it."""
-        index = self._leaves.get(leaf.id)
-        if index is not None and leaf.dtype.name in _CALENDAR and legacy_calendar(self.footer.metadata.properties):
-            raise SchemaMismatch(
-                f"{self.location} has dates of the old calendar in column {leaf.name!r}, which only Spark can read",
-                column=leaf.name,
-            )
-        return index
+        return self._leaves.get(leaf.id)
 
-    def column_leaves(self, column: Column, leaves: tuple[Leaf, ...]) -> range:
-        """Return the numbers of all leaves of a top-level column, which now has ``leaves``; empty when the file lacks
-        it.
+    def column_leaves(self, column: Column) -> range:
+        """Return the numbers of all leaves of a top-level column; empty when the file lacks it.
 
         Leaves that were dropped since count too: they hold which structs, lists and maps are null.
         """
-        for leaf in leaves:
-            self.leaf_index(leaf)  # refuses what cannot be read
         path = self.written.paths().get(column.id)
         found = [
             self._leaves[leaf.id] for leaf in self.written.leaves() if leaf.path[:1] == path and leaf.id in self._leaves

@@ -28,7 +28,6 @@ class ReadColumn(msgspec.Struct, frozen=True):
 
     column: Column
     leaf: Leaf | None
-    leaves: tuple[Leaf, ...]
     field: pa.Field
 
     @property
@@ -63,7 +62,7 @@ def read_leaf(schema: Schema, leaf: Leaf) -> ReadColumn:
     """Return a leaf that is not inside a list or map."""
     column = next(column for column in schema.columns if any(each.id == leaf.id for each in _below(schema, column)))
     field = pa.field(leaf.name, leaf_type(leaf.dtype, leaf.name), nullable=leaf.nullable)
-    return ReadColumn(column, leaf, (leaf,), field)
+    return ReadColumn(column, leaf, field)
 
 
 def _named(schema: Schema, name: str, *, case_sensitive: bool) -> ReadColumn:
@@ -81,7 +80,7 @@ def _named(schema: Schema, name: str, *, case_sensitive: bool) -> ReadColumn:
 def _whole(schema: Schema, column: Column) -> ReadColumn:
     leaves = _below(schema, column)
     flat = not column.dtype.is_nested
-    return ReadColumn(column, leaves[0] if flat else None, leaves, arrow_field(column))
+    return ReadColumn(column, leaves[0] if flat else None, arrow_field(column))
 
 
 def _below(schema: Schema, column: Column) -> tuple[Leaf, ...]:

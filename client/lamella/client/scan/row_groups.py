@@ -23,6 +23,7 @@ from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.footer import Chunk
 from lamella.snapshot.parquet.page_index import ChunkPages
 from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
+from lamella.snapshot.parquet.writer import require_gregorian
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema.arrow import absent, conform, conform_leaf, repeated
 from lamella.snapshot.storage import Store
@@ -211,6 +212,8 @@ class ChunkRead(msgspec.Struct, frozen=True):
 
     def _conformed(self, values: Any) -> Any:
         wanted = self.wanted
+        if self.file.has_old_calendar:
+            require_gregorian(values, self.file.location, wanted.column.name)
         if wanted.leaf is not None:
             for _ in wanted.leaf.path[1:]:
                 (values,) = values.flatten()  # the only remaining field of the struct; null where the struct is null
@@ -225,7 +228,7 @@ def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Row
     found: dict[int, range] = {}
     for one in wanted:
         if one.leaf is None:
-            found[one.key] = file.column_leaves(one.column, one.leaves)
+            found[one.key] = file.column_leaves(one.column)
         else:
             index = file.leaf_index(one.leaf)
             found[one.key] = range(0) if index is None else range(index, index + 1)

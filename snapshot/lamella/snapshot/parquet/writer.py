@@ -7,6 +7,11 @@ from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.schema.types import PER_SECOND
 
 Field = Literal["binary bounds", "bounds", "null count", "null count above zero", "NaN count", "bloom filter"]
 Version = tuple[int, int, int]
@@ -128,6 +133,32 @@ def _covers(denial: Denial, version: re.Match[str]) -> bool:
 #: Days since the epoch of 1582-10-15; seconds since the epoch of 1900-01-01, when the old time zone tables end.
 GREGORIAN_FROM_DAY: Final = -141_427
 GREGORIAN_FROM_SECOND: Final = -2_208_988_800
+
+
+def require_gregorian(values: pa.Array, location: str, column: str) -> None:
+    """Raise SchemaMismatch for dates or times, also nested ones, that mean others in the old calendar.
+
+    ``values``: of a file for which :func:`legacy_calendar` is true. Only Spark can read older ones: what a time of then
+    means depends on the writer's time zone.
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for part in values.flatten():
+            require_gregorian(part, location, column)
+    elif pa.types.is_map(kind):
+        require_gregorian(values.keys, location, column)
+        require_gregorian(values.items, location, column)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        require_gregorian(values.flatten(), location, column)
+    elif pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        limit = GREGORIAN_FROM_DAY if pa.types.is_date32(kind) else GREGORIAN_FROM_SECOND * PER_SECOND.get(kind.unit, 1)
+        number = values.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        lowest = pc.min(number).as_py()
+        if lowest is not None and lowest < limit:
+            raise SchemaMismatch(
+                f"{location} has dates of the old calendar in column {column!r}, which only Spark can read",
+                column=column,
+            )
 
 
 def legacy_calendar(properties: dict[str, str]) -> bool:
