@@ -556,3 +556,28 @@ def test_a_type_that_a_table_cannot_have_is_refused_when_it_is_made(lake: Lamell
     commit(tmp_path, {"metaData": {**first, "schemaString": json.dumps(fields)}})
     with pytest.raises((InvalidSchema, InvalidRequest)):
         follow(lake, name, tmp_path)
+
+
+def test_columns_of_a_change_data_feed_are_no_columns_of_the_table(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Delta's writers put them into data files as well; other columns that the log does not list are refused."""
+    write_deltalake(tmp_path, rows(0), configuration={"delta.enableChangeDataFeed": "true"})
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    with_more = rows(10)
+    for column, values in (("__is_cdc", [False] * 6), ("_change_type", pa.array([None] * 6, pa.string()))):
+        with_more = with_more.append_column(column, pa.array(values))
+    pq.write_table(with_more, tmp_path / "more.parquet")
+    size = (tmp_path / "more.parquet").stat().st_size
+    add = {"path": "more.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    commit(tmp_path, {"add": add})
+    table.refresh()
+    assert table.info().schema.ignored_columns == ("__is_cdc", "_change_type")
+    assert [column.name for column in table.info().schema.columns] == ["a", "s"]
+    same_as(table, pa.concat_tables([rows(0), rows(10)]))
+    assert not table.refresh().changed
+    assert table.verify(deep=True, sample=1.0).findings == ()
+    pq.write_table(rows(20).append_column("other", pa.array([1] * 6)), tmp_path / "other.parquet")
+    size = (tmp_path / "other.parquet").stat().st_size
+    commit(tmp_path, {"add": {**add, "path": "other.parquet", "size": size}})
+    with pytest.raises(BlocksRefused, match="no column for \\['other'\\]"):
+        table.refresh()

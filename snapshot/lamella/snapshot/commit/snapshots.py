@@ -356,8 +356,8 @@ def restored_schema(base: Snapshot, target: Snapshot) -> Schema:
     schema_at(base, target.schema.schema_id)
     if target.schema.columns == base.schema.columns:
         return base.schema
-    return Schema(
-        columns=target.schema.columns,
+    return msgspec.structs.replace(
+        target.schema,
         schema_id=max(schema.schema_id for schema in base.history) + 1,
         last_column_id=max(schema.last_column_id for schema in base.history),
     )

@@ -204,7 +204,8 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
             others = [leaf for leaf in lowered.get(_lower(file_leaf.path), ()) if leaf.path not in paths]
             fits = others[0] if len(others) == 1 else None
         if fits is None:
-            strange.append(file_leaf.name)
+            if file_leaf.path[0] not in table.ignored_columns:
+                strange.append(file_leaf.name)
         elif fits.id not in found:
             found[fits.id] = (index, file_leaf, fits)
         elif found[fits.id][1].path != file_leaf.path:

@@ -218,13 +218,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     """The columns of a snapshot; ``last_column_id`` is the greatest id ever assigned in the table.
 
     No two schemas of a table have the same ``schema_id``. ``extra_columns``: files that were written with it may have
-    other columns, which readers ignore; otherwise such files are refused.
+    other columns, which readers ignore; otherwise such files are refused, except for top-level columns with one of the
+    names ``ignored_columns``.
     """
 
     columns: tuple[Column, ...]
     schema_id: int = 0
     last_column_id: int = 0
     extra_columns: bool = False
+    ignored_columns: tuple[str, ...] = ()
 
     @classmethod
     def assign(cls, columns: Iterable[Column], *, last_column_id: int = 0) -> Schema:

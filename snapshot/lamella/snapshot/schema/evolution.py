@@ -93,7 +93,12 @@ class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
 
 
 class AllowExtraColumns(msgspec.Struct, frozen=True):
-    """From now on, files may have columns that the schema does not list. Only a source makes this change."""
+    """From now on, files may have columns that the schema does not list. Only a source makes this change.
+
+    ``names``: only top-level columns with these names.
+    """
+
+    names: tuple[str, ...] = ()
 
 
 SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
@@ -122,20 +127,28 @@ def evolve(
         raise InvalidRequest("there are no changes")
     known = [schema, *history]
     last_column_id = max(each.last_column_id for each in known)
-    columns, extra_columns = schema.columns, schema.extra_columns
+    columns, extra_columns, ignored_columns = schema.columns, schema.extra_columns, schema.ignored_columns
     for change in changes:
         if isinstance(change, AllowExtraColumns):
-            extra_columns = True
+            extra_columns = extra_columns or not change.names
+            ignored_columns = tuple(sorted({*ignored_columns, *change.names}))
         elif isinstance(change, AddColumn):
             added = Schema.assign([_added(change)], last_column_id=last_column_id)
             columns, last_column_id = _with_added(columns, change, added.columns[0]), added.last_column_id
         else:
             columns = _applied(columns, change)
     columns = Schema.assign(columns, last_column_id=last_column_id).columns
-    if (columns, extra_columns) == (schema.columns, schema.extra_columns):
+    extra = extra_columns, ignored_columns
+    if (columns, extra) == (schema.columns, (schema.extra_columns, schema.ignored_columns)):
         raise InvalidRequest("the changes leave the schema as it is")
     schema_id = max(each.schema_id for each in known) + 1
-    return Schema(columns=columns, schema_id=schema_id, last_column_id=last_column_id, extra_columns=extra_columns)
+    return Schema(
+        columns=columns,
+        schema_id=schema_id,
+        last_column_id=last_column_id,
+        extra_columns=extra_columns,
+        ignored_columns=ignored_columns,
+    )
 
 
 def can_widen(source: DataType, target: DataType) -> bool:

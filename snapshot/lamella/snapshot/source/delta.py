@@ -205,6 +205,10 @@ def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
 
 #: How an absolute URI begins.
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+#: Columns of changes, which are also in data files.
+_CHANGE_DATA: Final = ("__is_cdc", "_change_type")
+#: The version of writers from which a table lists its features.
+_FEATURES_FROM: Final = 7
 #: The feature of tables with deletion vectors.
 _VECTORS: Final = "deletionVectors"
 #: Table features known here that a reader may have to support.
@@ -255,7 +259,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
             _check(table, root)
             mode = _mapping_mode(table, root)
             fields = _fields(json.loads(table.schema().to_json()))
-            schemas, in_files = _schemas(fields, mode)
+            schemas, in_files = _schemas(fields, mode, _change_data(table))
             listed = _adds(table)
             version, identity = table.version(), str(table.metadata().id)
     except TableNotFoundError as error:
@@ -315,6 +319,17 @@ def _check(table: Any, root: str) -> None:
     if protocol.min_reader_version > 3 or unknown:
         what = ", ".join(unknown) or f"reader version {protocol.min_reader_version}"
         raise InvalidRequest(f"{root} cannot be read without {what}", location=root)
+
+
+def _change_data(table: Any) -> tuple[str, ...]:
+    """Returns the columns that Delta's writers add to data files of tables with a change data feed."""
+    protocol = table.protocol()
+    is_on = "delta.enableChangeDataFeed" in table.metadata().configuration
+    # It may have been switched off, but the protocol remains, and so may the files.
+    may_have_been = 4 <= protocol.min_writer_version < _FEATURES_FROM or "changeDataFeed" in (
+        protocol.writer_features or ()
+    )
+    return _CHANGE_DATA if is_on or may_have_been else ()
 
 
 def _mapping_mode(table: Any, root: str) -> str:
@@ -438,12 +453,19 @@ def _fields(schema: Any) -> list[Mapping[str, Any]]:
     return fields
 
 
-def _schemas(fields: Sequence[Mapping[str, Any]], mode: str) -> tuple[tuple[SourceSchema, ...], FileSchema | None]:
+def _schemas(
+    fields: Sequence[Mapping[str, Any]], mode: str, ignored: tuple[str, ...]
+) -> tuple[tuple[SourceSchema, ...], FileSchema | None]:
     """Returns the table's schema, after the one with the names in its files if these are others; and which of them the
-    files have if columns are mapped."""
+    files have if columns are mapped.
+
+    ``ignored``: columns of files that are not the table's.
+    """
     if mode == "none":
         columns = tuple(_column(field, _name_of) for field in fields)
-        return (SourceSchema(schema_id=0, columns=columns),), None
+        names = {column.name for column in columns}
+        left = tuple(name for name in ignored if name not in names)
+        return (SourceSchema(schema_id=0, columns=columns, ignored_columns=left),), None
     in_files = _mapped(fields, _IN_FILES)
     current = _mapped(fields, None)
     schemas = (in_files,) if in_files.schema_id == current.schema_id else (in_files, current)

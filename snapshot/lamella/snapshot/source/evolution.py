@@ -92,7 +92,9 @@ def evolution(table: Versioned, properties: Mapping[str, str], state: SourceStat
 def _by_name(table: Versioned, properties: Mapping[str, str], wanted: SourceSchema) -> Evolution:
     current = table.history[-1]
     target = _named(current.columns, wanted.columns)
-    changes = schema_changes(current.columns, target)
+    changes: tuple[Change, ...] = schema_changes(current.columns, target)
+    if not set(wanted.ignored_columns) <= set(current.ignored_columns):
+        changes = (*changes, AllowExtraColumns(wanted.ignored_columns))
     # A source that stopped to number its columns may later number them in another way.
     numbers = {name: "{}" for name in (FIELDS, SCHEMAS) if properties.get(name, "{}") != "{}"}
     if not changes:

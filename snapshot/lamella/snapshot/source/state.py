@@ -44,12 +44,13 @@ FIRST_OF_PARTS: Final = 1 << 32
 class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
     """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it matches columns by name).
 
-    ``extra_columns``: as :class:`~lamella.snapshot.schema.Schema`.
+    ``extra_columns``, ``ignored_columns``: as :class:`~lamella.snapshot.schema.Schema`.
     """
 
     schema_id: int
     columns: tuple[Column, ...]
     extra_columns: bool = False
+    ignored_columns: tuple[str, ...] = ()
 
 
 class FileSchema(msgspec.Struct, frozen=True, kw_only=True):
