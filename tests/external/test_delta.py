@@ -581,3 +581,13 @@ def test_columns_of_a_change_data_feed_are_no_columns_of_the_table(lake: Lamella
     commit(tmp_path, {"add": {**add, "path": "other.parquet", "size": size}})
     with pytest.raises(BlocksRefused, match="no column for \\['other'\\]"):
         table.refresh()
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned-preview"])
+def test_a_table_that_a_catalog_manages_is_refused(lake: Lamella, name: str, tmp_path: Path, feature: str) -> None:
+    """Commits may be elsewhere, or not in the table; the error says so."""
+    write_deltalake(tmp_path, rows(0))
+    features = {"readerFeatures": [feature], "writerFeatures": [feature, "inCommitTimestamp"]}
+    commit(tmp_path, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    with pytest.raises(InvalidRequest, match="a catalog manages the Delta table"):
+        lake.create_external(name, {"kind": "delta", "location": str(tmp_path)})

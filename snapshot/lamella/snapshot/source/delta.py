@@ -86,21 +86,29 @@ class _Sidecar(msgspec.Struct):
     path: str | None = None
 
 
+class _Protocol(msgspec.Struct):
+    features: tuple[str, ...] | None = msgspec.field(name="readerFeatures", default=None)
+
+
 class _Action(msgspec.Struct):
     """The relevant members of one action."""
 
     add: _Add | None = None
     sidecar: _Sidecar | None = None
+    protocol: _Protocol | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Action)
 
 
 class LogCopy(msgspec.Struct, frozen=True):
-    """``folder`` contains the table's log. ``vectors``: the last deletion vectors of files, by the paths in the log."""
+    """``folder`` contains the table's log. ``vectors``: the last deletion vectors of files, by the paths in the log.
+    ``features``: what readers must support.
+    """
 
     folder: Path
     vectors: Mapping[str, LogVector]
+    features: frozenset[str]
 
 
 @contextmanager
@@ -118,7 +126,7 @@ def copied_log(store: Store, root: str) -> Iterator[LogCopy]:
         copy = _Copy(store, root, log)
         for name in _newest(store, root):
             copy.take(name)
-        yield LogCopy(Path(folder), copy.vectors)
+        yield LogCopy(Path(folder), copy.vectors, copy.features)
 
 
 class _Copy:
@@ -127,6 +135,7 @@ class _Copy:
         self._root = root
         self._log = log
         self.vectors: dict[str, LogVector] = {}
+        self.features: frozenset[str] = frozenset()
 
     def take(self, name: str) -> None:
         """Copy an object of the log, with the sidecars that it names."""
@@ -138,6 +147,8 @@ class _Copy:
             raise StoreError(f"{name} in the log of {self._root} cannot be read", location=self._root) from error
         for action in actions:
             add, sidecar = action.add, action.sidecar
+            if action.protocol is not None:
+                self.features = frozenset(action.protocol.features or ())
             if add is not None and add.path is not None:
                 # Commits come in order, after the checkpoint, and a file has one vector at a time.
                 self.vectors.pop(add.path, None)
@@ -190,7 +201,7 @@ def _in_json(data: bytes) -> Iterator[_Action]:
 def _in_parquet(data: bytes) -> Iterator[_Action]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         there = [column.path for column in map(file.schema.column, range(len(file.schema)))]
-        wanted = [name for name in _COLUMNS if name in there]
+        wanted = [name for name in there if name in _COLUMNS or name.startswith("protocol.readerFeatures.")]
         for batch in file.iter_batches(columns=wanted) if wanted else ():
             yield from (msgspec.convert(_without_empty(row), _Action) for row in batch.to_pylist())
 
@@ -205,6 +216,8 @@ def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
 
 #: How an absolute URI begins.
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+#: Features of tables whose newest commits only a catalog knows.
+_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned-preview"})
 #: Columns of changes, which are also in data files.
 _CHANGE_DATA: Final = ("__is_cdc", "_change_type")
 #: The version of writers from which a table lists its features.
@@ -265,6 +278,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, allo
     except TableNotFoundError as error:
         raise ObjectNotFound(f"there is no Delta table at {root}", location=root) from error
     except (DeltaError, OSError) as error:
+        _refuse_managed(store, root)
         raise StoreError(f"the log of {root} cannot be read: {error}", location=root) from error
     # The library gives partition values by the columns' own names.
     names = {str(field["name"]): column.name for field, column in zip(fields, schemas[0].columns, strict=True)}
@@ -311,6 +325,21 @@ def _opened(
             return
     with copied_log(store, root) as log:
         yield DeltaTable(str(log.folder)), log.vectors
+
+
+def _refuse_managed(store: Store, root: str) -> None:
+    """Raise InvalidRequest for a table that the library cannot read because a catalog manages it."""
+    try:
+        with copied_log(store, root) as log:
+            features = log.features
+    except LamellaError:
+        return  # the library's error says more
+    if features & _MANAGED:
+        raise InvalidRequest(
+            f"a catalog manages the Delta table at {root}: only the catalog knows which commits are in the table, and "
+            "Lamella reads the log alone",
+            location=root,
+        )
 
 
 def _check(table: Any, root: str) -> None:
