@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -534,3 +535,68 @@ def test_a_type_that_cannot_be_followed_is_refused(lake: Lamella, name: str, mak
     lake.table(f"{name}b").refresh()
     with pytest.raises(InvalidSchema, match="added again"):
         lake.table(f"{name}b").refresh(location=f"file://{back}")
+
+
+@pytest.mark.parametrize("ending", [".gz.metadata.json", ".metadata.json.gz"])
+@pytest.mark.parametrize("by_hint", [False, True])
+def test_compressed_metadata_is_read(
+    lake: Lamella, name: str, make: Make, tmp_path: Path, ending: str, by_hint: bool
+) -> None:
+    """As newer and older writers name it, given as it is or found by the hint of a folder."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    data = Path(source.metadata_location.removeprefix("file://")).read_bytes()
+    (tmp_path / "metadata").mkdir()
+    path = tmp_path / "metadata" / f"v7{ending}"
+    path.write_bytes(gzip.compress(data))
+    (tmp_path / "metadata" / "version-hint.text").write_text("6")
+    (tmp_path / "metadata" / "v6.metadata.json").write_bytes(data)
+    lake.create_external(name, {"kind": "iceberg", "location": str(tmp_path if by_hint else path)})
+    table = lake.table(name)
+    assert table.refresh().source_version.startswith(f"v7{ending}#")  # type: ignore[union-attr]  # there is one
+    same_as(table, rows(0))
+
+
+def test_relative_paths_in_metadata_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """They would be looked for where the service happens to run."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    raw["snapshots"][-1]["manifest-list"] = "metadata/snap.avro"
+    path = tmp_path / "x.metadata.json"
+    path.write_text(json.dumps(raw))
+    with pytest.raises(InvalidRequest, match=r"metadata/snap\.avro"):
+        lake.create_external(name, {"kind": "iceberg", "location": str(path)})
+
+
+def test_columns_whose_names_differ_only_in_case_are_refused(lake: Lamella, name: str, make: Make) -> None:
+    """Spark would not tell them apart; the error names one."""
+    source = make(pa.schema([("a", pa.int64()), ("A", pa.string())]))
+    with pytest.raises(InvalidSchema, match=r"(?i)'a'"):
+        follow(lake, name, source)
+
+
+def test_columns_of_row_lineage_are_no_columns_of_the_table(
+    lake: Lamella, name: str, make: Make, tmp_path: Path
+) -> None:
+    """Writers of format version 3 add them to files which have rows of other files."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    (path,) = [Path(task.file.file_path.removeprefix("file://")) for task in source.scan().plan_files()]
+    written = pq.read_table(path)
+    for column, number in (("_row_id", 2147483540), ("_last_updated_sequence_number", 2147483539)):
+        field = pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+        written = written.append_column(field, pa.array(range(6), pa.int64()))
+    metadata = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    pq.write_table(written, path)
+    older = tmp_path / "v2.metadata.json"
+    older.write_text(json.dumps(metadata))
+    lake.create_external(f"{name}o", {"kind": "iceberg", "location": str(older)})
+    with pytest.raises(BlocksRefused):
+        lake.table(f"{name}o").refresh()
+    newer = tmp_path / "v3.metadata.json"
+    newer.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 6}))
+    lake.create_external(name, {"kind": "iceberg", "location": str(newer)})
+    lake.table(name).refresh()
+    assert lake.table(name).info().schema.ignored_columns == ("_last_updated_sequence_number", "_row_id")
+    same_as(lake.table(name), rows(0))

@@ -92,9 +92,7 @@ def evolution(table: Versioned, properties: Mapping[str, str], state: SourceStat
 def _by_name(table: Versioned, properties: Mapping[str, str], wanted: SourceSchema) -> Evolution:
     current = table.history[-1]
     target = _named(current.columns, wanted.columns)
-    changes: tuple[Change, ...] = schema_changes(current.columns, target)
-    if not set(wanted.ignored_columns) <= set(current.ignored_columns):
-        changes = (*changes, AllowExtraColumns(wanted.ignored_columns))
+    changes: tuple[Change, ...] = (*schema_changes(current.columns, target), *_allowing(wanted, current))
     # A source that stopped to number its columns may later number them in another way.
     numbers = {name: "{}" for name in (FIELDS, SCHEMAS) if properties.get(name, "{}") != "{}"}
     if not changes:
@@ -139,8 +137,7 @@ def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceSta
                     column=column.name,
                 )
         changes: tuple[Change, ...] = schema_changes(current.columns, _mapped(version.columns, fields))
-        if version.extra_columns and not current.extra_columns:
-            changes = (*changes, AllowExtraColumns())
+        changes = (*changes, *_allowing(version, current))
         if changes:
             history = (*history, evolve(current, changes, history=history))
             steps.append(changes)
@@ -156,7 +153,16 @@ def _is_followed(history: tuple[Schema, ...], known: int, version: SourceSchema,
     if is_last and known != _id(history):
         return False
     schema = next((schema for schema in history if schema.schema_id == known), None)
-    return schema is not None and (schema.extra_columns or not version.extra_columns)
+    return schema is not None and not _allowing(version, schema)
+
+
+def _allowing(version: SourceSchema, schema: Schema) -> tuple[AllowExtraColumns, ...]:
+    """Returns what must change so that files may have the columns that the source's files may have."""
+    if version.extra_columns and not schema.extra_columns:
+        return (AllowExtraColumns(),)
+    if not set(version.ignored_columns) <= set(schema.ignored_columns):
+        return (AllowExtraColumns(version.ignored_columns),)
+    return ()
 
 
 def _retyped(wanted: Sequence[Column], current: Schema) -> set[int]:

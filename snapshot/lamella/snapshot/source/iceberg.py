@@ -18,9 +18,14 @@ from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState,
 from lamella.snapshot.storage import AllowedLocations, Store, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
-_SUFFIX: Final = ".metadata.json"
+#: How names of metadata files end: as text, and compressed by newer and older writers.
+_SUFFIXES: Final = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz")
 _HINT: Final = "version-hint.text"
 _CODE: Final = InvalidRequest.code
+
+#: Columns that writers add to files of format version 3 which have rows of other files.
+_ROW_LINEAGE: Final = ("_last_updated_sequence_number", "_row_id")
+_WITH_ROW_LINEAGE: Final = 3
 
 #: Connections of the Iceberg catalogs that the service knows, by name.
 Catalogs = Mapping[str, Mapping[str, str]]
@@ -45,7 +50,7 @@ def read_iceberg(
     try:
         from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, RESTError, ValidationError
         from pyiceberg.io import load_file_io
-        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.serializers import Compressor, FromByteStream
     except ImportError as error:
         raise StoreError("Iceberg tables require the extra lamella[iceberg]") from error
     name = f"{source.catalog}:{source.table}" if source.location is None else source.location
@@ -56,7 +61,9 @@ def read_iceberg(
             location = _metadata(store, source.location, allowed)
         allowed.require(location)
         io = load_file_io(iceberg_properties(options), location)
-        metadata = FromInputFile.table_metadata(io.new_input(location))
+        compression = Compressor.get_compressor(".gz.metadata.json" if location.endswith(_SUFFIXES[1:]) else location)
+        with io.new_input(location).open() as stream:
+            metadata = FromByteStream.table_metadata(stream, compression=compression)
         return _state(store, metadata, io, location, allowed)
     except NoSuchTableError as error:
         raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
@@ -80,7 +87,7 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
 
 def _metadata(store: Store, location: str, allowed: AllowedLocations) -> str:
     """Returns the metadata file: the location itself, or the one that a file system table's hint refers to."""
-    if location.endswith(_SUFFIX):
+    if location.endswith(_SUFFIXES):
         return location
     allowed.require_all_below(location)
     folder = location.rstrip("/")
@@ -97,15 +104,15 @@ def _metadata(store: Store, location: str, allowed: AllowedLocations) -> str:
         raise InvalidRequest(f"{folder}/metadata/{_HINT} says {hint[:50]!r}, which is not a version", location=folder)
     version = int(hint)
     names = {found.location.rpartition("/")[2] for found in store.list(f"{folder}/metadata")}
-    if _file(version) not in names:
-        raise ObjectNotFound(f"{folder}/metadata has no {_file(version)}", location=folder)
-    while _file(version + 1) in names:  # the hint is written after the commit, and may be lost
+    if names.isdisjoint(_files(version)):
+        raise ObjectNotFound(f"{folder}/metadata has no {_files(version)[0]}", location=folder)
+    while not names.isdisjoint(_files(version + 1)):  # the hint is written after the commit, and may be lost
         version += 1
-    return f"{folder}/metadata/{_file(version)}"
+    return f"{folder}/metadata/{next(name for name in _files(version) if name in names)}"
 
 
-def _file(version: int) -> str:
-    return f"v{version}{_SUFFIX}"
+def _files(version: int) -> list[str]:
+    return [f"v{version}{suffix}" for suffix in _SUFFIXES]
 
 
 def _state(store: Store, metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
@@ -113,8 +120,14 @@ def _state(store: Store, metadata: Any, io: Any, location: str, allowed: Allowed
     # A schema that equals an earlier one gets its id, so files may have schemas with higher ids than the current one.
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id != current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
+    ignored = _ROW_LINEAGE if metadata.format_version >= _WITH_ROW_LINEAGE else ()
     schemas = tuple(
-        SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions
+        SourceSchema(
+            schema_id=schema.schema_id,
+            columns=tuple(map(_column, schema.fields)),
+            ignored_columns=tuple(name for name in ignored if name not in {field.name for field in schema.fields}),
+        )
+        for schema in versions
     )
     snapshot = metadata.current_snapshot()
     specs = metadata.specs()
@@ -185,9 +198,9 @@ def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tupl
     """Yields the entries of the snapshot, those of delete files with what the library does not read of them."""
     from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
-    allowed.require(snapshot.manifest_list)
+    allowed.require(normal(snapshot.manifest_list))  # ``normal`` refuses relative paths
     for manifest in snapshot.manifests(io):
-        allowed.require(manifest.manifest_path)
+        allowed.require(normal(manifest.manifest_path))
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         deletes = manifest.content == ManifestContent.DELETES
         details = _of_deletes(io, manifest.manifest_path) if deletes else [None] * len(entries)

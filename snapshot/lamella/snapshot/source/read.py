@@ -372,7 +372,10 @@ def _written_with(
     id."""
     leaves = footer.metadata.schema.leaves
     for paths, schema in versions:
-        if all(paths.get(number) == leaf.path for leaf, number in zip(leaves, numbers, strict=True)):
+        if all(
+            paths.get(number) == leaf.path or leaf.path[0] in schema.ignored_columns
+            for leaf, number in zip(leaves, numbers, strict=True)
+        ):
             return paths, schema
     raise InvalidRequest("the table never had a schema with the ids and names of the file's columns")
 
