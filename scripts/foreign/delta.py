@@ -34,7 +34,8 @@ def acceptance(lake: Lamella, checkout: Path, folder: Path) -> Suite:
     shutil.copytree(checkout / "src", folder / "src")
     environment = _environment()
     environment["PYTHONPATH"] = str(folder / "src")
-    settings = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=1", f"spark.jars.ivy={_IVY}")
+    speed = ("spark.databricks.delta.snapshotPartitions=1", "spark.sql.shuffle.partitions=1", "spark.ui.enabled=false")
+    settings = (*speed, f"spark.jars.ivy={_IVY}")
     options = " ".join(f"--conf {each}" for each in settings)
     environment["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] --driver-memory 1g {options} pyspark-shell"
     say("writing the acceptance tables")
