@@ -37,6 +37,7 @@ from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.constant import to_constant
 from lamella.snapshot.storage import AllLocations, AllowedLocations, Store
+from lamella.snapshot.storage.fail_fast import FailFastStore
 from lamella.snapshot.storage.location import (
     Glob,
     Location,
@@ -148,6 +149,7 @@ def take(
     ``time_zone``: of timestamps in the names of folders. ``vectors``: gets the deletion vectors that are in no file of
     the source. A file without remaining rows gives no block.
     """
+    store = FailFastStore(store)  # a refresh changes nothing if the store fails for one file
     current = evolution.history[-1]
     named = _named(files, state)
 
