@@ -4,25 +4,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from conftest import path_from_script
+from external.spark_writer import SparkWriter, check_followed, in_utc
 from lamella.client import Lamella
-from support.sources import rows_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
-
-PROGRAM: Final = Path(__file__).with_name("delta_spark_program.py")
-IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
 
 _PLAIN: Final = "'delta.enableDeletionVectors' = 'false'"
 _VECTORS: Final = "'delta.enableDeletionVectors' = 'true'"
@@ -145,57 +136,11 @@ STEPS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
 }
 
 
-class Writer:
-    """A Spark with Delta."""
-
-    def __init__(self, log: Path) -> None:
-        python = path_from_script("environment.py", "iceberg-spark")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
-        self._errors = log.open("w")
-        self._process = subprocess.Popen(
-            [python, PROGRAM, IVY],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-            cwd=log.parent,
-        )
-
-    def write(self, table: Path, rows: Path, statements: Sequence[str]) -> None:
-        """Run statements about a table, and write its rows."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        given = {"table": str(table), "rows": str(rows), "statements": statements}
-        self._process.stdin.write(json.dumps(given) + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("answer "):
-                assert line == "answer done\n", line
-                return
-        raise AssertionError(f"the program ended: {self._errors.name}")
-
-    def close(self) -> None:
-        """End the program."""
-        self._process.communicate(timeout=60)
-        self._errors.close()
-
-
-def in_utc(rows: pa.Table) -> pa.Table:
-    """Spark's times as instants: in its own files nothing says that they are in UTC."""
-    for at, field in enumerate(rows.schema):
-        if field.type == pa.timestamp("us") and field.name == "t":
-            rows = rows.set_column(at, field.name, rows.column(at).cast(pa.timestamp("us", "UTC")))
-    return rows
-
-
 @pytest.fixture(scope="module")
-def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
+def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkWriter]:
     """One for all tables."""
     assert java_home
-    made = Writer(tmp_path_factory.mktemp("delta") / "log")
+    made = SparkWriter("delta", tmp_path_factory.mktemp("delta"))
     yield made
     made.close()
 
@@ -203,29 +148,14 @@ def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("vectors", [False, True], ids=["rewritten", "vectors"])
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_each_step_of_a_table_is_followed(
-    lake: Lamella, name: str, tmp_path: Path, writer: Writer, steps: Sequence[Sequence[str]], vectors: bool
+    lake: Lamella, name: str, tmp_path: Path, writer: SparkWriter, steps: Sequence[Sequence[str]], vectors: bool
 ) -> None:
     """Refreshed after each step, and followed from the end only: rows, types and names are those that Spark reads.
 
     ``vectors``: rows are deleted by deletion vectors.
     """
-    folder = tmp_path / "table"
+    folder = str(tmp_path / "table")
     for number, statements in enumerate(steps):
-        found = tmp_path / f"rows{number}"
         with_vectors = [each.replace(_PLAIN, _VECTORS) if vectors else each for each in statements]
-        writer.write(folder, found, with_vectors)
-        if number == 0:
-            lake.create_external(name, {"kind": "delta", "location": str(folder)})
-        lake.table(name).refresh()
-        wanted = in_utc(pq.read_table(found, coerce_int96_timestamp_unit="us"))
-        for each in (name, f"{name}_{number}"):
-            if each != name:
-                lake.create_external(each, {"kind": "delta", "location": str(folder)})
-                lake.table(each).refresh()
-            table = lake.table(each)
-            scanned = table.scan().to_arrow()
-            assert scanned.column_names == wanted.column_names
-            assert rows_of(scanned) == rows_of(wanted), (number, statements)
-            assert table.scan().count() == wanted.num_rows
-            assert not table.refresh().changed
-            assert table.verify(deep=True, sample=1.0, pages=False).findings == ()
+        wanted = in_utc(writer.write(folder, tmp_path / f"rows{number}", with_vectors), "t")
+        check_followed(lake, name, number, {"kind": "delta", "location": folder}, wanted)

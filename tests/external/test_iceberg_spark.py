@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from conftest import path_from_script
+from external.spark_writer import SparkWriter, check_followed, in_utc
 from lamella.client import Lamella
-from support.sources import rows_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
-
-PROGRAM: Final = Path(__file__).with_name("iceberg_spark_program.py")
-IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
 
 _ON_READ: Final = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
 
@@ -92,58 +83,11 @@ STEPS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
 }
 
 
-class Writer:
-    """A Spark with Iceberg."""
-
-    def __init__(self, folder: Path) -> None:
-        python = path_from_script("environment.py", "iceberg-spark")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
-        self.warehouse = folder / "warehouse"
-        self._errors = (folder / "log").open("w")
-        self._process = subprocess.Popen(
-            [python, PROGRAM, IVY, self.warehouse.as_uri()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-            cwd=folder,
-        )
-
-    def write(self, table: str, rows: Path, statements: Sequence[str]) -> None:
-        """Run statements about a table, and write its rows."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        named = [statement.replace("{name}", table) for statement in statements]
-        self._process.stdin.write(json.dumps({"table": table, "rows": str(rows), "statements": named}) + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("answer "):
-                assert line == "answer done\n", line
-                return
-        raise AssertionError(f"the program ended: {self._errors.name}")
-
-    def close(self) -> None:
-        """End the program."""
-        self._process.communicate(timeout=60)
-        self._errors.close()
-
-
-def in_utc(rows: pa.Table) -> pa.Table:
-    """Spark's times as instants: in its own files nothing says that they are in UTC."""
-    for at, field in enumerate(rows.schema):
-        if field.type == pa.timestamp("us"):
-            rows = rows.set_column(at, field.name, rows.column(at).cast(pa.timestamp("us", "UTC")))
-    return rows
-
-
 @pytest.fixture(scope="module")
-def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
+def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkWriter]:
     """One for all tables."""
     assert java_home
-    made = Writer(tmp_path_factory.mktemp("iceberg"))
+    made = SparkWriter("iceberg", tmp_path_factory.mktemp("iceberg"))
     yield made
     made.close()
 
@@ -151,29 +95,14 @@ def writer(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("title", STEPS)
 def test_each_step_of_a_table_is_followed(
-    lake: Lamella, name: str, tmp_path: Path, writer: Writer, title: str, version: int
+    lake: Lamella, name: str, tmp_path: Path, writer: SparkWriter, title: str, version: int
 ) -> None:
     """Refreshed after each step, and followed from the end only: rows, types and names are those that Spark reads."""
-    table_name = f"{title}{version}"
+    table = f"{title}{version}"
     # Version 1 has no delete files, so rows are deleted by rewriting.
     properties = f"'format-version' = '{version}'" + (f", {_ON_READ}" if version > 1 else "")
-    folder = writer.warehouse / "db" / table_name
-    for number, statements in enumerate(STEPS[title]):
-        found = tmp_path / f"rows{number}"
-        writer.write(table_name, found, [each.replace(_ON_READ, properties) for each in statements])
-        if number == 0:
-            lake.create_external(name, {"kind": "iceberg", "location": str(folder)})
-        lake.table(name).refresh()
-        wanted = in_utc(pq.read_table(found, coerce_int96_timestamp_unit="us"))
-        for each in (name, f"{name}_{number}"):
-            if each != name:
-                lake.create_external(each, {"kind": "iceberg", "location": str(folder)})
-                lake.table(each).refresh()
-            table = lake.table(each)
-            scanned = table.scan().to_arrow()
-            assert scanned.column_names == wanted.column_names
-            texts = [list(map(repr, rows_of(rows))) for rows in (scanned, wanted)]  # NaN is not equal to NaN
-            assert texts[0] == texts[1], (number, statements)
-            assert table.scan().count() == wanted.num_rows
-            assert not table.refresh().changed
-            assert table.verify(deep=True, sample=1.0, pages=False).findings == ()
+    folder = str(writer.warehouse / "db" / table)
+    for number, steps in enumerate(STEPS[title]):
+        statements = [each.replace(_ON_READ, properties).replace("{name}", table) for each in steps]
+        wanted = in_utc(writer.write(table, tmp_path / f"rows{number}", statements), "t")
+        check_followed(lake, name, number, {"kind": "iceberg", "location": folder}, wanted)

@@ -1,6 +1,7 @@
-"""A program on a Spark with Iceberg's own writer, run by a test as a process of its own, on a PySpark of its own.
+"""A program on a Spark with the writer of another table format, run by a test as a process, on a PySpark of its own.
 
-Each line of standard input is a JSON object with SQL statements, a table's name and a folder; the program runs the
+Arguments: "delta" or "iceberg", Ivy's folder, the folder of Iceberg's tables. Each line of standard input is a JSON
+object with SQL statements, a table (a folder of Delta's, a name of Iceberg's) and a folder; the program runs the
 statements, writes the table's rows into that folder as Parquet, and answers with a line ``done`` or the error.
 """
 
@@ -11,18 +12,25 @@ import sys
 
 from pyspark.sql import SparkSession
 
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+DELTA = {
+    "spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+ICEBERG = {
+    "spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.ice.type": "hadoop",
+}
 
 
-def session(ivy: str, warehouse: str) -> SparkSession:
-    """One whose catalog ``ice`` keeps tables in folders."""
+def session(kind: str, ivy: str, folder: str) -> SparkSession:
+    """One whose tables are of that format."""
     settings = {
-        "spark.jars.packages": RUNTIME,
+        **(DELTA if kind == "delta" else {**ICEBERG, "spark.sql.catalog.ice.warehouse": folder}),
         "spark.jars.ivy": ivy,
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": warehouse,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -38,11 +46,12 @@ def session(ivy: str, warehouse: str) -> SparkSession:
 
 def main() -> None:
     """Answer each line until there are no more."""
-    spark = session(*sys.argv[1:3])
+    kind = sys.argv[1]
+    spark = session(*sys.argv[1:4])
     spark.sparkContext.setLogLevel("OFF")
     for line in sys.stdin:
         given = json.loads(line)
-        table = f"ice.db.{given['table']}"
+        table = f"delta.`{given['table']}`" if kind == "delta" else f"ice.db.{given['table']}"
         try:
             for statement in given["statements"]:
                 spark.sql(statement.replace("{}", table))
