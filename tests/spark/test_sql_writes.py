@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import InheritableThread
-from pyspark.errors import AnalysisException, SparkRuntimeException
+from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -150,7 +150,7 @@ def test_frames_that_cannot_be_written_change_nothing(spark: SparkSession, lakes
     name = new_table(spark, lakes, "id BIGINT")
     sql, frame = f"{CATALOG}.{name}", spark.range(3)
     tries: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (frame.writeTo(sql).overwritePartitions, AnalysisException, "does not support dynamic overwrite"),
+        (frame.writeTo(sql).overwritePartitions, SparkRuntimeException, "REPLACE WHERE condition"),
         (
             frame.writeTo(sql).option("mergeSchema", "true").append,
             SparkRuntimeException,
@@ -163,9 +163,26 @@ def test_frames_that_cannot_be_written_change_nothing(spark: SparkSession, lakes
         with pytest.raises(error, match=says):
             write()
     dynamic = setting(spark, spark__sql__sources__partitionOverwriteMode="dynamic")
-    with dynamic, pytest.raises(AnalysisException, match="does not support dynamic overwrite"):
+    with dynamic, pytest.raises(SparkRuntimeException, match=r"writeTo\(...\).overwrite\(condition\)"):
         spark.sql(f"INSERT OVERWRITE {sql} VALUES (1)")
     assert operations(lakes, name) == ["create"]
+
+
+def test_partition_by_is_refused_and_says_what_to_use(spark: SparkSession, lakes: Lakes) -> None:
+    """``partitionBy`` names ``CLUSTER BY``, and changes nothing."""
+    name = new_table(spark, lakes, "id BIGINT")
+    sql, frame = f"{CATALOG}.{name}", spark.range(3)
+    for mode in ("append", "overwrite", "error", "ignore"):
+        with pytest.raises(SparkRuntimeException, match=r"use CLUSTER BY \(...\) instead of id"):
+            frame.write.partitionBy("id").mode(mode).saveAsTable(f"{sql}_new")
+    with pytest.raises(SparkRuntimeException, match=r"use CLUSTER BY"):
+        frame.write.partitionBy("id").mode("overwrite").saveAsTable(sql)
+    with pytest.raises(IllegalArgumentException, match="do not match the existing table's"):
+        frame.write.partitionBy("id").mode("append").saveAsTable(sql)
+    with pytest.raises(AnalysisException, match="cannot contain the non-partition column"):
+        spark.sql(f"INSERT OVERWRITE {sql} PARTITION (id = 1) SELECT 1")
+    assert operations(lakes, name) == ["create"]
+    assert not spark.catalog.tableExists(f"{sql}_new")
 
 
 def test_the_query_runs_once(spark: SparkSession, lakes: Lakes) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -143,7 +143,10 @@ class LakeWriteBuilder(Proxy):
     """Collects Spark's request: an append, unless rows are to be deleted first."""
 
     class Java:
-        implements = [_WRITE + "SupportsOverwriteV2"]  # noqa: RUF012  # py4j reads it from the class
+        implements = [  # noqa: RUF012  # py4j reads it from the class
+            _WRITE + "SupportsOverwriteV2",
+            _WRITE + "SupportsDynamicOverwrite",
+        ]
 
     def __init__(self, destination: Destination, options: Any) -> None:
         super().__init__(destination.gateway)
@@ -162,6 +165,13 @@ class LakeWriteBuilder(Proxy):
     def overwrite(self, predicates: Any) -> Any:
         self._replaces = self._destination.filter_of(predicates)
         return self
+
+    def overwriteDynamicPartitions(self) -> NoReturn:
+        name = self._destination.table.name
+        raise InvalidRequest(
+            f"{name} has no partitions to overwrite; name the rows to replace: INSERT INTO ... REPLACE WHERE condition,"
+            " or writeTo(...).overwrite(condition). To replace all rows, set partitionOverwriteMode to static"
+        )
 
     def build(self) -> Any:
         return LakeWrite(self._destination, self._layout, self._replaces)

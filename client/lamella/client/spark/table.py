@@ -115,7 +115,11 @@ class LakeRowLevelWrite(Proxy):
 # only by a table of the same columns; until then it is unchanged.
 
 _CATALOG: Final = CONNECTOR + "catalog."
-_CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")
+_CAPABILITIES: Final = (
+    *("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
+    # Declared so that LakeWriteBuilder can refuse dynamic overwrites and say what to use. All other writes are V1's.
+    *("BATCH_WRITE", "OVERWRITE_DYNAMIC"),
+)
 
 
 class LakeTableProxy(Proxy):
