@@ -9,9 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 import pytest
 
 from conftest import path_from_script
+from iceberg.folders import COLUMNS, filled
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, export_iceberg
 from lamella.snapshot.storage import FsspecStore
@@ -106,3 +108,29 @@ def test_spark_reads_an_export(java_home: Path, export_url: str, tmp_path: Path)
     assert old == [[str(before.row_count)]]
     assert files == [[str(done.rows), str(done.files)]]
     assert "LocalTableScan" in plan[0][0]
+
+
+def test_spark_reads_constants_of_an_export(java_home: Path, export_url: str, tmp_path: Path) -> None:
+    """Values of folders are identity partitions: filters on them find the rows that they find in one file."""
+    assert java_home
+    with Lamella(export_url) as lake:
+        if "ice" not in [each.name for each in lake.namespaces()]:
+            lake.create_namespace("ice")
+        table = filled(lake, tmp_path)
+        table.add({"n": "1"}, {"s": "a b", "d": "2024-02-29"}, {})
+        table.export()
+        folder, truth = table.table.info().location, tmp_path / "truth.parquet"
+        pq.write_table(table.table.scan().to_arrow(), truth)
+    filters = [
+        *("true", "n = 1", "n IS NULL", "n <> 1", "big > 0", "s = 'zz'", "s <> 'zz'", "d < DATE '2000-01-01'"),
+        *("d IS NULL", "price < 0", "yes", "NOT yes", "x = 0.25", "x < 0", "at > TIMESTAMP '2000-01-01 00:00:00'"),
+        *("x = double('-Infinity')", "n = 1 OR s = 'zz'", "NOT (n = 1 AND yes)", "id < 10 AND n IS NOT NULL"),
+    ]
+    queries = [f"SELECT * FROM {{}} WHERE {each} ORDER BY id" for each in filters]
+    queries += [f"SELECT min({each}), max({each}), count({each}) FROM {{}}" for each in ("id", *COLUMNS)]
+    queries += [f"SELECT {each}, count(*) FROM {{}} GROUP BY 1 ORDER BY 1" for each in COLUMNS]
+    statements = [query.format(of) for query in queries for of in ("export", "files")]
+    found = answers({"ivy": str(IVY), "folder": folder, "files": [str(truth)], "queries": statements}, tmp_path)
+    for query, export, expected in zip(queries, found[::2], found[1::2], strict=True):
+        assert isinstance(expected, list), (query, expected)
+        assert export == expected, query

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any, Final
 
 import msgspec
@@ -37,7 +38,7 @@ from lamella.snapshot.iceberg.export import (
     entry,
     is_exported,
     list_bytes,
-    manifest_bytes,
+    manifests_of,
     next_metadata,
     next_sequence,
     parent_of,
@@ -165,6 +166,8 @@ class _Export:
         if not number:
             raise InvalidRequest("the service is of an older release, which does not number a table's snapshots")
         self._exported = Exported(snapshot=snapshot, number=number, columns=said)
+        if snapshot.summary.constants_count:  # a manifest's partition has the constants in the columns that exist
+            said += ":" + ",".join(str(column.id) for column in snapshot.schema.columns)
         self._mark = hashlib.sha256(f"{_REVISION}:{said}".encode()).hexdigest()[:8]
         self._options = options
         self._protecting_tag = None if options.no_hold else options.hold or _protecting_tag(options.location)
@@ -172,22 +175,41 @@ class _Export:
         self._on_progress = on_progress
         self._cancelled = cancelled
         self._written = self._reused = self._size_bytes = 0
+        self._specs: set[tuple[int, ...]] = set()
 
     def run(self) -> ExportResult:
         there = self._folder.manifests()
+        current = self._folder.current()
+        known = self._listed(current_list(None if current is None else current.metadata)) or {}
         refs = list(self._manifests.refs(self._snapshot))
-        sizes: dict[str, int] = {}
+        found: list[ListedManifest] = []
         for done, ref in enumerate(refs):
             if self._cancelled():
                 raise JobCancelled("the export was cancelled; the one before it stays")
-            location = self._location(ref)
-            sizes[location] = there[location] if location in there else self._write(ref, location)
+            found += self._there(ref, there, known) or self._write(ref, there)
             if self._on_progress is not None:
                 self._on_progress(done + 1, len(refs), "segments")
-        self._reused = len(refs) - self._written
-        return self._publish(refs, sizes)
+        self._reused = len(found) - self._written
+        return self._publish(found)
 
-    def _write(self, ref: SegmentRef, location: str) -> int:
+    def _there(
+        self, ref: SegmentRef, sizes: Mapping[str, int], known: Mapping[str, ListedManifest]
+    ) -> list[ListedManifest]:
+        """The manifests of a segment if they exist: all of them, or none."""
+        if not ref.summary.constants_count:
+            location = self._location(ref)
+            if location not in sizes:
+                return []
+            counts = ref.summary.block_count, ref.summary.row_count
+            return [self._new(location, sizes[location], *counts)]
+        # How many manifests it has is not known without its blocks, but a list has all of them.
+        return [
+            each
+            for each in takewhile(bool, (known.get(self._location(ref, part)) for part in map(_part, count())))
+            if each is not None
+        ]
+
+    def _write(self, ref: SegmentRef, there: Mapping[str, int]) -> list[ListedManifest]:
         blocks = self._manifests.segment(ref).blocks
         written = [each for each in self._snapshot.history if each.schema_id in {b.written_with for b in blocks}]
         if not self._options.trust_files:
@@ -195,7 +217,16 @@ class _Export:
         columns = self._columns
         if columns is None:
             columns = {leaf.id for schema in written for leaf in schema.leaves()[:MAX_COLUMNS]}
-        data = manifest_bytes(blocks, self._snapshot.schema, written, columns)
+        found = []
+        for number, made in enumerate(manifests_of(blocks, self._snapshot.schema, written, columns)):
+            location = self._location(ref, _part(number) if ref.summary.constants_count else "")
+            size_bytes = there[location] if location in there else self._put(location, made.data)
+            self._specs.add(made.partition_columns)
+            listed = self._new(location, size_bytes, made.file_count, made.row_count)
+            found.append(msgspec.structs.replace(listed, spec_id=made.spec_id, partitions=made.partitions))
+        return found
+
+    def _put(self, location: str, data: bytes) -> int:
         self._written += 1
         try:
             self._store.put(location, data)
@@ -203,6 +234,17 @@ class _Export:
             return self._store.stat(location).size_bytes
         self._size_bytes += len(data)
         return len(data)
+
+    def _new(self, location: str, size_bytes: int, file_count: int, row_count: int) -> ListedManifest:
+        """The entry of a manifest that this snapshot is the first to have, as far as is known."""
+        return ListedManifest(
+            location=location,
+            size_bytes=size_bytes,
+            added_by=self._exported.number,
+            sequence_number=0,
+            file_count=file_count,
+            row_count=row_count,
+        )
 
     def _check(self, blocks: Sequence[Block], written: Sequence[Schema]) -> None:
         schemas = {schema.schema_id: schema for schema in written}
@@ -219,7 +261,7 @@ class _Export:
                         f"{block.location} cannot be read as Iceberg: {reason}", location=block.location
                     )
 
-    def _publish(self, refs: Sequence[SegmentRef], sizes: Mapping[str, int]) -> ExportResult:
+    def _publish(self, manifests: Sequence[ListedManifest]) -> ExportResult:
         tags = {
             tag: each.snapshot_id
             for each in self._alive.values()
@@ -234,12 +276,13 @@ class _Export:
             if current is not None and self._is_superseded(current):
                 return self._result(current, current)
             before = None if current is None else current.location
-            added = None if is_exported(previous, self._exported) else self._add(previous, refs, sizes)
+            added = None if is_exported(previous, self._exported) else self._add(previous, manifests)
             metadata = next_metadata(
                 previous,
                 before,
                 self._exported,
                 added,
+                partition_columns=self._specs,
                 location=self._folder.root,
                 alive=self._alive,
                 tags=tags,
@@ -258,25 +301,16 @@ class _Export:
         """Whether another export of the current snapshot, begun later, has published a later one."""
         return self._options.snapshot is None and current.metadata["current-snapshot-id"] > self._exported.number
 
-    def _add(
-        self, previous: Mapping[str, Any] | None, refs: Sequence[SegmentRef], sizes: Mapping[str, int]
-    ) -> dict[str, Any]:
+    def _add(self, previous: Mapping[str, Any] | None, manifests: Sequence[ListedManifest]) -> dict[str, Any]:
         """Write the manifest list; what the current snapshot has already is known since then."""
         known = self._listed(current_list(previous))
-        only_adds = known is not None and known.keys() <= sizes.keys()
+        only_adds = known is not None and known.keys() <= {each.location for each in manifests}
         known = known or {}
         sequence_number, parent = next_sequence(previous), parent_of(previous, only_adds=only_adds)
         listed = [
-            known.get(location)
-            or ListedManifest(
-                location=location,
-                size_bytes=sizes[location],
-                added_by=self._exported.number,
-                sequence_number=sequence_number,
-                file_count=ref.summary.block_count,
-                row_count=ref.summary.row_count,
-            )
-            for ref, location in ((ref, self._location(ref)) for ref in refs)
+            known.get(each.location)
+            or msgspec.structs.replace(each, added_by=self._exported.number, sequence_number=sequence_number)
+            for each in manifests
         ]
         data = list_bytes(listed, snapshot=self._exported.number, parent=parent, sequence_number=sequence_number)
         location = self._folder.new_list(self._snapshot.snapshot_id)
@@ -311,8 +345,12 @@ class _Export:
             held_by=None if self._is_superseded(version) else self._protecting_tag,
         )
 
-    def _location(self, ref: SegmentRef) -> str:
-        return self._folder.manifest(ref.segment_id, self._mark)
+    def _location(self, ref: SegmentRef, part: str = "") -> str:
+        return self._folder.manifest(ref.segment_id, self._mark, part)
+
+
+def _part(number: int) -> str:
+    return f"-{number}"
 
 
 def _root(own: str, location: str | None) -> str:

@@ -22,21 +22,24 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    PartitionFieldSummary,
+    construct_partition_summaries,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
     read_manifest_list,
 )
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record
-from pyiceberg.types import StructType
 
 from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible, ObjectNotFound
 from lamella.snapshot.iceberg.metadata import (
     MAIN,
     NAME_MAPPING,
     mapping_of,
+    require_no_deletes,
     require_types,
-    require_whole_files,
 )
+from lamella.snapshot.iceberg.partitions import FIRST_FIELD_ID, partition_of, spec_json, spec_of
 from lamella.snapshot.iceberg.scan_plan import file_statistics
 from lamella.snapshot.iceberg.types import schema_json
 from lamella.snapshot.manifest import Block, Snapshot
@@ -51,15 +54,13 @@ from lamella.snapshot.storage import ReplacingStore
 
 _FORMAT: Final = 2
 _CODEC: Final = {"avro.codec": "deflate"}
-_ENTRY: Final = manifest_entry_schema_with_data_file(
-    format_version=_FORMAT, data_file=data_file_with_partition(format_version=_FORMAT, partition_type=StructType())
-)
 
 
 class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
     """A list's entry for a manifest: its location and size, its contents, and the snapshot that added it.
 
-    ``added_by``, ``sequence_number``: of the first snapshot that had the manifest.
+    ``added_by``, ``sequence_number``: of the first snapshot that had the manifest. ``partitions``: the least and the
+    greatest value of each column of the spec.
     """
 
     location: str
@@ -68,31 +69,73 @@ class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
     sequence_number: int
     file_count: int
     row_count: int
+    spec_id: int = 0
+    partitions: tuple[PartitionFieldSummary, ...] = ()
 
 
-def manifest_bytes(
+class ManifestBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest, before it is written: all blocks of a segment with constants in the same columns."""
+
+    data: bytes
+    file_count: int
+    row_count: int
+    partition_columns: tuple[int, ...]
+    spec_id: int
+    partitions: tuple[PartitionFieldSummary, ...]
+
+
+def manifests_of(
     blocks: Sequence[Block], schema: Schema, written: Sequence[Schema], columns: Collection[int] | None
-) -> bytes:
-    """Returns the manifest of at least one block.
+) -> list[ManifestBytes]:
+    """Returns the manifests of at least one block, one for each partition spec.
 
     ``written``: the schemas that they were written with. ``columns``: those with statistics; None: all.
 
     Raises:
-        NotExpressible: Iceberg cannot express the schema.
-        ManifestError: statistics do not match a column's type.
+        NotExpressible: Iceberg cannot express the schema or a constant.
+        ManifestError: statistics or a constant do not match a column's type.
     """
     by_id = {each.schema_id: each for each in written}
+    groups: dict[tuple[int, ...], list[tuple[Block, Record]]] = {}
+    for block in blocks:
+        partition = partition_of(block, by_id, schema)
+        groups.setdefault(tuple(partition), []).append((block, Record(*partition.values())))
+    return [_manifest(spec, groups[spec], schema, by_id, columns) for spec in sorted(groups)]
+
+
+def _manifest(
+    spec: tuple[int, ...],
+    files: Sequence[tuple[Block, Record]],
+    schema: Schema,
+    written: Mapping[int, Schema],
+    columns: Collection[int] | None,
+) -> ManifestBytes:
+    described, partition_spec = schema_json(schema), spec_of(schema, spec)
+    iceberg_schema = IcebergSchema.model_validate(described)
     meta = {
-        "schema": json.dumps(schema_json(schema)),
+        "schema": json.dumps(described),
         "schema-id": str(schema.schema_id),
-        "partition-spec": "[]",
-        "partition-spec-id": "0",
+        "partition-spec": json.dumps(spec_json(schema, spec)["fields"]),
+        "partition-spec-id": str(partition_spec.spec_id),
         "format-version": str(_FORMAT),
         "content": "data",
         **_CODEC,
     }
-    entries = [_manifest_entry(block, by_id[block.written_with], columns) for block in blocks]
-    return _avro(_ENTRY, "manifest_entry", meta, entries)
+    data_file = data_file_with_partition(
+        format_version=_FORMAT, partition_type=partition_spec.partition_type(iceberg_schema)
+    )
+    entry_schema = manifest_entry_schema_with_data_file(format_version=_FORMAT, data_file=data_file)
+    entries = [_manifest_entry(block, partition, written[block.written_with], columns) for block, partition in files]
+    return ManifestBytes(
+        data=_avro(entry_schema, "manifest_entry", meta, entries),
+        file_count=len(files),
+        row_count=sum(block.row_count for block, _ in files),
+        partition_columns=spec,
+        spec_id=partition_spec.spec_id,
+        partitions=tuple(
+            construct_partition_summaries(partition_spec, iceberg_schema, [partition for _, partition in files])
+        ),
+    )
 
 
 def list_bytes(
@@ -111,7 +154,7 @@ def list_bytes(
             _table_format_version=_FORMAT,
             manifest_path=each.location,
             manifest_length=each.size_bytes,
-            partition_spec_id=0,
+            partition_spec_id=each.spec_id,
             content=ManifestContent.DATA,
             sequence_number=each.sequence_number,
             min_sequence_number=each.sequence_number,
@@ -122,7 +165,7 @@ def list_bytes(
             added_rows_count=each.row_count,
             existing_rows_count=0,
             deleted_rows_count=0,
-            partitions=[],
+            partitions=list(each.partitions),
         )
         for each in manifests
     ]
@@ -139,19 +182,21 @@ def read_list(data: bytes) -> list[ListedManifest]:
             sequence_number=each.sequence_number,
             file_count=each.added_files_count or 0,
             row_count=each.added_rows_count or 0,
+            spec_id=each.partition_spec_id,
+            partitions=tuple(each.partitions or ()),
         )
         for each in read_manifest_list(_Given(data))
     ]
 
 
-def _manifest_entry(block: Block, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
+def _manifest_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
     found = file_statistics(block, schema, columns)
     file = DataFile.from_args(
         _table_format_version=_FORMAT,
         content=DataFileContent.DATA,
         file_path=block.location,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition,
         record_count=block.row_count,
         file_size_in_bytes=block.file_size,
         value_counts=found.value_counts or None,
@@ -246,7 +291,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_readable(snapshot: Snapshot) -> None:
     """Raise NotExpressible if Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
-    require_whole_files(snapshot)
+    require_no_deletes(snapshot)
     schema_json(snapshot.schema)
     require_types(snapshot.schema, written_with(snapshot))
     mapping_of(snapshot.schema, written_with(snapshot))
@@ -256,6 +301,18 @@ def written_with(snapshot: Snapshot) -> tuple[Schema, ...]:
     """Returns the schemas that a snapshot's blocks were written with, the newest first."""
     used = set(snapshot.schema_ids_in_use)
     return tuple(schema for schema in reversed(snapshot.history) if schema.schema_id in used)
+
+
+def partition_columns_of(previous: Mapping[str, Any] | None) -> dict[int, tuple[int, ...]]:
+    """Returns the columns of a metadata file's partition specs, by the spec's id."""
+    return {
+        spec["spec-id"]: tuple(field["source-id"] for field in spec["fields"])
+        for spec in ([] if previous is None else previous["partition-specs"])
+    }
+
+
+def _has_columns(schema: Schema, columns: Collection[int]) -> bool:
+    return {column.id for column in schema.columns}.issuperset(columns)
 
 
 def is_exported(previous: Mapping[str, Any] | None, exported: Exported) -> bool:
@@ -318,6 +375,7 @@ def next_metadata(
     exported: Exported,
     added: Mapping[str, Any] | None,
     *,
+    partition_columns: Collection[tuple[int, ...]] = (),
     location: str,
     alive: Collection[str],
     tags: Mapping[str, str],
@@ -325,8 +383,9 @@ def next_metadata(
 ) -> dict[str, Any]:
     """Returns the metadata file that follows ``previous``, with the exported snapshot as the current one.
 
-    ``added``: its entry; None: ``previous`` has it. ``alive``: ids of the snapshots of the table's history; others have
-    left it, and their files may be deleted. ``tags``: snapshot ids by tag.
+    ``added``: its entry; None: ``previous`` has it. ``partition_columns``: of the specs of its manifests. ``alive``:
+    ids of the snapshots of the table's history; others have left it, and their files may be deleted. ``tags``: snapshot
+    ids by tag.
 
     Raises:
         NotExpressible: see :func:`check_readable`.
@@ -336,6 +395,11 @@ def next_metadata(
     if own is None:
         raise ValueError("an entry is required for a snapshot that was not exported before")
     remaining = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
+    specs = {columns for columns in partition_columns_of(previous).values() if columns}
+    if not all(_has_columns(snapshot.schema, columns) for columns in specs):
+        # Readers fail at a spec whose column was dropped.
+        specs, remaining = {columns for columns in specs if _has_columns(snapshot.schema, columns)}, []
+    specs |= {columns for columns in partition_columns if columns}
     mapping, remaining = _mapping(snapshot, remaining)
     schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
     entries = sorted([*remaining, own], key=lambda each: int(each["sequence-number"]))
@@ -364,8 +428,8 @@ def next_metadata(
         "current-schema-id": snapshot.schema.schema_id,
         "schemas": [schemas[key] for key in sorted(in_use)],
         "default-spec-id": 0,
-        "partition-specs": [{"spec-id": 0, "fields": []}],
-        "last-partition-id": 999,
+        "partition-specs": [spec_json(snapshot.schema, columns) for columns in [(), *sorted(specs)]],
+        "last-partition-id": FIRST_FIELD_ID + max((column for columns in specs for column in columns), default=-1),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         # The files belong to the table: Iceberg's clean-up must not delete them.
@@ -434,7 +498,8 @@ def _lamella_id(each: Mapping[str, Any]) -> str | None:
 # The folder of an export: the names of its files, the current metadata file, and the next one.
 #
 #     <folder>/metadata/
-#         <segment id>-<statistics>.avro        the manifest of a segment
+#         <segment id>-<statistics>.avro        the manifest of a segment, or several, if it has constants in different
+#         <segment id>-<statistics>-<n>.avro    columns
 #         snap-<snapshot id>-<random>.avro      the manifest list of a snapshot
 #         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
 #         version-hint.text                     that number
@@ -462,9 +527,12 @@ class ExportFolder:
         self.root = root
         self._metadata = f"{root}/metadata"
 
-    def manifest(self, segment_id: str, statistics: str) -> str:
-        """Returns the location of a segment's manifest. ``statistics``: a short name of its statistics."""
-        return f"{self._metadata}/{segment_id}-{statistics}.avro"
+    def manifest(self, segment_id: str, statistics: str, part: str = "") -> str:
+        """Returns the location of a segment's manifest.
+
+        ``statistics``: a short name of its statistics. ``part``: which one, if it has several.
+        """
+        return f"{self._metadata}/{segment_id}-{statistics}{part}.avro"
 
     def new_list(self, snapshot_id: str) -> str:
         """Returns an unused location for a manifest list."""
