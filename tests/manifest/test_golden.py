@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,12 +14,13 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import golden
 
+Build = Callable[[], tuple[FsspecStore, SnapshotPointer]]
 VERSIONS = sorted(path.name for path in golden.FOLDER.iterdir() if path.is_dir())
+FEATURE_VERSIONS = sorted(path.name for path in golden.FEATURES.iterdir() if path.is_dir())
 
 
-def _load(version: str) -> tuple[Warehouse, SnapshotPointer]:
+def _load(folder: Path) -> tuple[Warehouse, SnapshotPointer]:
     """The golden files of a version, laid out as the warehouse they came from."""
-    folder = golden.FOLDER / version
     store = FsspecStore()
     for old in list(store.list(golden.ROOT)):
         store.delete(old.location)
@@ -33,6 +35,7 @@ def test_every_version_that_is_read_has_golden_files() -> None:
     """The one that is written and the two before it; a new format version comes with its golden table."""
     read = range(max(1, FORMAT_VERSION - 2), FORMAT_VERSION + 1)
     assert {f"v{version}" for version in read} <= set(VERSIONS)
+    assert {f"v{version}" for version in read if version >= 3} <= set(FEATURE_VERSIONS)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,19 +59,52 @@ def test_every_version_that_is_read_has_golden_files() -> None:
 )
 def test_a_table_of_an_older_release_prunes_as_ever(version: str, text: str | None, expected: list[int]) -> None:
     """Manifests and sidecars as they were written answer the same questions the same way."""
-    warehouse, pointer = _load(version)
+    warehouse, pointer = _load(golden.FOLDER / version)
     answer = warehouse.prune(pointer, PruneRequest(filter=text))
     assert answer.blocks is not None
     assert [int(b.location.removesuffix(".parquet")[-1]) for b in answer.blocks] == expected
 
 
-def test_the_writer_still_writes_the_golden_json() -> None:
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, {0: "ALL", 1: "ALL", 2: "ALL", 3: "ALL", 4: "ALL"}),
+        ("year = 2024", {0: "ALL", 1: "ALL", 3: "UNKNOWN"}),
+        ("year IS NULL", {2: "ALL", 3: "UNKNOWN"}),
+        ("region = 'nord/süd'", {0: "ALL", 3: "UNKNOWN", 4: "UNKNOWN"}),
+        ("region IS NULL AND n < 20", {1: "ALL"}),
+        ("price > 1.49 AND year < 2025", {0: "ALL", 1: "UNKNOWN", 3: "UNKNOWN"}),
+        ("n >= 35", {3: "SOME", 4: "ALL"}),
+    ],
+)
+def test_constants_and_deletes_of_an_older_release_mean_the_same(
+    version: str, text: str | None, expected: dict[int, str]
+) -> None:
+    """Verdicts, constants and deletes of blocks, and their number in the summary."""
+    warehouse, pointer = _load(golden.FEATURES / version)
+    answer = warehouse.prune(pointer, PruneRequest(filter=text, reader_features=("constants", "deletes")))
+    assert answer.blocks is not None
+    found = {int(block.location.removesuffix(".parquet")[-1]): block for block in answer.blocks}
+    assert {number: block.verdict for number, block in found.items()} == expected
+    made = golden.feature_blocks()
+    for number, block in found.items():
+        assert (block.constants or {}) == made[number].constants
+        assert (block.deletes or ()) == made[number].deletes
+    summary = warehouse.head(pointer).summary
+    assert (summary.constants_count, summary.deletes_count, summary.live_row_count) == (4, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("build", "root", "count"), [(golden.build, golden.FOLDER, 6), (golden.build_features, golden.FEATURES, 6)]
+)
+def test_the_writer_still_writes_the_golden_json(build: Build, root: Path, count: int) -> None:
     """The same table gives the same manifests: a change of the format is a new version, never an accident."""
-    store, _ = golden.build()
-    folder = golden.FOLDER / f"v{FORMAT_VERSION}"
+    store, _ = build()
+    folder = root / f"v{FORMAT_VERSION}"
     written = {stat.location: store.read(stat.location) for stat in store.list(golden.ROOT)}
     manifests = {location: data for location, data in written.items() if location.endswith(".json")}
-    assert len(manifests) == 6
+    assert len(manifests) == count
     for location, data in manifests.items():
         stored = Path(folder / location.removeprefix(f"{golden.ROOT}/")).read_bytes()
         # sidecars' hashes move with the Arrow library, and with them those of manifests that hold such a hash

@@ -13,15 +13,19 @@ import msgspec
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import FORMAT_VERSION, Block, ColumnMeta, SnapshotPointer
+from lamella.snapshot.manifest import FORMAT_VERSION, Block, ColumnMeta, DeleteFile, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, all_null, to_bound
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.constant import constant_stats, to_constant
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 
 ROOT = "memory://golden"
 TABLE_ID = "00000000-0000-7000-8000-000000000001"
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
+#: Tables whose readers need features, from version 3 on.
+FEATURES = FOLDER.with_name("golden_features")
 
 SCHEMA = Schema.assign(
     [
@@ -36,6 +40,15 @@ SCHEMA = Schema.assign(
         Column(name="flag", type="boolean"),
         Column(name="inner", type="struct", fields=(Column(name="leaf", type="int32"),)),
         Column(name="items", type="list", fields=(Column(name="element", type="string"),)),
+    ]
+)
+
+FEATURE_SCHEMA = Schema.assign(
+    [
+        Column(name="n", type="int64"),
+        Column(name="year", type="int32"),
+        Column(name="region", type="string"),
+        Column(name="price", type="decimal(10,2)"),
     ]
 )
 
@@ -90,8 +103,57 @@ def blocks() -> list[Block]:
     return made
 
 
+def feature_blocks() -> list[Block]:
+    """Blocks with constants of several types and null, and with deleted rows, whose number may be unknown."""
+    ids = {leaf.name: leaf for leaf in FEATURE_SCHEMA.leaves()}
+    values: list[dict[str, Value | None]] = [
+        {"year": 2024, "region": "nord/süd".encode(), "price": 150},
+        {"year": 2024, "region": None},
+        {"year": None, "region": b"west"},
+        {},
+        {"year": 2025},
+    ]
+    vector = DeleteFile(kind="deletion_vector", location="s3://bucket/data/dv.puffin", offset=4, length=44)
+    deletes: list[tuple[DeleteFile, ...]] = [
+        (),
+        (msgspec.structs.replace(vector, cardinality=10, sha256="ab" * 32),),
+        (),
+        (msgspec.structs.replace(vector, location="s3://bucket/data/dv.bin"), vector),
+        (msgspec.structs.replace(vector, cardinality=99),),
+    ]
+    made = []
+    for index, (constants, lists) in enumerate(zip(values, deletes, strict=True)):
+        n = ids["n"]
+        bounds = (to_bound(n.dtype, index * 10), to_bound(n.dtype, index * 10 + 9))
+        given = {ids[name].id: to_constant(ids[name].dtype, value) for name, value in constants.items()}
+        stats = {
+            n.id: ColumnStats(min=bounds[0], max=bounds[1], null_count=0, min_exact=True, max_exact=True),
+            **{key: constant_stats(FEATURE_SCHEMA.by_id()[key].dtype, each, 100) for key, each in given.items()},
+        }
+        made.append(
+            Block(
+                location=f"s3://bucket/data/part {index}.parquet",
+                row_count=100,
+                file_size=1000 + index,
+                col_stats=stats,
+                constants=given,
+                deletes=lists,
+            )
+        )
+    return made
+
+
 def build() -> tuple[FsspecStore, SnapshotPointer]:
     """The golden table in memory, and the pointer to its newest snapshot."""
+    return _built(SCHEMA, blocks())
+
+
+def build_features() -> tuple[FsspecStore, SnapshotPointer]:
+    """As :func:`build`, of a table whose readers need features."""
+    return _built(FEATURE_SCHEMA, feature_blocks())
+
+
+def _built(schema: Schema, made: list[Block]) -> tuple[FsspecStore, SnapshotPointer]:
     ticks = itertools.count(1)
     ids = Ids(clock=lambda: 1_767_225_600_000, entropy=lambda size: next(ticks).to_bytes(size, "big"))
     store = FsspecStore()
@@ -99,21 +161,22 @@ def build() -> tuple[FsspecStore, SnapshotPointer]:
         store.delete(old.location)
     warehouse = Warehouse(store, ROOT, ids=ids, shape=Shape(segment_blocks=2, group_segments=2))
     empty = warehouse.create(
-        TABLE_ID, SCHEMA, cluster_key=("n",), properties={"owner": "golden"}, now_ms=1_767_225_600_000
+        TABLE_ID, schema, cluster_key=("n",), properties={"owner": "golden"}, now_ms=1_767_225_600_000
     )
-    refs = warehouse.prepare(TABLE_ID, SCHEMA, blocks())
+    refs = warehouse.prepare(TABLE_ID, schema, made)
     return store, warehouse.commit(empty, added=refs, now_ms=1_767_225_600_001).pointer
 
 
 def main() -> None:
     """Write the golden files of the current format version."""
-    store, pointer = build()
-    folder = FOLDER / f"v{FORMAT_VERSION}"
-    for stat in store.list(ROOT):
-        path = folder / stat.location.removeprefix(f"{ROOT}/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(store.read(stat.location))
-    (folder / "pointer.json").write_bytes(msgspec.json.format(msgspec.json.encode(pointer)))
+    for root, make in ((FOLDER, build), (FEATURES, build_features)):
+        store, pointer = make()
+        folder = root / f"v{FORMAT_VERSION}"
+        for stat in store.list(ROOT):
+            path = folder / stat.location.removeprefix(f"{ROOT}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(store.read(stat.location))
+        (folder / "pointer.json").write_bytes(msgspec.json.format(msgspec.json.encode(pointer)))
 
 
 if __name__ == "__main__":
