@@ -33,9 +33,11 @@ _NAMES = ("c0", "c1", "c2", "c3", "c4")
 _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 #: A type, and types that it may become.
 WIDER = {
-    "int8": ("int16", "int32", "int64"),
-    "int16": ("int32", "int64"),
-    "int32": ("int64",),
+    "int8": ("int16", "int32", "int64", "float64", "decimal(10,0)", "decimal(14,3)"),
+    "int16": ("int32", "int64", "float64", "decimal(38,20)"),
+    "int32": ("int64", "float64", "decimal(12,2)", "decimal(20,0)"),
+    "int64": ("decimal(20,0)", "decimal(24,4)"),
+    "date": ("timestamp_ntz(us)",),
     "uint8": ("uint16", "uint64", "int16", "int64"),
     "uint32": ("uint64", "int64"),
     "float16": ("float32", "float64"),
@@ -211,8 +213,12 @@ def widened_value(value: Any, source: DataType, target: DataType) -> Any:
     """A value of the old type as one of the new type; None stays None."""
     if value is None:
         return None
-    if source.name == "decimal":
+    if target.name == "decimal":
         return value * 10 ** (target.scale - source.scale)
+    if source.name == "date" and target.name == "timestamp_ntz":
+        return value * 86_400_000_000
+    if target.is_float:
+        return float(value)
     if source.name == "timestamp":
         return value * _PER_SECOND[target.unit] // _PER_SECOND[source.unit]
     return value

@@ -10,8 +10,9 @@ import pytest
 
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.index import kinds
-from lamella.snapshot.index.widening import can_serve, factor, narrowed, widened
+from lamella.snapshot.index.widening import can_serve, narrowed, widened
 from lamella.snapshot.schema import parse_type, widens
+from lamella.snapshot.schema.types import factor
 from support import generate, index_cases
 from support.index_cases import Cells, built, claimed, equal, outcome, probe
 from support.oracle import Oracle
@@ -28,6 +29,7 @@ REFUSED = (
     *(("int64", "int32"), ("int8", "uint8"), ("uint64", "int64"), ("float64", "float32"), ("int32", "float64")),
     *(("decimal(9,4)", "decimal(9,2)"), ("decimal(9,2)", "decimal(9,4)"), ("timestamp(us)", "timestamp(ms)")),
     *(("timestamp(us)", "timestamp_ntz(us)"), ("date", "timestamp(us)"), ("string", "binary"), ("binary", "string")),
+    *(("int32", "decimal(12,2)"), ("date", "timestamp_ntz(us)")),
     *(("binary", "fixed(4)"), ("boolean", "int8"), ("interval", "binary"), ("list", "string")),
 )
 

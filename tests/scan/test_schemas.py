@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,38 @@ def test_old_and_new_blocks_are_read_as_one_table(tmp_path: Path) -> None:
         {"id": 4, "b": "four", "s": {"wide": 4, "y": "r", "z": 1}, "a": 40, "gone": 8},
         {"id": 2**40, "b": "big", "s": {"wide": 2**41, "y": None, "z": None}, "a": None, "gone": 7},
     ]
+
+
+def test_columns_that_became_another_kind_are_read_from_old_files(tmp_path: Path) -> None:
+    """Integers as doubles and decimals, dates as timestamps: each value is equal to the one in the file."""
+    kinds = {"f": ("int32", "float64"), "n": ("int64", "decimal(22,2)"), "t": ("date", "timestamp_ntz(us)")}
+    store, path = FsspecStore(), tmp_path / "old.parquet"
+    warehouse = Warehouse(store, f"memory://{tmp_path}")
+    pointer = warehouse.create("t", Schema.assign([Column(name=n, type=t) for n, (t, _) in kinds.items()]), now_ms=1)
+    dates = [date(1600, 2, 29), date(1970, 1, 1), None]
+    rows = {"f": pa.array([-7, 2**31 - 1, None], pa.int32()), "n": [-(2**63), 2**63 - 1, None], "t": dates}
+    pq.write_table(pa.table(rows), path, row_group_size=1, write_page_index=True)
+    head = warehouse.head(pointer)
+    blocks, refused = ingest(store, [f"file://{path}"], head.schema, workers=1)
+    assert refused == []
+    pointer = warehouse.commit(pointer, added=warehouse.prepare("t", head, blocks), now_ms=2).pointer
+    changes = [WidenColumn(column=n, type=t) for n, (_, t) in kinds.items()]
+    pointer = warehouse.evolve(pointer, changes, now_ms=3).pointer
+    table = WarehouseTable(warehouse, pointer)
+    first = {"f": -7.0, "n": Decimal(-(2**63)), "t": datetime(1600, 2, 29)}  # noqa: DTZ001  # without a zone
+    second = {"f": float(2**31 - 1), "n": Decimal(2**63 - 1), "t": datetime(1970, 1, 1)}  # noqa: DTZ001
+    assert table.scan().to_arrow().to_pylist() == [first, second, dict.fromkeys(kinds)]
+    for condition, expected in {
+        "f = -7": [first],
+        "f > -6.5D AND f < 2147483647.5D": [second],
+        "f = 0.5D": [],
+        "n = -9223372036854775808.00": [first],
+        "n > 9223372036854775806.99": [second],
+        "t < TIMESTAMP_NTZ '1970-01-01 00:00:00'": [first],
+        "t = TIMESTAMP_NTZ '1970-01-01 00:00:00'": [second],
+        "t > TIMESTAMP_NTZ '1970-01-01 00:00:00'": [],
+    }.items():
+        assert table.scan(condition).to_arrow().to_pylist() == expected, condition
 
 
 def test_filters_speak_of_the_columns_as_they_are_now(tmp_path: Path) -> None:

@@ -267,6 +267,48 @@ def test_widened_columns_are_read_from_narrow_files(spark: SparkSession, lakes: 
         assert bool(_rows(spark, f"SELECT k FROM {table.sql} WHERE {condition}")) is hit, condition
 
 
+def test_columns_that_became_another_kind_are_read_from_old_files(spark: SparkSession, lakes: Lakes, add: Add) -> None:
+    """Integers as doubles and decimals, dates as timestamps: the values that a cast gives, also beside new files."""
+    kinds = {
+        "a": ("int8", "float64", "TINYINT", "DOUBLE"),
+        "b": ("int32", "float64", "INT", "DOUBLE"),
+        "c": ("int16", "decimal(12,2)", "SMALLINT", "DECIMAL(12,2)"),
+        "d": ("int64", "decimal(24,4)", "BIGINT", "DECIMAL(24,4)"),
+        "e": ("date", "timestamp_ntz(us)", "DATE", "TIMESTAMP_NTZ"),
+    }
+    table = _table(lakes, Column(name="k", type=INT), *[Column(name=n, type=t[0]) for n, t in kinds.items()])
+
+    def put(*texts: str) -> None:
+        frame = spark.sql(f"SELECT {', '.join(texts)}")
+        if add is _foreign:
+            table.add(frame.toArrow())
+        else:
+            write(frame, table.name, client=table.lake)
+
+    rows = {1: ("-7", "2147483647", "300", "-9223372036854775808", "'1600-02-29'"), 2: ("NULL",) * 5}
+    for key, values in rows.items():
+        put(f"{key}L AS k", *[f"CAST({v} AS {t[2]}) AS {n}" for v, (n, t) in zip(values, kinds.items(), strict=True)])
+    _change(table, *[WidenColumn(column=n, type=t[1]) for n, t in kinds.items()])
+    rows[3] = ("0.5", "double('NaN')", "-0.01", "1.2345", "'2024-02-29 10:00:00.5'")
+    put("3L AS k", *[f"CAST({v} AS {t[3]}) AS {n}" for v, (n, t) in zip(rows[3], kinds.items(), strict=True)])
+    names = ", ".join(["k", *kinds])
+    truth = " UNION ALL ".join(
+        f"SELECT {key}L AS k, "
+        + ", ".join(
+            f"CAST(CAST({v} AS {t[2]}) AS {t[3]}) {n}" if key < 3 else f"CAST({v} AS {t[3]}) {n}"
+            for v, (n, t) in zip(values, kinds.items(), strict=True)
+        )
+        for key, values in rows.items()
+    )
+    filters = ["true", "a = -7", "a < 0.5D", "b = 2147483647", "b > 2147483646.5D", "isnan(b)", "c = 300", "c < 0"]
+    filters += ["c BETWEEN 299.99 AND 300.01", "d = -9223372036854775808", "d > 1.2344", "d IS NULL", "e IS NOT NULL"]
+    filters += ["e = TIMESTAMP_NTZ '1600-02-29 00:00:00'", "e > TIMESTAMP_NTZ '2024-02-29 00:00:00'", "a IN (-7, 0.5)"]
+    for each in filters:
+        found = spark.sql(f"SELECT {names} FROM {table.sql} WHERE {each} ORDER BY k").collect()
+        expected = spark.sql(f"SELECT {names} FROM ({truth}) WHERE {each} ORDER BY k").collect()
+        assert list(map(str, found)) == list(map(str, expected)), each
+
+
 @pytest.mark.parametrize("sensitive", ["true", "false"])
 def test_files_that_spell_names_in_another_case_are_read(spark: SparkSession, lakes: Lakes, sensitive: str) -> None:
     """Also in a session that tells names apart by case, which must not make their values null."""

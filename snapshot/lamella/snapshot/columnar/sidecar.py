@@ -42,8 +42,9 @@ from lamella.snapshot.manifest import (
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
+from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import absent, factor, is_younger, with_deleted_rows
+from lamella.snapshot.stats.column import absent, is_younger, with_deleted_rows
 
 
 class SidecarRefs:
@@ -574,6 +575,9 @@ def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
         return nothing_known(len(zones))
     if zones.low is None or zones.high is None or target.order is None:
         return Zones(None, None, zones.flags & ~np.uint8(LOW_KNOWN | HIGH_KNOWN | LOW_EXACT | HIGH_EXACT))
+    if target.order == "float" and source.order != "float":
+        low, high = (keys_of(target, list(map(float, _integers(keys)))) for keys in (zones.low, zones.high))
+        return Zones(low, high, zones.flags)
     if target.order in ("bytes", "float"):
         return zones
     times = factor(source, target)

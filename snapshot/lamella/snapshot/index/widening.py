@@ -20,6 +20,7 @@ fixed, uuid, bson, binary binary                    itself
 ========================= ========================= ==================================================
 
 A part built over times of a finer unit is never used for a coarser one: files may have such times, which are rounded.
+Nor is one built over a column that changed its kind since (an integer that became a double).
 
 All kinds of Lamella follow this table. Kinds that hash values hash those of the built type, so the values of a query
 are converted down (:func:`narrowed`); values that the built type lacks occur in no row. Kinds that store values convert
@@ -40,7 +41,7 @@ from lamella.snapshot.columnar.zones import is_wide, number_dtype
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.evolution import can_widen
-from lamella.snapshot.schema.types import PER_SECOND
+from lamella.snapshot.schema.types import changes_kind, factor
 from lamella.snapshot.stats.bound import Value
 
 _SHORT_FLOATS: Final = {16: "<e", 32: "<f"}
@@ -51,18 +52,11 @@ _LIMITS: Final = {"int": (-(1 << 63), (1 << 63) - 1), "uint": (0, (1 << 64) - 1)
 
 def can_serve(built: DataType, query_type: DataType) -> bool:
     """Returns whether a part over a term of type ``built`` can answer queries with values of type ``query_type``."""
-    return built == query_type or (
-        built.order is not None and query_type.order is not None and can_widen(built, query_type)
-    )
-
-
-def factor(built: DataType, query_type: DataType) -> int:
-    """Returns the factor that converts a value of the built type to the asked type."""
-    if built.name == "decimal":
-        return int(10 ** (query_type.scale - built.scale))
-    if built.name in ("time", "timestamp", "timestamp_ntz"):
-        return PER_SECOND[query_type.unit] // PER_SECOND[built.unit]
-    return 1
+    if built == query_type:
+        return True
+    if built.order is None or query_type.order is None or changes_kind(built, query_type):
+        return False
+    return can_widen(built, query_type)
 
 
 def narrowed(built: DataType, query_type: DataType, values: Sequence[Value]) -> list[Value]:

@@ -24,7 +24,7 @@ from lamella.snapshot.parquet.schema import (
 )
 from lamella.snapshot.parquet.writer import GREGORIAN_FROM_DAY, GREGORIAN_FROM_SECOND
 from lamella.snapshot.schema import DataType, Leaf, Schema, widens
-from lamella.snapshot.schema.types import PER_SECOND
+from lamella.snapshot.schema.types import PER_SECOND, changes_kind, factor
 from lamella.snapshot.stats.bound import Value
 
 #: None: the bytes are not a value of the type.
@@ -108,12 +108,18 @@ def converters(source: DataType, target: DataType) -> tuple[Converter, Converter
 
     ``target`` widens ``source`` (:func:`lamella.snapshot.schema.widens`).
     """
-    if source.order == "decimal" and target.scale != source.scale:
-        return _scaled(10 ** (target.scale - source.scale), 1, target)
+    if changes_kind(source, target) and target.is_float:
+        return _as_float, _as_float
+    if changes_kind(source, target) or (source.order == "decimal" and target.scale != source.scale):
+        return _scaled(factor(source, target), 1, target)
     if source.name in ("time", "timestamp", "timestamp_ntz") and source.unit != target.unit:
         up, down = PER_SECOND[target.unit], PER_SECOND[source.unit]
         return _scaled(up // down, 1, target) if up > down else _scaled(1, down // up, target)
     return None
+
+
+def _as_float(value: Value) -> tuple[Value, bool]:
+    return float(value), True
 
 
 def _scaled(times: int, divisor: int, target: DataType) -> tuple[Converter, Converter]:

@@ -267,6 +267,8 @@ def widens(source: DataType, target: DataType) -> bool:
         if source.order == target.order:
             return source.bits <= target.bits
         return source.order == "uint" and source.bits < target.bits
+    if changes_kind(source, target):
+        return True
     if source.is_float and target.is_float:
         return source.bits <= target.bits
     if source.name == "decimal" and target.name == "decimal":
@@ -276,3 +278,28 @@ def widens(source: DataType, target: DataType) -> bool:
     if source.is_text and target.is_text:
         return True
     return source.name in ("binary", "bson", "fixed", "uuid") and target.name == "binary"
+
+
+def changes_kind(source: DataType, target: DataType) -> bool:
+    """Returns whether a column of type ``source`` may become one of ``target``, a type of another kind.
+
+    Integers become doubles or decimals, dates become timestamps without time zone, as Spark's Parquet reader reads them
+    and as Delta widens them: integers of up to 32 bits need 10 digits before the decimal point, others 20.
+    """
+    if source.order == "int" and source.is_integer:
+        if target.name == "decimal":
+            return target.precision - target.scale >= (10 if source.bits <= 32 else 20)
+        return target.name == "float64" and source.bits <= 32
+    return source.name == "date" and target.name == "timestamp_ntz" and target.unit == "us"
+
+
+def factor(source: DataType, target: DataType) -> int:
+    """Returns the factor that converts a value of ``source`` to one of ``target``, which is wider, in the domains of
+    their orders."""
+    if target.name == "decimal":
+        return int(10 ** (target.scale - source.scale))
+    if source.name == "date" and target.name == "timestamp_ntz":
+        return 86_400 * PER_SECOND[target.unit]
+    if source.name in ("time", "timestamp", "timestamp_ntz"):
+        return PER_SECOND[target.unit] // PER_SECOND[source.unit]
+    return 1

@@ -14,7 +14,7 @@ import msgspec
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import can_widen
-from lamella.snapshot.schema.types import PER_SECOND
+from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, to_bound
 
 #: The greatest count or size in manifests and requests: sidecars store 64 bits.
@@ -248,20 +248,13 @@ def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnSta
     )
 
 
-def factor(source: DataType, target: DataType) -> int:
-    """Returns the factor that converts a value of ``source`` to one of ``target``, in the domains of their orders."""
-    if source.name == "decimal":
-        return int(10 ** (target.scale - source.scale))
-    if source.name in ("time", "timestamp", "timestamp_ntz"):
-        return PER_SECOND[target.unit] // PER_SECOND[source.unit]
-    return 1
-
-
 def _converted(bound: Bound | None, source: DataType, target: DataType) -> Bound | None:
     if bound is None or source.order is None or target.order is None:
         return None
     value: Value = from_bound(source, bound)
-    if isinstance(value, int):
+    if target.is_float:
+        value = float(value)  # exact: integers have at most 32 bits
+    elif isinstance(value, int):
         value *= factor(source, target)
         low, high = target.int_range
         if not low <= value <= high:
