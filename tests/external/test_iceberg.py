@@ -30,7 +30,25 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from lamella.client import Lamella
 from lamella.client.http import Table
@@ -197,6 +215,88 @@ def test_columns_are_followed_by_their_ids(lake: Lamella, name: str, make: Make)
     assert not early.refresh().changed
     early.refresh("full")
     same_rows(early, source)
+
+
+def test_initial_defaults_are_the_values_of_files_without_the_column(
+    lake: Lamella, name: str, make: Make, tmp_path: Path
+) -> None:
+    """Of each type, also renamed and widened, and in a table that is followed later; filters and counts know them."""
+    defaults: dict[str, tuple[IcebergType, Any]] = {
+        "yes": (BooleanType(), True),
+        "small": (IntegerType(), -5),
+        "big": (LongType(), 2**60),
+        "single": (FloatType(), 0.1),
+        "double": (DoubleType(), 0.1),
+        "price": (DecimalType(10, 2), "1.50"),
+        "text": (StringType(), "a b é"),
+        "day": (DateType(), "1969-12-31"),
+        "clock": (TimeType(), "10:00:00.000500"),
+        "at": (TimestampType(), "2020-01-02T03:04:05.000678"),
+        "when": (TimestamptzType(), "2020-01-02T03:04:05.000678+00:00"),
+        "key": (UUIDType(), "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        "raw": (BinaryType(), "00ff"),
+        "three": (FixedType(3), "616263"),
+    }
+    source = make(Schema(NestedField(1, "id", LongType(), required=False)))
+    source.append(pa.table({"id": [1, 2]}))
+    versions = iter(range(1, 10))
+
+    def published() -> tuple[str, pa.Table]:
+        """The table in format version 3, which pyiceberg only reads: its location, and the rows that it reads."""
+        metadata = json.loads(Path(source.refresh().metadata_location.removeprefix("file://")).read_bytes())
+        for field in (field for schema in metadata["schemas"] for field in schema["fields"] if field["id"] > 1):
+            field["initial-default"] = list(defaults.values())[field["id"] - 2][1]
+        path = tmp_path / f"v{next(versions)}.metadata.json"
+        path.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 100}))
+        read = StaticTable.from_metadata(str(path)).scan().to_arrow()
+        # Lamella's scan returns the bytes of a UUID.
+        kinds = [pa.binary(16) if field.name == "key" else field.type for field in read.schema]
+        return str(path), read.cast(pa.schema(list(zip(read.schema.names, kinds, strict=True))))
+
+    lake.create_external(name, {"kind": "iceberg", "location": published()[0]})
+    early = lake.table(name)
+    early.refresh()
+    with source.update_schema() as update:
+        for column, (kind, _) in defaults.items():
+            update.add_column(column, kind)
+    source.append(pa.Table.from_pylist([{"id": 3, "small": 9}], schema=source.refresh().schema().as_arrow()))
+    location, wanted = published()
+    assert wanted["small"].to_pylist() == [9, -5, -5]
+    lake.create_external(f"{name}late", {"kind": "iceberg", "location": location})
+    second = lake.table(f"{name}late")
+    for table in (early, second):
+        table.refresh(location=location)
+        same_as(table, wanted)
+        assert table.scan("small = -5").count() == 2
+        assert table.scan("price > 1.49 AND yes").count() == 2
+        assert table.scan("day IS NULL").to_arrow()["id"].to_pylist() == [3]
+        assert table.verify().is_clean
+    with source.update_schema() as update:
+        update.rename_column("small", "wide")
+    with source.update_schema() as update:
+        update.update_column("wide", LongType())
+    location, wanted = published()
+    for table in (early, second):
+        table.refresh(location=location)
+        same_as(table, wanted)
+        assert table.scan("wide = -5").count() == 2
+    with source.update_schema() as update:
+        update.rename_column("wide", "w")
+    defaults["small"] = (IntegerType(), -6)
+    with pytest.raises(InvalidSchema, match="'w' had the default '-5' and now has '-6'"):
+        early.refresh(location=published()[0])
+
+
+def test_the_initial_default_of_a_struct_field_is_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """A table's columns have defaults at the top only."""
+    inner = StructType(NestedField(2, "x", LongType(), required=False))
+    source = make(Schema(NestedField(1, "st", inner, required=False)))
+    metadata = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    metadata["schemas"][0]["fields"][0]["type"]["fields"][0]["initial-default"] = 5
+    path = tmp_path / "v1.metadata.json"
+    path.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 0}))
+    with pytest.raises(InvalidSchema, match="'x' of a struct has an initial default"):
+        lake.create_external(name, {"kind": "iceberg", "location": str(path)})
 
 
 def same_rows(table: Table, source: IcebergTable) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     AllowExtraColumns,
@@ -192,7 +193,15 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
     for column in new:
         here = (*above, column.name)
         if column.id not in before:
-            changes.append(AddColumn(name=column.name, type=column.type, fields=column.fields, parent=above or None))
+            changes.append(
+                AddColumn(
+                    name=column.name,
+                    type=column.type,
+                    fields=column.fields,
+                    default=column.default,
+                    parent=above or None,
+                )
+            )
             continue
         then = before[column.id]
         if then.dtype.is_nested or column.dtype.is_nested:
@@ -205,8 +214,23 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
             if not can_widen(then.dtype, column.dtype):
                 raise _cannot_become(here, then, column)
             changes.append(WidenColumn(column=here, type=str(column.dtype)))
+        if not _has_same_default(then, column):
+            raise InvalidSchema(
+                f"column {'.'.join(here)!r} had the default {then.default!r} and now has {column.default!r}: create the"
+                " table again",
+                column=column.name,
+            )
     changes += (DropColumn(column=(*above, name)) for name in going.values())
     return changes + _moves(old, new, above)
+
+
+def _has_same_default(then: Column, now: Column) -> bool:
+    if then.default is None or now.default is None:
+        return then.default == now.default
+    try:
+        return default_value(now.dtype, then.default) == default_value(now.dtype, now.default)
+    except InvalidSchema:
+        return False
 
 
 def _temporary_name(name: str, old: Sequence[Column], new: Sequence[Column]) -> str:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.iceberg.export import SNAPSHOT
 from lamella.snapshot.schema import Column
+from lamella.snapshot.schema.column import canonical_default
 from lamella.snapshot.source.iceberg_deletes import ListedData, ListedDeletes, Partition, without_deleted_rows
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
@@ -63,7 +66,10 @@ def read_iceberg(
         io = load_file_io(iceberg_properties(options), location)
         compression = Compressor.get_compressor(".gz.metadata.json" if location.endswith(_SUFFIXES[1:]) else location)
         with io.new_input(location).open() as stream:
-            metadata = FromByteStream.table_metadata(stream, compression=compression)
+            try:
+                metadata = FromByteStream.table_metadata(stream, compression=compression)
+            except TypeError as error:  # a default of nanoseconds, for instance
+                raise ValueError(str(error)) from error
         return _state(store, metadata, io, location, allowed)
     except NoSuchTableError as error:
         raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
@@ -254,9 +260,28 @@ def _partition(file: Any) -> Partition:
 
 
 def _column(field: Any) -> Column:
-    if getattr(field, "initial_default", None) is not None:
-        raise InvalidSchema(f"column {field.name!r} has an initial default", column=field.name)
+    """Returns a column; its initial default is the value of rows of files without it, as a table's default is."""
+    column = _typed(field.name, field.field_id, field.field_type)
+    if field.initial_default is None:
+        return column
+    default = canonical_default(column.dtype, _text(field.initial_default), field.name)
+    return msgspec.structs.replace(column, default=default)
+
+
+def _field(field: Any) -> Column:
+    """Returns a field of a struct."""
+    if field.initial_default is not None:
+        raise InvalidSchema(f"field {field.name!r} of a struct has an initial default", column=field.name)
     return _typed(field.name, field.field_id, field.field_type)
+
+
+def _text(default: Any) -> str:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, bytes):
+        return default.hex()
+    # Dates, times and timestamps have the form of ISO 8601.
+    return default.isoformat() if hasattr(default, "isoformat") else str(default)
 
 
 def _typed(name: str, number: int, kind: Any, *, nullable: bool = True) -> Column:
@@ -266,7 +291,7 @@ def _typed(name: str, number: int, kind: Any, *, nullable: bool = True) -> Colum
         return Column(name=name, type=text, id=number, nullable=nullable, fields=fields)
 
     if isinstance(kind, types.StructType):
-        return made("struct", *map(_column, kind.fields))
+        return made("struct", *map(_field, kind.fields))
     if isinstance(kind, types.ListType):
         return made("list", _typed("element", kind.element_id, kind.element_type))
     if isinstance(kind, types.MapType):
