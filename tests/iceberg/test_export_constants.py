@@ -13,12 +13,12 @@ import pytest
 from pyiceberg import expressions
 from pyiceberg.table import StaticTable
 
-from iceberg.folders import COLUMNS, HIVE_NULL, FolderTable, filled
 from iceberg.test_export_duckdb import answers
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportResult
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
+from support.folder_tables import COLUMNS, HIVE_NULL, FolderTable, filled
 
 e: Any = expressions
 _COMPARISONS: Final[dict[Any, Callable[[Any, Any], bool]]] = {e.EqualTo: eq, e.LessThan: lt, e.GreaterThan: gt}
@@ -116,6 +116,15 @@ def test_schema_changes_reach_the_partitions(lake: Lamella, tmp_path: Path) -> N
     done = table.export()
     assert read(done) == as_counter(table.rows())
     assert read(done, e.EqualTo("number", 1)) == as_counter([row for row in table.rows() if row["number"] == 1])
+
+
+def test_infinity_is_read(lake: Lamella, tmp_path: Path) -> None:
+    """A value as any other."""
+    table = FolderTable(lake, tmp_path, ("x",))
+    table.add({"x": "-Infinity"}, {"x": "Infinity"}, {"x": "1.0"})
+    done = table.export()
+    assert read(done) == as_counter(table.rows())
+    assert read(done, e.LessThan("x", 1.0)) == as_counter([row for row in table.rows() if row["x"] < 1])
 
 
 @pytest.mark.parametrize("text", ["NaN", "-0.0", "0.1", "1e300"])

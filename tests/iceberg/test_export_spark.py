@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import path_from_script
-from iceberg.folders import COLUMNS, filled
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, export_iceberg
 from lamella.snapshot.storage import FsspecStore
+from support.folder_tables import COLUMNS, filled
 from support.iceberg_tables import IcebergTable, values
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]

@@ -17,6 +17,7 @@ import pytest
 from conftest import path_from_script
 from lamella.client.http import Lamella
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn
+from support.folder_tables import COLUMNS, filled
 from support.iceberg_tables import IcebergTable, values
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
@@ -58,6 +59,20 @@ _TRAPS: Final = (
     "id % 5 = 0",
     "upper(name) LIKE 'K%'",
     "id < 30 AND (day IS NULL OR price > 2)",
+)
+
+
+_OF_FOLDERS: Final = (
+    *(
+        f"SELECT * FROM {{}} WHERE {each} ORDER BY id"
+        for each in (
+            *("true", "n = 1", "n IS NULL", "n <> 1", "big > 0", "s = 'zz'", "s <> 'zz'", "d < DATE '2000-01-01'"),
+            *("d IS NULL", "price < 0", "yes", "NOT yes", "x = 0.25", "at > TIMESTAMP '2000-01-01 00:00:00'"),
+            *("n = 1 OR s = 'zz'", "NOT (n = 1 AND yes)", "d = DATE '2024-02-29' AND id < 20"),
+        )
+    ),
+    *(f"SELECT min({each}), max({each}), count({each}) FROM {{}}" for each in ("id", *COLUMNS)),
+    *(f"SELECT {each}, count(*) FROM {{}} GROUP BY 1 ORDER BY 1" for each in COLUMNS),
 )
 
 
@@ -140,6 +155,8 @@ def answers(
         "names": queries.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
         "writes": queries.add(f"INSERT INTO {name} SELECT * FROM files", f"DROP TABLE {name}"),
     }
+    folders = _folders(lake, folder)
+    of_folders = queries.add(*(query.format(of) for query in _OF_FOLDERS for of in (folders, "truth")))
     half = [str(file) for file in made.files[:3]]
     found = _run(
         python,
@@ -147,12 +164,27 @@ def answers(
         {
             "uri": f"{rest_url}/iceberg",
             "ivy": str(IVY),
-            "files": {"files": [str(file) for file in made.files], "half": half},
+            "files": {
+                "files": [str(file) for file in made.files],
+                "half": half,
+                "truth": [str(folder / "truth.parquet")],
+            },
             "queries": queries.queries,
         },
     )
+    at["folders"] = of_folders
     answers = {kind: [found[position] for position in positions] for kind, positions in at.items()}
     return answers | {"conditions": filters}
+
+
+def _folders(lake: Lamella, folder: Path) -> str:
+    """Make a table whose columns are folders, and a file with its rows; returns its name."""
+    root = folder / "hive"
+    root.mkdir()
+    table = filled(lake, root)
+    table.add({"n": "1"}, {"s": "a b", "d": "2024-02-29"}, {})
+    pq.write_table(table.table.scan().to_arrow(), folder / "truth.parquet")
+    return f"ice.{table.name}"
 
 
 def _evolved(lake: Lamella, folder: Path) -> int:
@@ -229,3 +261,11 @@ def test_names_that_are_not_there_and_writes_are_refused(answers: dict[str, list
     assert ["ice", "changed", "False"] in tables
     assert all("TABLE_OR_VIEW_NOT_FOUND" in each["error"] for each in missing)
     assert all("error" in each for each in answers["writes"])
+
+
+def test_values_of_folders_are_read(answers: dict[str, list[Any]]) -> None:
+    """As identity partitions: rows, filters, extremes and groups are those of one file with all rows."""
+    found = answers["folders"]
+    for query, ours, truth in zip(_OF_FOLDERS, found[::2], found[1::2], strict=True):
+        assert isinstance(truth, list), (query, truth)
+        assert ours == truth, query

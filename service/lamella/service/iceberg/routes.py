@@ -197,9 +197,10 @@ class IcebergScanRoutes:
     async def plan_table_scan(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        scans = self._scans
+        scans, agent = self._scans, request.headers.get("user-agent", "")
         return await self._answer(
-            request, lambda record, max_tests: scans.plan(record, read_json(_PLAN, body), max_tests)
+            request,
+            lambda record, max_tests: scans.plan(record, read_json(_PLAN, body), max_tests, user_agent=agent),
         )
 
     async def fetch_scan_tasks(self, request: Request) -> Response:

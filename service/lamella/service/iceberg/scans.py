@@ -20,7 +20,14 @@ from lamella.snapshot.errors import (
     SnapshotNotFound,
 )
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
-from lamella.snapshot.iceberg.metadata import PastSnapshot, readable_schemas, require_named, table_metadata
+from lamella.snapshot.iceberg.metadata import (
+    PastSnapshot,
+    constant_columns,
+    readable_schemas,
+    require_client,
+    require_named,
+    table_metadata,
+)
 from lamella.snapshot.iceberg.scan_plan import (
     END,
     MAX_BYTES,
@@ -39,7 +46,7 @@ from lamella.snapshot.iceberg.scan_plan import (
     within,
 )
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import CONSTANTS, Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.schema import Schema
@@ -84,6 +91,10 @@ class IcebergHistory:
         if head.snapshot_id == current.snapshot_id:
             return
         require_named(head)
+        if not constant_columns(head) <= constant_columns(current):
+            raise NotExpressible(
+                "the snapshot has constants in other columns than the current one, whose metadata describes partitions"
+            )
         if schemas is None:
             raise NotExpressible(
                 "two columns of this table have had the same name, so that only its current snapshot can be read as "
@@ -158,6 +169,8 @@ MAX_STEPS: Final = 1_000
 _MAX_CHANGED: Final = 250_000
 #: Longest id of a plan that can be fetched again.
 _MAX_ID: Final = 2_000
+#: What plans express: constants as partitions.
+_FEATURES: Final = (CONSTANTS,)
 #: Operations that rewrite the same rows into other files.
 _SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
@@ -191,19 +204,24 @@ class IcebergScans:
         self._tasks = PlanTasks(secret)
         self._note = note
 
-    def plan(self, record: TableRecord, request: PlanTableScan, max_tests: int | None = None) -> Iterator[bytes]:
+    def plan(
+        self, record: TableRecord, request: PlanTableScan, max_tests: int | None = None, *, user_agent: str = ""
+    ) -> Iterator[bytes]:
         """Return a complete plan as JSON, piece by piece: its first files, and tokens for the others.
+
+        ``user_agent``: the client, as it names itself.
 
         Raises:
             InvalidRequest: no such snapshot; an invalid filter (its subclasses); a range of snapshots of which one does
                 more than add files.
-            NotExpressible: no Iceberg client would read the snapshot correctly.
+            NotExpressible: no Iceberg client, or not this one, would read the snapshot correctly.
             LimitExceeded: a range of too many snapshots.
             NotNow: it takes more than ``max_tests``.
         """
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
-            return self._incremental(record, request, max_tests)
+            return self._incremental(record, request, max_tests, user_agent)
         scan = self._scan_of(record, request)
+        require_client(scan.head, user_agent)
         task = self._tasks.first(record.table_id, scan.head.snapshot_id, scan.spoken_by, request)
         return self._completed(self._first(record, scan, task, max_tests), self._plan_id(task))
 
@@ -273,7 +291,7 @@ class IcebergScans:
         if wanted:
             few = enough(found.parts(), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
-                return _tasks(tasks_json(few, self._members(scan)))
+                return _tasks(tasks_json(few, scan.head, self._members(scan)))
         return self._part(scan, task, planned)
 
     def _part(self, scan: _Scan, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
@@ -288,7 +306,7 @@ class IcebergScans:
             _require_few(found.block_count, each_bytes)
         mine = blocks_of(within(parts, *cuts[0]), residuals)
         tokens = [self._token(task, *cut) for cut in spread(cuts[1:], max_tokens)] if len(cuts) > 1 else []
-        return _tasks(tasks_json(mine, self._members(scan)), tokens)
+        return _tasks(tasks_json(mine, scan.head, self._members(scan)), tokens)
 
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
@@ -304,7 +322,7 @@ class IcebergScans:
             found = self._warehouse.find_predicate(
                 scan.entry.pointer,
                 filter.predicate,
-                PruneRequest(case_sensitive=sensitive),
+                PruneRequest(case_sensitive=sensitive, reader_features=_FEATURES),
                 max_tests=max_tests,
             )
         return found, residuals, task_bytes(filter.size_bytes, columns)
@@ -317,7 +335,9 @@ class IcebergScans:
         pointer = scan.entry.pointer
         return FileMembers(scan.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
 
-    def _incremental(self, record: TableRecord, request: PlanTableScan, max_tests: int | None) -> Iterator[bytes]:
+    def _incremental(
+        self, record: TableRecord, request: PlanTableScan, max_tests: int | None, user_agent: str
+    ) -> Iterator[bytes]:
         start, end = request.start_snapshot_id, request.end_snapshot_id
         if start is None or end is None or request.snapshot_id is not None:
             raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
@@ -336,11 +356,14 @@ class IcebergScans:
         count = 0
         pieces: list[bytes] = []
         for before, after in pairwise(entries):
-            blocks, members, each_bytes = self._appended(record, request, before, after, max_tests)
+            appended = self._appended(record, request, before, after, max_tests)
+            if appended is None:
+                continue
+            blocks, scan, each_bytes = appended
+            require_client(scan.head, user_agent)
             count += len(blocks)
             _require_few(count, each_bytes)
-            if blocks:
-                pieces.append(tasks_json(blocks, members))
+            pieces.append(tasks_json(blocks, scan.head, self._members(scan)))
         return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
 
     def _appended(
@@ -350,14 +373,19 @@ class IcebergScans:
         before: HistoryEntry,
         after: HistoryEntry,
         max_tests: int | None,
-    ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
-        """Return the blocks that a snapshot added and that may match, and the largest size of the task of one."""
+    ) -> tuple[list[PlannedBlock], _Scan, int] | None:
+        """Return the blocks that a snapshot added and that may match, and the largest size of the task of one; None if
+        there are none."""
         with trusted_manifests():
             change = self._warehouse.diff(
-                before.pointer, after.pointer, DiffRequest(), max_blocks=_MAX_CHANGED, max_tests=max_tests
+                before.pointer,
+                after.pointer,
+                DiffRequest(reader_features=_FEATURES),
+                max_blocks=_MAX_CHANGED,
+                max_tests=max_tests,
             )
         if not change.added or _has_same_rows(after, change):
-            return [], None, 0
+            return None
         if change.removed:
             raise InvalidRequest(
                 f"snapshot {after.seq} ({after.operation}) both adds and removes files, so its new "
@@ -373,7 +401,7 @@ class IcebergScans:
             for block in blocks_of(found.parts(), residuals)
             if block.part.sidecar.text_at("location", block.row) in added
         ]
-        return blocks, self._members(scan), each_bytes
+        return (blocks, scan, each_bytes) if blocks else None
 
     def _completed(self, members: Iterator[bytes], plan_id: str) -> Iterator[bytes]:
         return _object(chain([b'"status":"completed","plan-id":%b,' % msgspec.json.encode(plan_id)], members))

@@ -21,6 +21,8 @@ from lamella.snapshot.manifest import (
     Snapshot,
     Summary,
     TableIndex,
+    few_constant_columns,
+    merge_constant_columns,
 )
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import (
@@ -97,6 +99,7 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
         constants_count=sum(bool(b.constants) for b in blocks),
         deletes_count=sum(bool(b.deletes) for b in blocks),
         deleted_row_count=_deleted((b.row_count, b.live_row_count) for b in blocks),
+        constant_columns=few_constant_columns({tuple(sorted(b.constants)) for b in blocks if b.constants}),
     )
 
 
@@ -119,6 +122,7 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
         constants_count=sum(p.constants_count for p in parts),
         deletes_count=sum(p.deletes_count for p in parts),
         deleted_row_count=_deleted((p.row_count, p.live_row_count) for p in parts),
+        constant_columns=merge_constant_columns(parts),
     )
 
 

@@ -6,8 +6,10 @@ import io
 import json
 import re
 import secrets
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +30,7 @@ from pyiceberg.manifest import (
     manifest_entry_schema_with_data_file,
     read_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record
 
@@ -39,11 +42,19 @@ from lamella.snapshot.iceberg.metadata import (
     require_no_deletes,
     require_types,
 )
-from lamella.snapshot.iceberg.partitions import FIRST_FIELD_ID, partition_of, spec_json, spec_of
+from lamella.snapshot.iceberg.partitions import (
+    Partition,
+    columns_in,
+    not_read_equally,
+    partition_of,
+    spec_json,
+    specs_json,
+)
 from lamella.snapshot.iceberg.scan_plan import file_statistics
 from lamella.snapshot.iceberg.types import schema_json
 from lamella.snapshot.manifest import Block, Snapshot
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema import DataType, Schema
+from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.storage import ReplacingStore
 
 # Iceberg's manifests and manifest lists as Avro files, written and read by pyiceberg.
@@ -98,8 +109,8 @@ def manifests_of(
     by_id = {each.schema_id: each for each in written}
     groups: dict[tuple[int, ...], list[tuple[Block, Record]]] = {}
     for block in blocks:
-        partition = partition_of(block, by_id, schema)
-        groups.setdefault(tuple(partition), []).append((block, Record(*partition.values())))
+        partition = partition_of(block.constants, by_id[block.written_with], schema, block.location)
+        groups.setdefault(tuple(partition), []).append((block, _record(partition, block.location)))
     return [_manifest(spec, groups[spec], schema, by_id, columns) for spec in sorted(groups)]
 
 
@@ -110,12 +121,13 @@ def _manifest(
     written: Mapping[int, Schema],
     columns: Collection[int] | None,
 ) -> ManifestBytes:
-    described, partition_spec = schema_json(schema), spec_of(schema, spec)
+    described, described_spec = schema_json(schema), spec_json(schema, spec)
+    partition_spec = PartitionSpec.model_validate(described_spec)
     iceberg_schema = IcebergSchema.model_validate(described)
     meta = {
         "schema": json.dumps(described),
         "schema-id": str(schema.schema_id),
-        "partition-spec": json.dumps(spec_json(schema, spec)["fields"]),
+        "partition-spec": json.dumps(described_spec["fields"]),
         "partition-spec-id": str(partition_spec.spec_id),
         "format-version": str(_FORMAT),
         "content": "data",
@@ -136,6 +148,36 @@ def _manifest(
             construct_partition_summaries(partition_spec, iceberg_schema, [partition for _, partition in files])
         ),
     )
+
+
+def _record(partition: Partition, location: str) -> Record:
+    return Record(
+        *(None if value is None else _avro_value(dtype, value, location) for dtype, value in partition.values())
+    )
+
+
+def _avro_value(dtype: DataType, value: Value, location: str) -> Any:
+    """Returns a value as pyiceberg writes it."""
+    if dtype.is_text and isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float):
+        # pyiceberg (0.12) reads the doubles of manifests as floats.
+        if not _is_float(value):
+            raise not_read_equally(location, value)
+        return value
+    if dtype.name == "boolean":
+        return bool(value)
+    if dtype.name == "decimal":
+        # The constructor is exact; arithmetic rounds to the precision of a context.
+        return Decimal(f"{value!r}E-{dtype.scale}")
+    return value
+
+
+def _is_float(value: float) -> bool:
+    try:
+        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
+    except OverflowError:
+        return False
 
 
 def list_bytes(
@@ -303,16 +345,10 @@ def written_with(snapshot: Snapshot) -> tuple[Schema, ...]:
     return tuple(schema for schema in reversed(snapshot.history) if schema.schema_id in used)
 
 
-def partition_columns_of(previous: Mapping[str, Any] | None) -> dict[int, tuple[int, ...]]:
-    """Returns the columns of a metadata file's partition specs, by the spec's id."""
-    return {
-        spec["spec-id"]: tuple(field["source-id"] for field in spec["fields"])
-        for spec in ([] if previous is None else previous["partition-specs"])
-    }
-
-
-def _has_columns(schema: Schema, columns: Collection[int]) -> bool:
-    return {column.id for column in schema.columns}.issuperset(columns)
+def _partition_columns(previous: Mapping[str, Any] | None) -> set[tuple[int, ...]]:
+    """Returns the columns of each of a metadata file's partition specs."""
+    specs = [] if previous is None else previous["partition-specs"]
+    return {tuple(field["source-id"] for field in spec["fields"]) for spec in specs}
 
 
 def is_exported(previous: Mapping[str, Any] | None, exported: Exported) -> bool:
@@ -395,11 +431,10 @@ def next_metadata(
     if own is None:
         raise ValueError("an entry is required for a snapshot that was not exported before")
     remaining = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
-    specs = {columns for columns in partition_columns_of(previous).values() if columns}
-    if not all(_has_columns(snapshot.schema, columns) for columns in specs):
-        # Readers fail at a spec whose column was dropped.
-        specs, remaining = {columns for columns in specs if _has_columns(snapshot.schema, columns)}, []
-    specs |= {columns for columns in partition_columns if columns}
+    known_specs = _partition_columns(previous)
+    specs = {columns for columns in known_specs if columns_in(snapshot.schema, columns) == columns}
+    if specs != known_specs:  # readers fail at a spec whose column was dropped
+        remaining = []
     mapping, remaining = _mapping(snapshot, remaining)
     schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
     entries = sorted([*remaining, own], key=lambda each: int(each["sequence-number"]))
@@ -427,9 +462,7 @@ def next_metadata(
         ),
         "current-schema-id": snapshot.schema.schema_id,
         "schemas": [schemas[key] for key in sorted(in_use)],
-        "default-spec-id": 0,
-        "partition-specs": [spec_json(snapshot.schema, columns) for columns in [(), *sorted(specs)]],
-        "last-partition-id": FIRST_FIELD_ID + max((column for columns in specs for column in columns), default=-1),
+        **specs_json(snapshot.schema, {*specs, *partition_columns}),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         # The files belong to the table: Iceberg's clean-up must not delete them.

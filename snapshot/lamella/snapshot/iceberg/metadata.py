@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.errors import NotExpressible
+from lamella.snapshot.iceberg.partitions import columns_in, is_text_in_json, specs_json
 from lamella.snapshot.iceberg.types import name_mapping, schema_json
 from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.parquet.iceberg_readers import reads_as
@@ -20,10 +21,7 @@ from lamella.snapshot.schema import Schema
 
 MAIN: Final = "main"
 NAME_MAPPING: Final = "schema.name-mapping.default"
-_SPEC: Final = {"spec-id": 0, "fields": []}
 _ORDER: Final = {"order-id": 0, "fields": []}
-#: Iceberg numbers partition fields from 1000 on.
-_NO_PARTITION_ID: Final = 999
 _DELETES: Final = frozenset({"delete", "remove"})
 
 
@@ -70,9 +68,40 @@ def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
     return found
 
 
+def constant_columns(head: Snapshot) -> frozenset[tuple[int, ...]]:
+    """Returns the columns of the partition specs that the snapshot's blocks with constants have.
+
+    Raises:
+        NotExpressible: they are not known.
+    """
+    known = head.summary.constant_columns
+    if head.summary.constants_count and not known:
+        raise NotExpressible(
+            "the table has constants in too many different sets of columns, or an earlier release wrote it: compact it",
+            features=[CONSTANTS],
+        )
+    return frozenset(columns_in(head.schema, columns) for columns in known)
+
+
+def require_client(head: Snapshot, user_agent: str) -> None:
+    """Raise NotExpressible if a client does not read the constants of the snapshot as what they are.
+
+    pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date.
+    """
+    leaves = head.schema.by_id()
+    columns = sorted({column for columns in constant_columns(head) for column in columns})
+    name = next((leaves[column].name for column in columns if is_text_in_json(leaves[column].dtype)), None)
+    if name is not None and user_agent.startswith("PyIceberg/"):
+        raise NotExpressible(
+            f"pyiceberg would read the values of folders in column {name!r} as text: read an export of the table",
+            column=name,
+        )
+
+
 def require_named(head: Snapshot) -> None:
-    """Raise NotExpressible unless the files have all values, and are known to have the table's names and field ids."""
-    require_whole_files(head)
+    """Raise NotExpressible unless the files are known to have the table's names and field ids, and no deleted rows."""
+    require_no_deletes(head)
+    constant_columns(head)
     count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
@@ -190,9 +219,7 @@ def table_metadata(
         "last-column-id": max(schema.last_column_id for schema in head.history),
         "schemas": [schema_json(schema) for schema_id, schema in schemas.items() if schema_id in used],
         "current-schema-id": head.schema.schema_id,
-        "partition-specs": [_SPEC],
-        "default-spec-id": 0,
-        "last-partition-id": _NO_PARTITION_ID,
+        **specs_json(head.schema, constant_columns(head)),
         "sort-orders": [_ORDER],
         "default-sort-order-id": 0,
         "properties": {**head.properties, NAME_MAPPING: msgspec.json.encode(mapping).decode()},

@@ -9,11 +9,14 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
+from lamella.snapshot.columnar.sidecar import Sidecar
 from lamella.snapshot.errors import InvalidPageToken
 from lamella.snapshot.iceberg.filter import IcebergResiduals
+from lamella.snapshot.iceberg.partitions import partition_json, partition_of, spec_id_of
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
-from lamella.snapshot.manifest import Block, Snapshot
+from lamella.snapshot.manifest import CONSTANTS, Block, Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.schema import DataType, Schema
@@ -21,6 +24,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.bound import Value, from_bound
 from lamella.snapshot.stats.column import is_all_null
+from lamella.snapshot.stats.constant import Constants
 from lamella.snapshot.tokens import SignedTokens
 
 # A block's statistics in Iceberg's form: counts and bounds by field id, restricted to what every reader may trust.
@@ -318,37 +322,77 @@ def spread(cuts: Sequence[tuple[Position, Position]], max_ranges: int) -> list[t
     return [(cuts[at][0], cuts[min(at + step, len(cuts)) - 1][1]) for at in range(0, len(cuts), step)]
 
 
-def tasks_json(blocks: Iterable[PlannedBlock], extra: Extra | None = None) -> bytes:
-    """Returns the scan tasks, separated by commas."""
+def tasks_json(blocks: Iterable[PlannedBlock], head: Snapshot, extra: Extra | None = None) -> bytes:
+    """Returns the scan tasks of blocks of a snapshot, separated by commas.
+
+    Raises:
+        NotExpressible: Iceberg's readers would not read a constant as Spark does.
+    """
+    partitions = _Partitions(head)
     found: list[bytes] = []
     part: SegmentSelection | None = None
     run: list[PlannedBlock] = []
     for block in blocks:
         if block.part is not part:
-            found += _of_part(run, extra)
+            found += _of_part(run, partitions, extra)
             part, run = block.part, []
         run.append(block)
-    found += _of_part(run, extra)
+    found += _of_part(run, partitions, extra)
     return b",".join(found)
 
 
-def _of_part(blocks: Sequence[PlannedBlock], extra: Extra | None) -> Iterator[bytes]:
+class _Partitions:
+    """Returns the members of ``data-file`` that say to which partition a block belongs, as JSON."""
+
+    def __init__(self, head: Snapshot) -> None:
+        self._head = head
+        self._known: dict[tuple[int, int | None], tuple[object, bytes]] = {}
+
+    def of(self, sidecar: Sidecar, rows: npt.NDArray[np.int64]) -> list[bytes]:
+        """Returns those of some blocks."""
+        if not sidecar.has_member(CONSTANTS):
+            return [_NO_PARTITION] * len(rows)
+        older = sidecar.older_schema_ids(rows, self._head.schema.schema_id)
+        each = zip(rows.tolist(), sidecar.constants(rows), older, strict=True)
+        return [
+            _NO_PARTITION if not constants else self._members(sidecar, row, constants, schema_id)
+            for row, constants, schema_id in each
+        ]
+
+    def _members(self, sidecar: Sidecar, row: int, constants: Constants, schema_id: int | None) -> bytes:
+        # Blocks with the same constants share one object, which is kept so that no other has its identity.
+        key = (id(constants), schema_id)
+        if key not in self._known:
+            location = sidecar.text_at("location", row)
+            written = self._head.schema if schema_id is None else schema_at(self._head, schema_id)
+            partition = partition_of(constants, written, self._head.schema, location)
+            values = partition_json(partition, location)
+            self._known[key] = constants, b'"spec-id":%d,"partition":%b' % (spec_id_of(tuple(partition)), values)
+        return self._known[key][1]
+
+
+_NO_PARTITION: Final = b'"spec-id":0,"partition":[]'
+
+
+def _of_part(blocks: Sequence[PlannedBlock], partitions: _Partitions, extra: Extra | None) -> Iterator[bytes]:
     if not blocks:
         return
     part = blocks[0].part
     rows = np.array([block.row for block in blocks], dtype=np.int64)
     sidecar = part.sidecar
-    for block, location, size, count in zip(
+    for block, partition, location, size, count in zip(
         blocks,
+        partitions.of(sidecar, rows),
         sidecar.texts("location", rows),
         sidecar.numbers("file_size")[rows].tolist(),
         sidecar.numbers("row_count")[rows].tolist(),
         strict=True,
     ):
         yield (
-            b'{"data-file":{"spec-id":0,"partition":[],"content":"data","file-path":%b,"file-format":"parquet",'
+            b'{"data-file":{%b,"content":"data","file-path":%b,"file-format":"parquet",'
             b'"file-size-in-bytes":%d,"record-count":%d%b},"residual-filter":%b}'
             % (
+                partition,
                 _ENCODE(location),
                 size,
                 count,

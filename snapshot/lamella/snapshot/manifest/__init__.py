@@ -32,7 +32,9 @@ from lamella.snapshot.manifest.structs import (
     SnapshotPointer,
     Summary,
     TableIndex,
+    few_constant_columns,
     live_rows,
+    merge_constant_columns,
 )
 
 __all__ = [
@@ -66,7 +68,9 @@ __all__ = [
     "decode_segment",
     "decode_snapshot",
     "encode",
+    "few_constant_columns",
     "live_rows",
+    "merge_constant_columns",
     "raw_blocks",
     "require_features",
 ]

@@ -5,7 +5,7 @@ Every new field needs a default: an older manifest must stay readable, and JSON 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -145,6 +145,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         return {column_id: with_deleted_rows(stats, has_rows=has_rows) for column_id, stats in self.col_stats.items()}
 
 
+#: The most sets of columns in :attr:`Summary.constant_columns`.
+MAX_CONSTANT_COLUMNS: Final = 16
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Totals of everything below: counts, sizes in bytes, merged statistics by column id.
 
@@ -153,6 +157,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     ``by_name_count``: number of blocks with :attr:`Block.by_name`. ``constants_count``: of those with
     :attr:`Block.constants`. ``deletes_count``: of those with :attr:`Block.deletes`.
+
+    ``constant_columns``: the different sets of columns in which these blocks have constants, as ascending ids; empty
+    although there are such blocks: more than :data:`MAX_CONSTANT_COLUMNS`, or an earlier release did not write them.
     """
 
     row_count: Int64 = 0
@@ -166,6 +173,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     constants_count: Int64 = 0
     deletes_count: Int64 = 0
     deleted_row_count: Int64 | None = 0
+    constant_columns: tuple[tuple[int, ...], ...] = ()
 
     @property
     def live_row_count(self) -> int | None:
@@ -177,6 +185,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         """Returns the names of the features without which a reader of the blocks gets wrong rows."""
         counts = ((CONSTANTS, self.constants_count), (DELETES, self.deletes_count))
         return tuple(name for name, count in counts if count)
+
+
+def merge_constant_columns(parts: Iterable[Summary]) -> tuple[tuple[int, ...], ...]:
+    """Returns :attr:`Summary.constant_columns` of all parts together."""
+    found: set[tuple[int, ...]] = set()
+    for part in parts:
+        if part.constants_count and not part.constant_columns:
+            return ()
+        found.update(part.constant_columns)
+    return few_constant_columns(found)
+
+
+def few_constant_columns(columns: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the sets in order, none if they are too many for :attr:`Summary.constant_columns`."""
+    return tuple(sorted(columns)) if len(columns) <= MAX_CONSTANT_COLUMNS else ()
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lamella.snapshot.errors import LamellaError, ManifestError, StoreError
-from lamella.snapshot.manifest import Segment, SegmentRef, Summary
+from lamella.snapshot.manifest import Segment, SegmentRef, Summary, merge_constant_columns
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.sketch import Sketch, estimate
 from lamella.snapshot.sketch.hll import united
@@ -61,6 +61,10 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
     expected = None if None in live else sum(count for count in live if count is not None)
     if parent.live_row_count != expected:
         yield Problem("layer_counts", f"live_row_count is {parent.live_row_count} but the sum below is {expected}")
+    columns = merge_constant_columns(below)
+    # A parent may state nothing.
+    if parent.constant_columns and parent.constant_columns != columns:
+        yield Problem("layer_counts", f"constant_columns are {parent.constant_columns} but those below are {columns}")
 
 
 def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:

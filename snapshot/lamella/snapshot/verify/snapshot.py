@@ -240,6 +240,7 @@ def _summary_of(block: Block) -> Summary:
         constants_count=int(bool(block.constants)),
         deletes_count=int(bool(block.deletes)),
         deleted_row_count=None if (live := block.live_row_count) is None else block.row_count - live,
+        constant_columns=(tuple(sorted(block.constants)),) if block.constants else (),
     )
 
 
