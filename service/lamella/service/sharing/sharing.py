@@ -25,7 +25,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS, TRUE, And, Predicate
 from lamella.snapshot.expression.sql_parse import token_count
-from lamella.snapshot.iceberg.metadata import require_named
+from lamella.snapshot.iceberg.metadata import require_named, require_whole_files
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
 from lamella.snapshot.prune.pipeline import NotNow
@@ -291,6 +291,7 @@ def _predicate(share_query: ShareQuery, head: Snapshot) -> Predicate:
 
 def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
     """Return a table at a version. Raises NotExpressible."""
+    require_whole_files(head)
     require_named(head)
     own = head.schema.schema_id
     earlier = [schema_at(head, number) for number in head.schema_ids_in_use if number != own]
