@@ -5,7 +5,7 @@ A share is everything that the recipient may read: schemas are namespaces, versi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -25,11 +25,11 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS, TRUE, And, Predicate
 from lamella.snapshot.expression.sql_parse import token_count
-from lamella.snapshot.iceberg.metadata import require_named, require_whole_files
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.iceberg.metadata import require_named
+from lamella.snapshot.manifest import CONSTANTS, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
 from lamella.snapshot.prune.pipeline import NotNow
-from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.prune.result import PruneResult, SegmentSelection
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sharing.answers import (
     Form,
@@ -39,6 +39,8 @@ from lamella.snapshot.sharing.answers import (
     file_line,
     has_ntz,
     head_lines,
+    partition_columns,
+    partition_values,
     stats_of,
 )
 from lamella.snapshot.sharing.hints import read_json_hint, read_sql_hint
@@ -171,18 +173,24 @@ class Sharing:
             able.ends or refresh is not None or share_query.max_files is not None or share_query.page_token is not None
         )
 
+        columns = partition_columns(head)
+        partitions = [_partitions(part, head, columns) for part in parts]  # errors belong before the first line
+
         def lines() -> Iterator[bytes]:
             yield from head_lines(form, state)
             urls = iter(() if signed is None else signed.urls)
-            for part in parts:
+            for part, values in zip(parts, partitions, strict=True):
                 keys = part.sidecar.block_keys()
                 sizes = part.numbers("file_size").tolist()
                 part_locations = part.sidecar.texts("location", part.rows)
-                for row, size, stats, location in zip(
-                    part.rows.tolist(), sizes, stats_of(part, head.schema), part_locations, strict=True
+                part_stats = stats_of(part, head.schema, columns)
+                for row, size, stats, location, partition in zip(
+                    part.rows.tolist(), sizes, part_stats, part_locations, values, strict=True
                 ):
                     name = location if keys is None else "".join(f"{half:016x}" for half in keys[row].tolist())
-                    file = SharedFile(file_id=name, url=next(urls), size_bytes=size, stats=stats)
+                    file = SharedFile(
+                        file_id=name, url=next(urls), size_bytes=size, stats=stats, partition_values=partition
+                    )
                     yield file_line(form, state, file, expires_ms)
             if has_end:
                 yield end_line(
@@ -204,6 +212,7 @@ class Sharing:
             limit=limit if has_limit else None,
             page_size=min(share_query.max_files or self._max_files, self._max_files) if is_paged else None,
             page_token=share_query.page_token,
+            reader_features=(CONSTANTS,),
         )
 
     def _at(self, record: TableRecord, share_query: ShareQuery, request: PruneRequest | None = None) -> _At:
@@ -289,10 +298,23 @@ def _predicate(share_query: ShareQuery, head: Snapshot) -> Predicate:
     return And(tuple(parts)) if parts else TRUE
 
 
+def _partitions(part: SegmentSelection, head: Snapshot, columns: Collection[int]) -> list[Mapping[str, str | None]]:
+    """Return the partition values of each of the kept files."""
+    if not columns:
+        return [{}] * len(part.rows)
+    own = head.schema.schema_id
+    constants = part.sidecar.constants(part.rows)
+    older = part.sidecar.older_schema_ids(part.rows, own)
+    return [
+        partition_values(each or {}, head.schema if schema_id is None else schema_at(head, schema_id), head, columns)
+        for each, schema_id in zip(constants, older, strict=True)
+    ]
+
+
 def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
     """Return a table at a version. Raises NotExpressible."""
-    require_whole_files(head)
     require_named(head)
+    columns = partition_columns(head)
     own = head.schema.schema_id
     earlier = [schema_at(head, number) for number in head.schema_ids_in_use if number != own]
     return TableState(
@@ -305,4 +327,5 @@ def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
         has_ntz=has_ntz(head.schema),
         size_bytes=head.summary.compressed_byte_size,
         file_count=head.summary.block_count,
+        partition_columns=tuple(column.name for column in head.schema.columns if column.id in columns),
     )

@@ -112,29 +112,14 @@ def require_named(head: Snapshot) -> None:
         )
 
 
-def require_whole_files(head: Snapshot) -> None:
-    """Raise NotExpressible if the rows of the snapshot are more or less than what is in its files."""
-    if head.summary.constants_count:
-        raise _not_read_right(head.summary.constants_count, CONSTANTS)
-    require_no_deletes(head)
-
-
 def require_no_deletes(head: Snapshot) -> None:
     """Raise NotExpressible if files of the snapshot have deleted rows."""
     if head.summary.deletes_count:
-        raise _not_read_right(head.summary.deletes_count, DELETES)
-
-
-def _not_read_right(count: int, feature: str) -> NotExpressible:
-    what = {
-        CONSTANTS: "values that are not in their files, such as those of folders (year=2020)",
-        DELETES: "deleted rows that are still in their files",
-    }[feature]
-    return NotExpressible(
-        f"the table has blocks that readers of this protocol would not read right, {count} with {what}: rewrite them"
-        " (compact)",
-        features=[feature],
-    )
+        raise NotExpressible(
+            f"the table has {head.summary.deletes_count} blocks with deleted rows that are still in their files, which"
+            " readers of this protocol would return: rewrite them (compact)",
+            features=[DELETES],
+        )
 
 
 def require_types(schema: Schema, written: Iterable[Schema]) -> None:

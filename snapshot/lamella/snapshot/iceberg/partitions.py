@@ -18,7 +18,7 @@ import msgspec
 
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.schema import DataType, Schema
-from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.bound import Value, decimal_text
 from lamella.snapshot.stats.constant import Constants, constant_values
 
 #: Iceberg numbers partition fields from 1000 on.
@@ -137,9 +137,7 @@ def _json(dtype: DataType, value: Value | None) -> Any:
     if dtype.name == "boolean":
         return bool(value)
     if dtype.name == "decimal":
-        digits = str(abs(value)).rjust(dtype.scale + 1, "0")
-        point = len(digits) - dtype.scale
-        return ("-" if value < 0 else "") + digits[:point] + ("." + digits[point:] if dtype.scale else "")
+        return decimal_text(value, dtype.scale)
     if dtype.name == "date":
         return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
     if dtype.name in ("time", "timestamp", "timestamp_ntz"):  # in microseconds: Iceberg's schema has no others

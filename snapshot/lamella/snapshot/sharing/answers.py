@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,11 +13,15 @@ import numpy as np
 
 from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.columnar.zones import HIGH_EXACT, HIGH_KNOWN, LOW_EXACT, LOW_KNOWN, MAY_NAN
+from lamella.snapshot.errors import NotExpressible
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.prune.top_k import value_at
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.sharing.hints import one_order
+from lamella.snapshot.stats.bound import Value, decimal_text
+from lamella.snapshot.stats.constant import Constants, constant_values
 
 
 class SharedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +94,17 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 Plain = Callable[[Any], Any]
 
 
-def stats_of(part: SegmentSelection, schema: Schema) -> list[str]:
-    """Returns the statistics of each of the kept files, as JSON in ASCII."""
+def stats_of(part: SegmentSelection, schema: Schema, partition_columns: Collection[int] = ()) -> list[str]:
+    """Returns the statistics of each of the kept files, as JSON in ASCII, without those of partition columns."""
     found: list[dict[str, Any]] = [
         {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
         for rows in part.numbers("row_count").tolist()
     ]
-    leaves = [leaf for leaf in schema.leaves() if len(leaf.path) == 1 and not leaf.repeated]
+    leaves = [
+        leaf
+        for leaf in schema.leaves()
+        if len(leaf.path) == 1 and not leaf.repeated and leaf.id not in partition_columns
+    ]
     for leaf in leaves[:MAX_COLUMNS]:
         _add(found, part, leaf)
     return [_ENCODE(each) for each in found]
@@ -168,6 +176,97 @@ def _time(value: int, per_ms: int, end: str) -> str | None:
     return None if rest else at.replace(tzinfo=None).isoformat(timespec="milliseconds") + end
 
 
+# Constants as Delta's partition values.
+#
+# A Delta table has the same partition columns in all of its files, and none of them in the files. So a table can be
+# shared if all of its blocks have constants in the same columns.
+
+
+def partition_columns(head: Snapshot) -> tuple[int, ...]:
+    """Returns the columns in which all blocks of a snapshot have constants.
+
+    Raises:
+        NotExpressible: some blocks have constants in other columns than others; a type that has no text.
+    """
+    summary = head.summary
+    if not summary.constants_count:
+        return ()
+    if len(summary.constant_columns) != 1 or summary.constants_count != summary.block_count:
+        raise NotExpressible(
+            "files of the table lack different columns, and Delta's partition columns are the same for all files:"
+            " compact the table"
+        )
+    columns = {column.id: column for column in head.schema.columns}
+    found = tuple(column_id for column_id in summary.constant_columns[0] if column_id in head.schema.by_id())
+    for column_id in found:
+        column = columns.get(column_id)
+        if column is None or not _has_partition_text(column.dtype):
+            name = head.schema.by_id()[column_id].name
+            raise NotExpressible(
+                f"the table cannot be shared: column {name!r} has values that are not in its files, and is of a type"
+                " that no partition column has: compact the table",
+                column=name,
+            )
+    return found
+
+
+def partition_values(
+    constants: Constants, written: Schema, head: Snapshot, columns: Collection[int]
+) -> dict[str, str | None]:
+    """Returns a block's constants in these columns by name, as Delta's protocol writes partition values.
+
+    Raises:
+        NotExpressible: a value that recipients would read, or compare, in another way than Spark.
+    """
+    leaves, names = written.by_id(), {column.id: column.name for column in head.schema.columns}
+    return {
+        names[column_id]: None if value is None else _partition_text(leaves[column_id].dtype, value, names[column_id])
+        for column_id, value in constant_values(constants, written).items()
+        if column_id in columns
+    }
+
+
+def _has_partition_text(dtype: DataType) -> bool:
+    plain = dtype.is_text or dtype.is_integer or dtype.is_float
+    return plain or dtype.name in ("boolean", "date", "decimal", "timestamp", "timestamp_ntz")
+
+
+def _partition_text(dtype: DataType, value: Value, name: str) -> str:
+    text: str | None = None
+    if isinstance(value, bytes):
+        text = value.decode() or None  # empty text means null
+    elif isinstance(value, float):
+        text = repr(value) if math.isfinite(value) and (value or math.copysign(1, value) > 0) else None
+    elif dtype.name == "boolean":
+        text = "true" if value else "false"
+    elif dtype.name == "decimal":
+        text = decimal_text(value, dtype.scale)
+    elif dtype.name == "date":
+        text = _date(value)
+    elif dtype.name in ("timestamp", "timestamp_ntz"):
+        text = _partition_time(value, dtype)
+    else:
+        text = str(value)
+    if text is None:
+        raise NotExpressible(
+            f"the table cannot be shared: column {name!r} has the value {value!r} for all rows of a file, which"
+            " recipients would not read or compare as Spark does: compact the table",
+            column=name,
+        )
+    return text
+
+
+def _partition_time(value: int, dtype: DataType) -> str | None:
+    micros, rest = divmod(value * 1_000_000, PER_SECOND[dtype.unit])
+    try:
+        at = (_EPOCH + dt.timedelta(microseconds=micros)).replace(tzinfo=None)
+    except OverflowError:
+        return None
+    if rest:
+        return None
+    return at.isoformat("T", "microseconds") + "Z" if dtype.name == "timestamp" else at.isoformat(" ", "microseconds")
+
+
 # The lines of answers, in the protocol's two forms.
 #
 # ``parquet`` describes a file for a reader of Parquet, ``delta`` has the actions of a Delta log, for kernels that read
@@ -181,7 +280,10 @@ _ENCODE_LINE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):
-    """A table at a version. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time."""
+    """A table at a version. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time.
+
+    ``partition_columns``: names of the columns whose values are not in the files.
+    """
 
     table_id: str
     name: str
@@ -192,6 +294,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     has_ntz: bool
     size_bytes: int
     file_count: int
+    partition_columns: tuple[str, ...] = ()
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +304,7 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     size_bytes: int
     stats: str
+    partition_values: Mapping[str, str | None] = {}
 
 
 def has_ntz(schema: Schema) -> bool:
@@ -216,7 +320,7 @@ def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
         "name": state.name,
         "format": {"provider": "parquet"},
         "schemaString": state.schema,
-        "partitionColumns": [],
+        "partitionColumns": list(state.partition_columns),
         "configuration": {},
     }
     if form == "parquet":
@@ -246,11 +350,12 @@ def file_line(form: Form, state: TableState, file: SharedFile, expires_ms: int) 
         "expirationTimestamp": expires_ms,
     }
     if form == "parquet":
-        said = {"url": file.url, "partitionValues": {}, "size": file.size_bytes, "stats": file.stats}
-        return _line({"file": known | said})
+        values = dict(file.partition_values)
+        members = {"url": file.url, "partitionValues": values, "size": file.size_bytes, "stats": file.stats}
+        return _line({"file": known | members})
     add = {
         "path": file.url,
-        "partitionValues": {},
+        "partitionValues": dict(file.partition_values),
         "size": file.size_bytes,
         "modificationTime": state.timestamp_ms,
         "dataChange": True,

@@ -74,6 +74,13 @@ def _member(dtype: DataType) -> str:
     ]
 
 
+def decimal_text(unscaled: int, scale: int) -> str:
+    """Returns a decimal with all digits of its scale, without an exponent."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    point = len(digits) - scale
+    return ("-" if unscaled < 0 else "") + digits[:point] + ("." + digits[point:] if scale else "")
+
+
 def to_bound(dtype: DataType, value: Value) -> Bound:
     """Returns the bound for ``value`` in a column of ``dtype``; NaN is never a bound."""
     member = _member(dtype)
