@@ -99,6 +99,7 @@ async def check_all(findings: tuple[Probe, ...]) -> None:
 async def in_own_thread(work: Callable[[], None]) -> None:
     """Run ``work`` in a daemon thread of its own, which does not delay the end of the process."""
     done: Future[None] = Future()
+    done.set_running_or_notify_cancel()  # who stops waiting cannot cancel it: the thread goes on
 
     def run() -> None:
         try:
