@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,45 +13,25 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import FilterNotEvaluable, ReaderFeatureMissing
 from lamella.snapshot.expression import text_of
-from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
-from lamella.snapshot.parquet import block_of, read_footer
-from lamella.snapshot.parquet.block import with_constants
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.manifest import FEATURES, SnapshotPointer
 from lamella.snapshot.schema.evolution import AddColumn
-from lamella.snapshot.stats import Bound
-from lamella.snapshot.stats.constant import to_constant
-from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateRequest, PruneRequest
 from scan.planning import WarehouseTable
 from scan.test_rows_found import bare, lines
 from support import generate
-from support.arrow_files import arrow_table, write_block
-from support.deleted import without_some
-from support.oracle import Oracle
+from support.arrow_files import arrow_table
+from support.random_blocks import RandomBlocks
 
 _EXACT = AggregateRequest(aggregates=("count(*)",))
 
 
-class World:
-    """A random table, some of whose columns are in the files of some blocks, and constants of others; some of its rows
-    are deleted.
-    """
+class World(RandomBlocks):
+    """A random table in a warehouse of its own."""
 
     def __init__(self, seed: int, folder: Path) -> None:
-        self.rng = rng = Random(seed)
-        # A column that every file has: a file needs one.
-        self.schema = Schema.assign((*generate.schema(rng).columns, Column(name="rest", type="int64")))
-        self.table = generate.table(rng, self.schema)
-        self.store = FsspecStore()
-        self.paths = [folder / f"c{seed}-{number}.parquet" for number in range(len(self.table))]
-        whole = [self._block(path, number) for number, path in enumerate(self.paths)]
-        left = [
-            without_some(rng, block, generate.rows_of(self.table[number]), self.store)
-            for number, block in enumerate(whole)
-        ]
-        blocks = [block for block, _ in left]
-        self._rows = [rows for _, rows in left]
+        super().__init__(seed, folder)
+        rng, blocks = self.rng, self.blocks
         self.warehouse = Warehouse(self.store, f"memory://constants-{uuid.uuid4()}", segment_blocks=2)
         table_id = str(uuid.UUID(int=rng.getrandbits(128)))
         pointer = self.warehouse.create(table_id, self.schema, now_ms=1)
@@ -66,37 +44,6 @@ class World:
             change = AddColumn(name="added_later", type="int64")
             pointer = self.warehouse.evolve(pointer, [change], now_ms=3).pointer
         self.pointer: SnapshotPointer = pointer
-        self.blocks = blocks
-        self.seen = generate.seen_values(self.schema, self.table)
-        self.oracle = Oracle(self.schema)
-
-    def _block(self, path: Path, number: int) -> Block:
-        rng, block = self.rng, dict(self.table[number])
-        count = len(block["rest"])
-        plain = [column for column in self.schema.columns if not column.fields and column.name != "rest"]
-        chosen = rng.sample(plain, rng.randint(0, len(plain)))
-        constants: dict[int, Bound | None] = {}
-        for column in chosen:
-            value = rng.choice(block[column.name]) if count else generate.value(rng, column.dtype)
-            block[column.name] = [value] * count
-            constants[column.id] = to_constant(column.dtype, value)
-        self.table[number] = block
-        left = tuple(column for column in self.schema.columns if column not in chosen)
-        in_file = msgspec.structs.replace(self.schema, columns=left)
-        write_block(rng, in_file, {leaf.name: block[leaf.name] for leaf in in_file.leaves()}, path)
-        made = block_of(read_footer(self.store, f"file://{path}"), self.schema)
-        return with_constants(made, constants, self.schema) if constants else made
-
-    def rows(self, number: int) -> list[dict[str, Any]]:
-        """The rows of a block that are not deleted."""
-        return self._rows[number]
-
-    def delete_files(self) -> None:
-        """Delete the files of the table."""
-        for path in self.paths:
-            path.unlink()
-        for location in {entry.location for block in self.blocks for entry in block.deletes}:
-            self.store.delete(location)
 
 
 def check_pairs(seed: int, folder: Path, filters: int) -> int:
@@ -136,8 +83,7 @@ def check_rows(seed: int, folder: Path, filters: int) -> int:
     scanned = 0
     for _ in range(filters):
         predicate = generate.predicate(world.rng, world.schema, world.seen)
-        every = [row for number in range(len(world.blocks)) for row in world.rows(number)]
-        rows = [row for row in every if world.oracle.decide(predicate, row) is True]
+        rows = [row for row in world.every_row() if world.oracle.decide(predicate, row) is True]
         chosen = world.rng.sample(names, world.rng.randint(1, len(names)))
         try:
             found = planner.scan(predicate, columns=tuple(chosen)).to_arrow()

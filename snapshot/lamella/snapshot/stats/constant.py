@@ -67,9 +67,10 @@ def constant_values(constants: Constants, written: Schema) -> dict[int, Value | 
 
 
 def constant_stats(dtype: DataType, constant: Bound | None, row_count: int) -> ColumnStats:
-    """Returns the statistics of a constant column; raises as :func:`from_constant`."""
+    """Returns the statistics of a constant column, without bounds if there are no rows; raises as
+    :func:`from_constant`."""
     value = from_constant(dtype, constant)
-    if value is None:
+    if value is None or not row_count:
         return ColumnStats(null_count=row_count, distinct_of_values=0, source="constant")
     if isinstance(value, float) and math.isnan(value):
         return ColumnStats(null_count=0, nan="all", distinct_of_values=1, source="constant")
