@@ -35,6 +35,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import FEATURES, Block, DeleteFile
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore
+from support.deleted import block_at, delete_from
 
 ROWS = 100
 _NAMES = itertools.count()
@@ -75,9 +76,7 @@ class World:
 
     def block(self, number: int) -> Block:
         """The table's entry for a file."""
-        segments = self.table.snapshot(self.table.info().snapshot_id).segments
-        found = [self.table.segment(each.segment_id, reader_features=FEATURES) for each in segments]
-        return next(block for segment in found for block in segment.blocks if block.location == self.files[number])
+        return block_at(self.table, self.files[number])
 
     def vectors(self, *each: Sequence[int]) -> list[DeleteFile]:
         """Lists of positions in a new file."""
@@ -89,8 +88,7 @@ class World:
 
     def delete(self, number: int, *entries: DeleteFile, **more: Any) -> None:
         """Give a file other lists of deleted rows."""
-        block = msgspec.structs.replace(self.block(number), deletes=entries)
-        self.table.commit([block], [block.location], operation="delete", **more)
+        delete_from(self.table, self.files[number], *entries, **more)
 
     def values(self, filter: str | None = None, **more: Any) -> list[int]:
         """``a`` of the rows that a filter leaves."""

@@ -155,8 +155,10 @@ def answers(
         "names": queries.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
         "writes": queries.add(f"INSERT INTO {name} SELECT * FROM files", f"DROP TABLE {name}"),
     }
-    folders = _folders(lake, folder)
-    of_folders = queries.add(*(query.format(of) for query in _OF_FOLDERS for of in (folders, "truth")))
+    of_folders = []
+    for truth, deletes in (("truth", False), ("left", True)):
+        folders = _folders(lake, folder, truth, deletes=deletes)
+        of_folders += queries.add(*(query.format(of) for query in _OF_FOLDERS for of in (folders, truth)))
     half = [str(file) for file in made.files[:3]]
     found = _run(
         python,
@@ -167,7 +169,7 @@ def answers(
             "files": {
                 "files": [str(file) for file in made.files],
                 "half": half,
-                "truth": [str(folder / "truth.parquet")],
+                **{name: [str(folder / f"{name}.parquet")] for name in ("truth", "left")},
             },
             "queries": queries.queries,
         },
@@ -177,13 +179,16 @@ def answers(
     return answers | {"conditions": filters}
 
 
-def _folders(lake: Lamella, folder: Path) -> str:
+def _folders(lake: Lamella, folder: Path, truth: str, *, deletes: bool) -> str:
     """Make a table whose columns are folders, and a file with its rows; returns its name."""
-    root = folder / "hive"
+    root = folder / f"{truth}_hive"
     root.mkdir()
     table = filled(lake, root)
     table.add({"n": "1"}, {"s": "a b", "d": "2024-02-29"}, {})
-    pq.write_table(table.table.scan().to_arrow(), folder / "truth.parquet")
+    if deletes:
+        table.delete({0: [0], 3: [1], 4: [0], 13: [1], 14: [0]})
+        table.delete({5: [1]})
+    pq.write_table(table.table.scan().to_arrow(), folder / f"{truth}.parquet")
     return f"ice.{table.name}"
 
 
@@ -263,9 +268,10 @@ def test_names_that_are_not_there_and_writes_are_refused(answers: dict[str, list
     assert all("error" in each for each in answers["writes"])
 
 
-def test_values_of_folders_are_read(answers: dict[str, list[Any]]) -> None:
-    """As identity partitions: rows, filters, extremes and groups are those of one file with all rows."""
+def test_values_of_folders_are_read_and_deleted_rows_are_not(answers: dict[str, list[Any]]) -> None:
+    """As identity partitions and deletion vectors: rows, filters, extremes and groups are those of one file with all
+    rows."""
     found = answers["folders"]
-    for query, ours, truth in zip(_OF_FOLDERS, found[::2], found[1::2], strict=True):
+    for query, ours, truth in zip(_OF_FOLDERS * 2, found[::2], found[1::2], strict=True):
         assert isinstance(truth, list), (query, truth)
         assert ours == truth, query

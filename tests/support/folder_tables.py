@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -14,8 +15,10 @@ from lamella.client.iceberg.export import ExportResult, export_iceberg
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.rewrite import compact
 from lamella.client.rewrite.engine import SerialEngine
+from lamella.snapshot.manifest import FEATURES, DeleteFile
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore
+from support.deleted import delete_from, write_vectors
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Columns of folders: their type, and texts of values.
@@ -52,6 +55,21 @@ class FolderTable:
             pq.write_table(pa.table({"id": [next(self._ids), next(self._ids)]}), path)
             paths.append(f"file://{path}")
         self.table.register(paths)
+
+    @property
+    def files(self) -> list[str]:
+        """The locations of all blocks, in the order in which they were added."""
+        found = self.table.prune(reader_features=FEATURES).locations
+        return sorted(found, key=lambda each: int(Path(each).stem))
+
+    def delete(self, rows: Mapping[int, Sequence[int]]) -> list[DeleteFile]:
+        """Delete rows of files, by number, with vectors in one file; each file has two rows."""
+        files = self.files
+        at = (self.root / f"{len(list(self.root.glob('*.puffin')))}.puffin").as_uri()
+        entries = write_vectors(FsspecStore(), at, {files[number]: each for number, each in rows.items()})
+        for number, entry in zip(rows, entries, strict=True):
+            delete_from(self.table, files[number], entry)
+        return entries
 
     def export(self) -> ExportResult:
         """An export of the current snapshot."""

@@ -36,17 +36,17 @@ from lamella.snapshot.iceberg.scan_plan import (
     PlannedBlock,
     PlanTask,
     PlanTasks,
+    ScanTaskList,
     blocks_of,
     enough,
     part_sizes,
     ranges,
     spread,
     task_bytes,
-    tasks_json,
     within,
 )
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
-from lamella.snapshot.manifest import CONSTANTS, Snapshot
+from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.schema import Schema
@@ -94,6 +94,12 @@ class IcebergHistory:
         if not constant_columns(head) <= constant_columns(current):
             raise NotExpressible(
                 "the snapshot has constants in other columns than the current one, whose metadata describes partitions"
+            )
+        if head.summary.deletes_count and not current.summary.deletes_count:
+            raise NotExpressible(
+                "the snapshot has deleted rows that are still in its files, and the current one has none: its metadata "
+                "is of a version without deletion vectors",
+                features=[DELETES],
             )
         if schemas is None:
             raise NotExpressible(
@@ -169,8 +175,8 @@ MAX_STEPS: Final = 1_000
 _MAX_CHANGED: Final = 250_000
 #: Longest id of a plan that can be fetched again.
 _MAX_ID: Final = 2_000
-#: What plans express: constants as partitions.
-_FEATURES: Final = (CONSTANTS,)
+#: What plans express: constants as partitions, deleted rows as deletion vectors.
+_FEATURES: Final = (CONSTANTS, DELETES)
 #: Operations that rewrite the same rows into other files.
 _SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
@@ -291,7 +297,7 @@ class IcebergScans:
         if wanted:
             few = enough(found.parts(), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
-                return _tasks(tasks_json(few, scan.head, self._members(scan)))
+                return self._tasks_of(few, scan).members()
         return self._part(scan, task, planned)
 
     def _part(self, scan: _Scan, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
@@ -306,7 +312,12 @@ class IcebergScans:
             _require_few(found.block_count, each_bytes)
         mine = blocks_of(within(parts, *cuts[0]), residuals)
         tokens = [self._token(task, *cut) for cut in spread(cuts[1:], max_tokens)] if len(cuts) > 1 else []
-        return _tasks(tasks_json(mine, scan.head, self._members(scan)), tokens)
+        return self._tasks_of(mine, scan).members(tokens)
+
+    def _tasks_of(self, blocks: Iterable[PlannedBlock], scan: _Scan) -> ScanTaskList:
+        tasks = ScanTaskList()
+        tasks.add(blocks, scan.head, self._members(scan))
+        return tasks
 
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
@@ -325,7 +336,8 @@ class IcebergScans:
                 PruneRequest(case_sensitive=sensitive, reader_features=_FEATURES),
                 max_tests=max_tests,
             )
-        return found, residuals, task_bytes(filter.size_bytes, columns)
+        has_deletes = bool(scan.head.summary.deletes_count)
+        return found, residuals, task_bytes(filter.size_bytes, columns, has_deletes=has_deletes)
 
     def _members(self, scan: _Scan) -> FileMembers | None:
         names = scan.request.stats_fields
@@ -354,7 +366,7 @@ class IcebergScans:
         if [entry.seq for entry in entries] != list(range(start, end + 1)):
             raise InvalidRequest(f"a snapshot between {start} and {end} has expired", snapshot_id=start)
         count = 0
-        pieces: list[bytes] = []
+        tasks = ScanTaskList()
         for before, after in pairwise(entries):
             appended = self._appended(record, request, before, after, max_tests)
             if appended is None:
@@ -363,8 +375,8 @@ class IcebergScans:
             require_client(scan.head, user_agent)
             count += len(blocks)
             _require_few(count, each_bytes)
-            pieces.append(tasks_json(blocks, scan.head, self._members(scan)))
-        return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
+            tasks.add(blocks, scan.head, self._members(scan))
+        return self._completed(tasks.members(), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
 
     def _appended(
         self,
@@ -425,16 +437,12 @@ def _require_few(count: int, each_bytes: int) -> None:
 
 def _has_same_rows(after: HistoryEntry, change: DiffAnswer) -> bool:
     """Return whether a snapshot only rewrote rows into other files."""
-    added_rows, removed_rows = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
-    return after.operation in _SAME_ROWS and added_rows == removed_rows
-
-
-def _tasks(files: bytes, tokens: Sequence[str] = ()) -> Iterator[bytes]:
-    yield b'"file-scan-tasks":['
-    yield files
-    yield b"]"
-    if tokens:
-        yield b',"plan-tasks":' + msgspec.json.encode(tokens)
+    if after.operation not in _SAME_ROWS:
+        return False
+    added, removed = ([block.live_row_count for block in blocks] for blocks in (change.added, change.removed))
+    if None in added or None in removed:
+        return False
+    return sum(filter(None, added)) == sum(filter(None, removed))
 
 
 def _object(members: Iterable[bytes]) -> Iterator[bytes]:

@@ -39,7 +39,6 @@ from lamella.snapshot.iceberg.metadata import (
     MAIN,
     NAME_MAPPING,
     mapping_of,
-    require_no_deletes,
     require_types,
 )
 from lamella.snapshot.iceberg.partitions import (
@@ -52,7 +51,7 @@ from lamella.snapshot.iceberg.partitions import (
 )
 from lamella.snapshot.iceberg.scan_plan import file_statistics
 from lamella.snapshot.iceberg.types import schema_json
-from lamella.snapshot.manifest import Block, Snapshot
+from lamella.snapshot.manifest import DELETES, Block, Snapshot
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.storage import ReplacingStore
@@ -333,7 +332,12 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_readable(snapshot: Snapshot) -> None:
     """Raise NotExpressible if Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
-    require_no_deletes(snapshot)
+    if snapshot.summary.deletes_count:
+        raise NotExpressible(
+            f"the table has {snapshot.summary.deletes_count} blocks with deleted rows that are still in their files:"
+            " rewrite them (compact)",
+            features=[DELETES],
+        )
     schema_json(snapshot.schema)
     require_types(snapshot.schema, written_with(snapshot))
     mapping_of(snapshot.schema, written_with(snapshot))

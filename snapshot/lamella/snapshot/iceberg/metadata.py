@@ -1,4 +1,4 @@
-"""A table's history as Iceberg table metadata, format version 2.
+"""A table's history as Iceberg table metadata, of format version 2, or 3 if the table has deletion vectors.
 
 A snapshot's id is its number in the table's history, which is also its sequence number: both only grow, and no two
 snapshots of a table share one. The manifest lists named in the metadata do not exist: clients that plan without the
@@ -84,14 +84,23 @@ def constant_columns(head: Snapshot) -> frozenset[tuple[int, ...]]:
 
 
 def require_client(head: Snapshot, user_agent: str) -> None:
-    """Raise NotExpressible if a client does not read the constants of the snapshot as what they are.
+    """Raise NotExpressible if a client does not read the constants or the deletion vectors of the snapshot as what they
+    are.
 
-    pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date.
+    pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date. Of a
+    file of deletion vectors it applies all, to the data files that the file's own footer names.
     """
+    if not user_agent.startswith("PyIceberg/"):
+        return
+    if head.summary.deletes_count:
+        raise NotExpressible(
+            "pyiceberg would apply deletion vectors that are not in the plan: read an export of the table",
+            features=[DELETES],
+        )
     leaves = head.schema.by_id()
     columns = sorted({column for columns in constant_columns(head) for column in columns})
     name = next((leaves[column].name for column in columns if is_text_in_json(leaves[column].dtype)), None)
-    if name is not None and user_agent.startswith("PyIceberg/"):
+    if name is not None:
         raise NotExpressible(
             f"pyiceberg would read the values of folders in column {name!r} as text: read an export of the table",
             column=name,
@@ -99,8 +108,9 @@ def require_client(head: Snapshot, user_agent: str) -> None:
 
 
 def require_named(head: Snapshot) -> None:
-    """Raise NotExpressible unless the files are known to have the table's names and field ids, and no deleted rows."""
-    require_no_deletes(head)
+    """Raise NotExpressible unless the files are known to have the table's names and field ids, and their deleted rows
+    are counted."""
+    require_counted_deletes(head)
     constant_columns(head)
     count = head.summary.block_count - head.summary.by_name_count
     if count:
@@ -112,12 +122,14 @@ def require_named(head: Snapshot) -> None:
         )
 
 
-def require_no_deletes(head: Snapshot) -> None:
-    """Raise NotExpressible if files of the snapshot have deleted rows."""
-    if head.summary.deletes_count:
+def require_counted_deletes(head: Snapshot) -> None:
+    """Raise NotExpressible if a block has deleted rows in several vectors, or an unknown number of them.
+
+    A file may have one vector in Iceberg, whose entry states the number of rows; readers compare it with the vector.
+    """
+    if head.summary.deleted_row_count is None:
         raise NotExpressible(
-            f"the table has {head.summary.deletes_count} blocks with deleted rows that are still in their files, which"
-            " readers of this protocol would return: rewrite them (compact)",
+            "the table has blocks with several deletion vectors, or with an unknown number of deleted rows: compact it",
             features=[DELETES],
         )
 
@@ -196,7 +208,7 @@ def table_metadata(
     used = {each.schema_id for each in listed} | {head.schema.schema_id}
     log = [{"snapshot-id": each.number, "timestamp-ms": each.timestamp_ms} for each in shown]
     return {
-        "format-version": 2,
+        **_format_version(head),
         "table-uuid": head.table_id,
         "location": location,
         "last-sequence-number": current,
@@ -210,13 +222,30 @@ def table_metadata(
         "properties": {**head.properties, NAME_MAPPING: msgspec.json.encode(mapping).decode()},
         "current-snapshot-id": current,
         "refs": refs,
-        "snapshots": [_snapshot(each, numbers, location) for each in listed],
+        "snapshots": [_snapshot(each, numbers, location, head if each.number == current else None) for each in listed],
         "snapshot-log": log,
         "metadata-log": [],
     }
 
 
-def _snapshot(each: PastSnapshot, numbers: set[int], location: str) -> dict[str, Any]:
+def _format_version(head: Snapshot) -> dict[str, int]:
+    """Returns the version of the metadata, 3 for deletion vectors, with what that version needs. Rows have no ids, as
+    those of a table that was of an earlier version before."""
+    return {"format-version": 3, "next-row-id": 0} if head.summary.deletes_count else {"format-version": 2}
+
+
+def _deletes(head: Snapshot) -> dict[str, str]:
+    """Returns a snapshot's totals of deleted rows; each vector counts as a file."""
+    summary = head.summary
+    return {
+        "total-delete-files": str(summary.deletes_count),
+        "total-position-deletes": str(summary.deleted_row_count),
+        "total-equality-deletes": "0",
+    }
+
+
+def _snapshot(each: PastSnapshot, numbers: set[int], location: str, head: Snapshot | None) -> dict[str, Any]:
+    """Returns a snapshot's entry. ``head``: the snapshot, if its deleted rows are known."""
     found = {
         "snapshot-id": each.number,
         "sequence-number": each.number,
@@ -228,9 +257,7 @@ def _snapshot(each: PastSnapshot, numbers: set[int], location: str) -> dict[str,
             "total-records": str(each.row_count),
             "total-data-files": str(each.block_count),
             "total-files-size": str(each.file_size_bytes),
-            "total-delete-files": "0",
-            "total-position-deletes": "0",
-            "total-equality-deletes": "0",
+            **({} if head is None else _deletes(head)),
         },
         "schema-id": each.schema_id,
     }

@@ -16,7 +16,7 @@ from lamella.snapshot.errors import InvalidPageToken
 from lamella.snapshot.iceberg.filter import IcebergResiduals
 from lamella.snapshot.iceberg.partitions import partition_json, partition_of, spec_id_of
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
-from lamella.snapshot.manifest import CONSTANTS, Block, Snapshot
+from lamella.snapshot.manifest import CONSTANTS, Block, DeleteFile, Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.schema import DataType, Schema
@@ -228,6 +228,7 @@ _PART_BYTES: Final = 16 << 20
 MAX_BYTES: Final = 64 << 20
 #: Approximate size of the rest of a task, and of the statistics of a column.
 _TASK_BYTES: Final = 300
+_DELETE_FILE_BYTES: Final = 450
 _COLUMN_BYTES: Final = 200
 #: Maximum total size of the tokens of one answer, in characters.
 _TOKEN_CHARACTERS: Final = 4 << 20
@@ -299,7 +300,7 @@ def enough(
     for block in blocks_of(parts, residuals):
         if block.left is True:
             found.append(block)
-            row_count -= int(block.part.sidecar.numbers("row_count")[block.row])
+            row_count -= int(block.part.sidecar.live_row_counts()[block.row])
         if row_count <= 0 or len(found) > max_blocks:
             break
     return found if row_count <= 0 and len(found) <= max_blocks else None
@@ -311,9 +312,9 @@ def part_sizes(task_bytes: int, token_characters: int) -> tuple[int, int]:
     return tasks, max(8, _TOKEN_CHARACTERS // max(1, token_characters))
 
 
-def task_bytes(residual_bytes: int, columns: int) -> int:
+def task_bytes(residual_bytes: int, columns: int, *, has_deletes: bool = False) -> int:
     """Returns the approximate maximum size of a task: a residual is no longer than the whole filter."""
-    return _TASK_BYTES + residual_bytes + _COLUMN_BYTES * columns
+    return _TASK_BYTES + residual_bytes + _COLUMN_BYTES * columns + (_DELETE_FILE_BYTES if has_deletes else 0)
 
 
 def spread(cuts: Sequence[tuple[Position, Position]], max_ranges: int) -> list[tuple[Position, Position]]:
@@ -322,23 +323,96 @@ def spread(cuts: Sequence[tuple[Position, Position]], max_ranges: int) -> list[t
     return [(cuts[at][0], cuts[min(at + step, len(cuts)) - 1][1]) for at in range(0, len(cuts), step)]
 
 
-def tasks_json(blocks: Iterable[PlannedBlock], head: Snapshot, extra: Extra | None = None) -> bytes:
-    """Returns the scan tasks of blocks of a snapshot, separated by commas.
+class ScanTaskList:
+    """Collects scan tasks of one answer as JSON, and the deletion vectors that they refer to."""
 
-    Raises:
-        NotExpressible: Iceberg's readers would not read a constant as Spark does.
+    def __init__(self) -> None:
+        self._tasks: list[bytes] = []
+        self._delete_files: list[bytes] = []
+
+    def add(self, blocks: Iterable[PlannedBlock], head: Snapshot, extra: Extra | None = None) -> None:
+        """Add the tasks of blocks of a snapshot.
+
+        Raises:
+            NotExpressible: Iceberg's readers would not read a constant, or deleted rows, as Spark does.
+        """
+        partitions = _Partitions(head)
+        part: SegmentSelection | None = None
+        run: list[PlannedBlock] = []
+        for block in blocks:
+            if block.part is not part:
+                self._add_part(run, partitions, extra)
+                part, run = block.part, []
+            run.append(block)
+        self._add_part(run, partitions, extra)
+
+    def members(self, plan_tasks: Sequence[str] = ()) -> Iterator[bytes]:
+        """Yields the members of an answer, with tokens of further parts."""
+        if self._delete_files:
+            yield b'"delete-files":[%b],' % b",".join(self._delete_files)
+        yield b'"file-scan-tasks":['
+        yield b",".join(self._tasks)
+        yield b"]"
+        if plan_tasks:
+            yield b',"plan-tasks":' + msgspec.json.encode(plan_tasks)
+
+    def _add_part(self, blocks: Sequence[PlannedBlock], partitions: _Partitions, extra: Extra | None) -> None:
+        if not blocks:
+            return
+        part = blocks[0].part
+        rows = np.array([block.row for block in blocks], dtype=np.int64)
+        sidecar = part.sidecar
+        for block, partition, deletes, location, size, count in zip(
+            blocks,
+            partitions.of(sidecar, rows),
+            sidecar.deletes(rows),
+            sidecar.texts("location", rows),
+            sidecar.numbers("file_size")[rows].tolist(),
+            sidecar.numbers("row_count")[rows].tolist(),
+            strict=True,
+        ):
+            path = _ENCODE(location)
+            references = b""
+            if deletes:
+                references = b',"delete-file-references":[%d]' % len(self._delete_files)
+                self._delete_files.append(_delete_file(deletes, partition, path))
+            self._tasks.append(
+                b'{"data-file":{%b,"content":"data","file-path":%b,"file-format":"parquet",'
+                b'"file-size-in-bytes":%d,"record-count":%d%b}%b,"residual-filter":%b}'
+                % (
+                    partition,
+                    path,
+                    size,
+                    count,
+                    b"" if extra is None else extra(part, block.row),
+                    references,
+                    b"true" if block.left is True else bytes(block.left),
+                )
+            )
+
+
+def _delete_file(deletes: Sequence[DeleteFile], partition: bytes, path: bytes) -> bytes:
+    """Returns a block's deletion vector as a delete file.
+
+    Readers take the vector by its offset and length. The size of its file is not recorded, and here the least that it
+    can be.
     """
-    partitions = _Partitions(head)
-    found: list[bytes] = []
-    part: SegmentSelection | None = None
-    run: list[PlannedBlock] = []
-    for block in blocks:
-        if block.part is not part:
-            found += _of_part(run, partitions, extra)
-            part, run = block.part, []
-        run.append(block)
-    found += _of_part(run, partitions, extra)
-    return b",".join(found)
+    (entry,) = deletes
+    if entry.cardinality is None:
+        raise ValueError("require_counted_deletes refuses the snapshot")
+    return (
+        b'{%b,"content":"position-deletes","file-path":%b,"file-format":"puffin","file-size-in-bytes":%d,'
+        b'"record-count":%d,"referenced-data-file":%b,"content-offset":%d,"content-size-in-bytes":%d}'
+        % (
+            partition,
+            _ENCODE(entry.location),
+            entry.offset + entry.length,
+            entry.cardinality,
+            path,
+            entry.offset,
+            entry.length,
+        )
+    )
 
 
 class _Partitions:
@@ -372,34 +446,6 @@ class _Partitions:
 
 
 _NO_PARTITION: Final = b'"spec-id":0,"partition":[]'
-
-
-def _of_part(blocks: Sequence[PlannedBlock], partitions: _Partitions, extra: Extra | None) -> Iterator[bytes]:
-    if not blocks:
-        return
-    part = blocks[0].part
-    rows = np.array([block.row for block in blocks], dtype=np.int64)
-    sidecar = part.sidecar
-    for block, partition, location, size, count in zip(
-        blocks,
-        partitions.of(sidecar, rows),
-        sidecar.texts("location", rows),
-        sidecar.numbers("file_size")[rows].tolist(),
-        sidecar.numbers("row_count")[rows].tolist(),
-        strict=True,
-    ):
-        yield (
-            b'{"data-file":{%b,"content":"data","file-path":%b,"file-format":"parquet",'
-            b'"file-size-in-bytes":%d,"record-count":%d%b},"residual-filter":%b}'
-            % (
-                partition,
-                _ENCODE(location),
-                size,
-                count,
-                b"" if extra is None else extra(part, block.row),
-                b"true" if block.left is True else bytes(block.left),
-            )
-        )
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode

@@ -131,16 +131,39 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
     upper_bounds: Bounds | None = None
 
 
-class FileScanTask(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A file to read, and its residual filter: ``true`` if every row is proven to match."""
+class DeletionVector(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Deleted rows of a data file: ``content_size_in_bytes`` bytes from ``content_offset`` of the file.
+
+    ``file_size_in_bytes`` is the least that the file can have; ``record_count`` is the number of deleted rows.
+    """
+
+    spec_id: int
+    partition: tuple[Any, ...]
+    content: Literal["position-deletes"]
+    file_path: str
+    file_format: Literal["puffin"]
+    file_size_in_bytes: int
+    record_count: int
+    referenced_data_file: str
+    content_offset: int
+    content_size_in_bytes: int
+
+
+class FileScanTask(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """A file to read, and its residual filter: ``true`` if every row that is not deleted is proven to match.
+
+    ``delete_file_references``: positions of its deletion vectors in ``delete_files`` of the answer, from 0.
+    """
 
     data_file: DataFile
     residual_filter: Any
+    delete_file_references: tuple[int, ...] = ()
 
 
 class ScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """Files, and further parts to be requested one by one."""
+    """Files, with the deletion vectors that they refer to, and further parts to be requested one by one."""
 
+    delete_files: tuple[DeletionVector, ...] = ()
     file_scan_tasks: tuple[FileScanTask, ...]
     plan_tasks: tuple[str, ...] | None = None
 
