@@ -67,7 +67,7 @@ class BlockUrls:
         signed = self.of(table, locations)
         answer = msgspec.structs.replace(found.answer, url_expires_ms=signed.expires_ms)
         deletes = [entries for part in found.parts() for entries in part.sidecar.deletes(part.rows)]
-        vectors = self._vectors(table, [entry for entries in deletes for entry in entries or ()])
+        vectors = self.vectors(table, [entry for entries in deletes for entry in entries or ()])
         return msgspec.structs.replace(found, answer=answer, urls=signed.urls, vectors=vectors)
 
     def in_blocks(self, table: TableRecord, answer: BlocksAnswer) -> BlocksAnswer:
@@ -75,7 +75,7 @@ class BlockUrls:
         if not answer.blocks:
             return answer
         signed = self.of(table, [block.location for block in answer.blocks])
-        vectors = self._vectors(table, [entry for block in answer.blocks for entry in block.deletes])
+        vectors = self.vectors(table, [entry for block in answer.blocks for entry in block.deletes])
         return msgspec.structs.replace(
             answer,
             blocks=tuple(
@@ -85,7 +85,7 @@ class BlockUrls:
             url_expires_ms=signed.expires_ms,
         )
 
-    def _vectors(self, table: TableRecord, entries: Sequence[DeleteFile]) -> dict[tuple[str, int], bytes]:
+    def vectors(self, table: TableRecord, entries: Sequence[DeleteFile]) -> dict[tuple[str, int], bytes]:
         """The deletion vectors of entries, by location and offset.
 
         Raises:

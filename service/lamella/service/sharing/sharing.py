@@ -5,8 +5,8 @@ A share is everything that the recipient may read: schemas are namespaces, versi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS, TRUE, And, Predicate
 from lamella.snapshot.expression.sql_parse import token_count
 from lamella.snapshot.iceberg.metadata import require_named
-from lamella.snapshot.manifest import CONSTANTS, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
 from lamella.snapshot.prune.pipeline import NotNow
 from lamella.snapshot.prune.result import PruneResult, SegmentSelection
@@ -37,11 +37,12 @@ from lamella.snapshot.sharing.answers import (
     TableState,
     end_line,
     file_line,
-    has_ntz,
     head_lines,
     partition_columns,
     partition_values,
+    reader_features,
     stats_of,
+    vector_of,
 )
 from lamella.snapshot.sharing.hints import read_json_hint, read_sql_hint
 from lamella.snapshot.sharing.requests import Capabilities, ShareQuery, shared_schema
@@ -119,7 +120,7 @@ class Sharing:
         with trusted_manifests():
             head = self._warehouse.head(at.pointer)
         state = _state(record, at, head)
-        form = able.form_for(has_ntz=state.has_ntz)
+        form = able.form_for(state.reader_features)
         return SharedAnswer(at.version, form, head_lines(form, state))
 
     def query(
@@ -141,7 +142,7 @@ class Sharing:
         with trusted_manifests():
             head = self._warehouse.head(at.pointer)
             state = _state(record, at, head)
-            form = able.form_for(has_ntz=state.has_ntz)
+            form = able.form_for(state.reader_features)
             predicate = _predicate(share_query, head)
             try:
                 found = self._warehouse.find_predicate(at.pointer, predicate, request, max_tests=max_tests)
@@ -162,7 +163,7 @@ class Sharing:
         head: Snapshot,
         found: PruneResult,
     ) -> Iterator[bytes]:
-        """The lines. URLs are signed here, and the rest is made as it is taken."""
+        """The lines. URLs are signed and deletion vectors are read here, and the rest is made as it is taken."""
         parts = tuple(found.parts())
         locations = [location for part in parts for location in part.sidecar.texts("location", part.rows)]
         signed = self._block_urls.of(record, locations) if locations else None
@@ -174,22 +175,29 @@ class Sharing:
         )
 
         columns = partition_columns(head)
-        partitions = [_partitions(part, head, columns) for part in parts]  # errors belong before the first line
+        # Errors belong before the first line.
+        partitions = [_partitions(part, head, columns) for part in parts]
+        vectors = self._vectors(record, parts)
 
         def lines() -> Iterator[bytes]:
             yield from head_lines(form, state)
             urls = iter(() if signed is None else signed.urls)
-            for part, values in zip(parts, partitions, strict=True):
+            for part, values, part_vectors in zip(parts, partitions, vectors, strict=True):
                 keys = part.sidecar.block_keys()
                 sizes = part.numbers("file_size").tolist()
                 part_locations = part.sidecar.texts("location", part.rows)
                 part_stats = stats_of(part, head.schema, columns)
-                for row, size, stats, location, partition in zip(
-                    part.rows.tolist(), sizes, part_stats, part_locations, values, strict=True
+                for row, size, stats, location, partition, vector in zip(
+                    part.rows.tolist(), sizes, part_stats, part_locations, values, part_vectors, strict=True
                 ):
                     name = location if keys is None else "".join(f"{half:016x}" for half in keys[row].tolist())
                     file = SharedFile(
-                        file_id=name, url=next(urls), size_bytes=size, stats=stats, partition_values=partition
+                        file_id=name,
+                        url=next(urls),
+                        size_bytes=size,
+                        stats=stats,
+                        partition_values=partition,
+                        vector=vector,
                     )
                     yield file_line(form, state, file, expires_ms)
             if has_end:
@@ -200,6 +208,18 @@ class Sharing:
                 )
 
         return lines()
+
+    def _vectors(self, record: TableRecord, parts: Sequence[SegmentSelection]) -> list[list[Mapping[str, Any] | None]]:
+        """Return the deletion vector of each of the kept files."""
+        deletes = [[each or () for each in part.sidecar.deletes(part.rows)] for part in parts]
+        data = self._block_urls.vectors(record, [each for of in deletes for entries in of for each in entries])
+        return [
+            [
+                vector_of(entries, data, row_count)
+                for entries, row_count in zip(of, part.numbers("row_count").tolist(), strict=True)
+            ]
+            for of, part in zip(deletes, parts, strict=True)
+        ]
 
     def _request(self, share_query: ShareQuery) -> PruneRequest:
         """Return the prune of a query. Its filter only identifies the hints that page tokens belong to."""
@@ -212,7 +232,7 @@ class Sharing:
             limit=limit if has_limit else None,
             page_size=min(share_query.max_files or self._max_files, self._max_files) if is_paged else None,
             page_token=share_query.page_token,
-            reader_features=(CONSTANTS,),
+            reader_features=(CONSTANTS, DELETES),
         )
 
     def _at(self, record: TableRecord, share_query: ShareQuery, request: PruneRequest | None = None) -> _At:
@@ -324,7 +344,7 @@ def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
         timestamp_ms=at.pointer.timestamp_ms,
         created_ms=record.created_at_ms,
         schema=shared_schema(head.schema, earlier),
-        has_ntz=has_ntz(head.schema),
+        reader_features=reader_features(head),
         size_bytes=head.summary.compressed_byte_size,
         file_count=head.summary.block_count,
         partition_columns=tuple(column.name for column in head.schema.columns if column.id in columns),

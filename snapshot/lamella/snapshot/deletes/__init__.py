@@ -1,15 +1,24 @@
 """Deleted rows of blocks: deletion vectors, and the files that they are kept in."""
 
 from lamella.snapshot.deletes.puffin import VectorFile
-from lamella.snapshot.deletes.read import MAX_VECTOR_BYTES, checked_entry, deleted_rows, read_vector, with_vectors
+from lamella.snapshot.deletes.read import (
+    MAX_VECTOR_BYTES,
+    checked_entry,
+    deleted_rows,
+    positions_of,
+    read_vector,
+    with_vectors,
+)
 from lamella.snapshot.deletes.vector import (
     BITMAP_HEADER,
     VECTOR_FRAME_BYTES,
     Positions,
     decode_bitmap,
+    decode_inline_vector,
     decode_vector,
+    decode_z85,
     encode_vector,
-    framed_bitmap,
+    inline_vector,
     remaining,
     union,
 )
@@ -22,10 +31,13 @@ __all__ = [
     "VectorFile",
     "checked_entry",
     "decode_bitmap",
+    "decode_inline_vector",
     "decode_vector",
+    "decode_z85",
     "deleted_rows",
     "encode_vector",
-    "framed_bitmap",
+    "inline_vector",
+    "positions_of",
     "read_vector",
     "remaining",
     "union",

@@ -45,7 +45,7 @@ def checked_entry(store: RangeReader, entry: DeleteFile, row_count: int) -> Dele
     """Returns an entry with its count and hash after reading its vector; raises as :func:`read_vector`."""
     entry = msgspec.structs.replace(entry, data=None)
     data = store.read_range(entry.location, entry.offset, entry.length)
-    positions = _decoded(data, entry, row_count)
+    positions = positions_of(data, entry, row_count)
     return msgspec.structs.replace(entry, cardinality=len(positions), sha256=content_hash(data))
 
 
@@ -58,10 +58,15 @@ def read_vector(store: RangeReader, entry: DeleteFile, row_count: int) -> Positi
         ObjectNotFound, StoreError: as the store.
     """
     data = store.read_range(entry.location, entry.offset, entry.length) if entry.data is None else entry.data
-    return _decoded(data, entry, row_count)
+    return positions_of(data, entry, row_count)
 
 
-def _decoded(data: bytes, entry: DeleteFile, row_count: int) -> Positions:
+def positions_of(data: bytes, entry: DeleteFile, row_count: int) -> Positions:
+    """Returns the positions of an entry with these bytes.
+
+    Raises:
+        CorruptDeletes, HashMismatch: as :func:`read_vector`.
+    """
     if entry.sha256 is not None:
         check_hash(data, entry.sha256, entry.location)
     positions = decode_vector(data, row_count, location=entry.location)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
+from base64 import b85decode, b85encode
 from collections.abc import Sequence
 from typing import Final
 
@@ -60,6 +61,37 @@ def decode_vector(data: bytes, row_count: int, *, location: str) -> Positions:
     if zlib.crc32(body) != checksum:
         raise _corrupt(location, "its checksum does not match")
     return decode_bitmap(body, row_count, location=location)
+
+
+#: Z85 (ZeroMQ), in which Delta writes bytes as text, has other characters than Python's Base85.
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_FROM_Z85: Final = str.maketrans(_Z85, _B85)
+_TO_Z85: Final = str.maketrans(_B85, _Z85)
+#: Bytes that five characters stand for.
+_Z85_BYTES: Final = 4
+
+
+def decode_z85(text: str) -> bytes:
+    """Returns the bytes of a text in Z85. Raises ValueError if it is not."""
+    if not set(text) <= set(_Z85) or len(text) % 5:
+        raise ValueError("not Base85")
+    return b85decode(text.translate(_FROM_Z85))
+
+
+def inline_vector(data: bytes) -> tuple[str, int]:
+    """Returns a vector as Delta's log has it: text, and how many of its bytes count (Z85 has multiples of four)."""
+    body = data[_LENGTH.size : -_LENGTH.size]
+    padded = body + bytes(-len(body) % _Z85_BYTES)
+    return b85encode(padded).decode("ascii").translate(_TO_Z85), len(body)
+
+
+def decode_inline_vector(text: str, size_bytes: int) -> bytes:
+    """Returns such a vector with its length and checksum. Raises ValueError if it has another size or is no Z85."""
+    data = decode_z85(text)
+    if not 0 <= size_bytes <= len(data):
+        raise ValueError(f"{size_bytes} bytes are stated, and there are {len(data)}")
+    return framed_bitmap(data[:size_bytes])
 
 
 def decode_bitmap(data: bytes, row_count: int, *, location: str) -> Positions:

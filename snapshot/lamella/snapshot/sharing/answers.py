@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,8 +13,9 @@ import numpy as np
 
 from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.columnar.zones import HIGH_EXACT, HIGH_KNOWN, LOW_EXACT, LOW_KNOWN, MAY_NAN
+from lamella.snapshot.deletes import inline_vector, positions_of
 from lamella.snapshot.errors import NotExpressible
-from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest import DeleteFile, Snapshot
 from lamella.snapshot.prune.result import SegmentSelection
 from lamella.snapshot.prune.top_k import value_at
 from lamella.snapshot.schema import DataType, Leaf, Schema
@@ -95,11 +96,17 @@ Plain = Callable[[Any], Any]
 
 
 def stats_of(part: SegmentSelection, schema: Schema, partition_columns: Collection[int] = ()) -> list[str]:
-    """Returns the statistics of each of the kept files, as JSON in ASCII, without those of partition columns."""
+    """Returns the statistics of each of the kept files, as JSON in ASCII, without those of partition columns.
+
+    Those of a file with deleted rows describe all of its rows, which Delta calls bounds that are not tight.
+    """
     found: list[dict[str, Any]] = [
         {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
         for rows in part.numbers("row_count").tolist()
     ]
+    for stats, deletes in zip(found, part.sidecar.deletes(part.rows), strict=True):
+        if deletes:
+            stats["tightBounds"] = False
     leaves = [
         leaf
         for leaf in schema.leaves()
@@ -274,13 +281,14 @@ def _partition_time(value: int, dtype: DataType) -> str | None:
 
 Form = Literal["parquet", "delta"]
 
-#: The feature that a recipient needs to read a Delta log of tables with local times.
-NTZ_FEATURE: Final = "timestampntz"
+#: Features of Delta that a recipient needs for tables with local times, and with deleted rows.
+NTZ: Final = "timestampNtz"
+VECTORS: Final = "deletionVectors"
 _ENCODE_LINE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):
-    """A table at a version. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time.
+    """A table at a version. ``schema``: Spark's JSON. ``reader_features``: of Delta, that a recipient needs.
 
     ``partition_columns``: names of the columns whose values are not in the files.
     """
@@ -291,25 +299,50 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     created_ms: int
     schema: str
-    has_ntz: bool
+    reader_features: tuple[str, ...]
     size_bytes: int
     file_count: int
     partition_columns: tuple[str, ...] = ()
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of an answer. ``file_id`` is the same in every answer, until the file's content changes."""
+    """A file of an answer. ``file_id`` is the same in every answer, until the file's content changes.
+
+    ``vector``: the file's deletion vector as Delta's log describes it; None: no row is deleted.
+    """
 
     file_id: str
     url: str
     size_bytes: int
     stats: str
     partition_values: Mapping[str, str | None] = {}
+    vector: Mapping[str, Any] | None = None
 
 
-def has_ntz(schema: Schema) -> bool:
-    """Returns whether a column is a local time, which only Delta's form supports."""
-    return any(leaf.dtype.name == "timestamp_ntz" for leaf in schema.leaves())
+def reader_features(head: Snapshot) -> tuple[str, ...]:
+    """Returns the features of Delta that a recipient of the table needs, which only Delta's form supports."""
+    has_ntz = any(leaf.dtype.name == "timestamp_ntz" for leaf in head.schema.leaves())
+    needed = ((VECTORS, bool(head.summary.deletes_count)), (NTZ, has_ntz))
+    return tuple(name for name, is_needed in needed if is_needed)
+
+
+def vector_of(
+    deletes: Sequence[DeleteFile], vectors: Mapping[tuple[str, int], bytes], row_count: int
+) -> Mapping[str, Any] | None:
+    """Returns a file's deletion vector as Delta's log has it, inside of the log; ``vectors``: by location and offset.
+
+    A recipient then needs no second URL for the file. It gets no checksum, so the vector is checked here.
+
+    Raises:
+        CorruptDeletes, HashMismatch: it is damaged.
+    """
+    if not deletes:
+        return None
+    (entry,) = deletes
+    data = vectors[entry.location, entry.offset]
+    positions = positions_of(data, entry, row_count)
+    text, size_bytes = inline_vector(data)
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": size_bytes, "cardinality": len(positions)}
 
 
 def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
@@ -328,8 +361,8 @@ def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
         yield _line({"metaData": metadata | sizes})
         return
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
-    if state.has_ntz:
-        features = ["timestampNtz"]
+    if state.reader_features:
+        features = list(state.reader_features)
         protocol = {
             "minReaderVersion": 3,
             "minWriterVersion": 7,
@@ -361,6 +394,8 @@ def file_line(form: Form, state: TableState, file: SharedFile, expires_ms: int) 
         "dataChange": True,
         "stats": file.stats,
     }
+    if file.vector is not None:
+        add["deletionVector"] = file.vector
     return _line({"file": known | {"deltaSingleAction": {"add": add}}})
 
 

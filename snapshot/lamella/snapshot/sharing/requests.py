@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,12 +11,14 @@ from msgspec import Meta
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import spark_schema
-from lamella.snapshot.sharing.answers import NTZ_FEATURE, Form
+from lamella.snapshot.sharing.answers import NTZ, VECTORS, Form
 
 #: The header with a recipient's capabilities, and with those of an answer.
 CAPABILITIES: Final = "delta-sharing-capabilities"
 #: The header with a table's version.
 VERSION: Final = "delta-table-version"
+
+_MEANING: Final = {VECTORS: "files with deleted rows", NTZ: "a column of local times (timestamp_ntz)"}
 
 Version = Annotated[int, Meta(ge=0, le=(1 << 62))]
 Hint = Annotated[str, Meta(max_length=1 << 20)]
@@ -70,21 +72,22 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         ends = given.get("includeendstreamaction") == "true"
         return cls(forms=forms or frozenset({"parquet"}), features=features, ends=ends)
 
-    def form_for(self, *, has_ntz: bool) -> Form:
-        """Returns the form of an answer about a table: Parquet's if it suffices.
+    def form_for(self, features: Sequence[str]) -> Form:
+        """Returns the form of an answer about a table for which a recipient needs these features of Delta: Parquet's if
+        it suffices.
 
         Raises:
             NotExpressible: the recipient supports no form that the table has.
         """
-        if "parquet" in self.forms and not has_ntz:
+        if "parquet" in self.forms and not features:
             return "parquet"
-        if "delta" in self.forms and (not has_ntz or NTZ_FEATURE in self.features):
+        missing = [name for name in features if name.lower() not in self.features]
+        if "delta" in self.forms and not missing:
             return "delta"
-        if has_ntz:
+        if features:
             raise NotExpressible(
-                "the table has a column of local times (timestamp_ntz), which requires a recipient that reads "
-                "responseformat=delta with readerfeatures=timestampntz"
-                ""
+                f"the table has {' and '.join(_MEANING[name] for name in features)}, which requires a recipient that "
+                f"reads responseformat=delta with readerfeatures={','.join(features).lower()}"
             )
         raise NotExpressible("responseformat must be parquet or delta")
 

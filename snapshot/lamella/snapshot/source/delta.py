@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import tempfile
-from base64 import b85decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.deletes import MAX_VECTOR_BYTES, VECTOR_FRAME_BYTES, framed_bitmap
+from lamella.snapshot.deletes import MAX_VECTOR_BYTES, VECTOR_FRAME_BYTES, decode_inline_vector, decode_z85
 from lamella.snapshot.errors import (
     InvalidRequest,
     InvalidSchema,
@@ -408,33 +407,27 @@ def _vector_location(vector: LogVector, root: str) -> str:
     if vector.storage_type != "u" or len(text) < _UUID_CHARS:
         raise InvalidRequest(f"a deletion vector is stored in an unknown way: {vector.storage_type!r}")
     folder, encoded = text[:-_UUID_CHARS], text[-_UUID_CHARS:]
-    name = f"deletion_vector_{UUID(bytes=_base85(encoded))}.bin"
+    name = f"deletion_vector_{_uuid(encoded)}.bin"
     return normal(f"{root}/{folder}/{name}" if folder else f"{root}/{name}")
 
 
 def _inline(vector: LogVector) -> bytes:
     """Returns a vector of the log as files have it."""
-    data = _base85(vector.path_or_data)
-    if not 0 <= vector.size_bytes <= len(data):
-        raise InvalidRequest(f"a deletion vector of {vector.size_bytes} bytes has {len(data)}")
-    return framed_bitmap(data[: vector.size_bytes])
+    try:
+        return decode_inline_vector(vector.path_or_data, vector.size_bytes)
+    except ValueError as error:
+        raise InvalidRequest(f"a deletion vector in the log cannot be decoded: {error}") from error
 
 
 #: Characters of a UUID.
 _UUID_CHARS: Final = 20
-#: Z85 (ZeroMQ) has other characters than Python's Base85.
-_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_FROM_Z85: Final = str.maketrans(_Z85, _B85)
 
 
-def _base85(text: str) -> bytes:
-    if not set(text) <= set(_Z85) or len(text) % 5:
-        raise InvalidRequest("a deletion vector in the log is not Base85")
+def _uuid(text: str) -> UUID:
     try:
-        return b85decode(text.translate(_FROM_Z85))
+        return UUID(bytes=decode_z85(text))
     except ValueError as error:
-        raise InvalidRequest(f"a deletion vector in the log is not Base85: {error}") from error
+        raise InvalidRequest(f"the name of a file of deletion vectors cannot be decoded: {error}") from error
 
 
 def _adds(table: Any) -> list[tuple[str, int, Mapping[str, str | None]]]:
