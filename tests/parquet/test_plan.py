@@ -125,7 +125,7 @@ def test_doubled_names_are_a_mismatch() -> None:
     [
         (element("c", INT64), "int32"),
         (element("c", INT64), "float64"),
-        (element("c", INT64), "decimal(20,0)"),
+        (element("c", INT64), "decimal(19,0)"),
         (element("c", INT64), "timestamp(us)"),
         (element("c", INT64, converted=14), "int64"),
         (element("c", DOUBLE), "float32"),
