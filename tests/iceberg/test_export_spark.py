@@ -110,7 +110,10 @@ def test_spark_reads_an_export(java_home: Path, export_url: str, tmp_path: Path)
     assert "LocalTableScan" in plan[0][0]
 
 
-def test_spark_reads_constants_of_an_export(java_home: Path, export_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deletes", [False, True])
+def test_spark_reads_constants_and_vectors_of_an_export(
+    java_home: Path, export_url: str, tmp_path: Path, deletes: bool
+) -> None:
     """Values of folders are identity partitions: filters on them find the rows that they find in one file."""
     assert java_home
     with Lamella(export_url) as lake:
@@ -118,6 +121,9 @@ def test_spark_reads_constants_of_an_export(java_home: Path, export_url: str, tm
             lake.create_namespace("ice")
         table = filled(lake, tmp_path)
         table.add({"n": "1"}, {"s": "a b", "d": "2024-02-29"}, {})
+        if deletes:
+            table.delete({0: [0], 3: [1], 4: [0], 13: [1], 14: [0]})
+            table.delete({5: [1]})
         table.export()
         folder, truth = table.table.info().location, tmp_path / "truth.parquet"
         pq.write_table(table.table.scan().to_arrow(), truth)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count, takewhile
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.export import (
     Exported,
+    ExportedVectors,
     ExportFolder,
     ListedManifest,
     Version,
@@ -44,6 +46,7 @@ from lamella.snapshot.iceberg.export import (
     parent_of,
     read_list,
     says_the_same,
+    vectors_of,
 )
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot
 from lamella.snapshot.parquet import read_footer
@@ -87,8 +90,8 @@ class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of an export.
 
     ``is_changed``: False when the export was up to date and nothing was written. ``number``: the snapshot's id in
-    Iceberg. ``snapshots``: how many snapshots the metadata names; ``forgotten``: how many were removed because they
-    expired from the table's history. ``size_bytes``: of all files written.
+    Iceberg. ``rows``: those that are not deleted. ``snapshots``: how many snapshots the metadata names; ``forgotten``:
+    how many were removed because they expired from the table's history. ``size_bytes``: of all files written.
     """
 
     snapshot_id: str
@@ -176,6 +179,7 @@ class _Export:
         self._cancelled = cancelled
         self._written = self._reused = self._size_bytes = 0
         self._specs: set[tuple[int, ...]] = set()
+        self._deleted_rows = 0
 
     def run(self) -> ExportResult:
         there = self._folder.manifests()
@@ -190,24 +194,29 @@ class _Export:
             if self._on_progress is not None:
                 self._on_progress(done + 1, len(refs), "segments")
         self._reused = len(found) - self._written
+        self._deleted_rows = sum(each.row_count for each in found if each.is_deletes)
         return self._publish(found)
 
     def _there(
         self, ref: SegmentRef, sizes: Mapping[str, int], known: Mapping[str, ListedManifest]
     ) -> list[ListedManifest]:
         """The manifests of a segment if they exist: all of them, or none."""
-        if not ref.summary.constants_count:
-            location = self._location(ref)
-            if location not in sizes:
-                return []
-            counts = ref.summary.block_count, ref.summary.row_count
-            return [self._new(location, sizes[location], *counts)]
-        # How many manifests it has is not known without its blocks, but a list has all of them.
-        return [
-            each
-            for each in takewhile(bool, (known.get(self._location(ref, part)) for part in map(_part, count())))
-            if each is not None
-        ]
+        vectors = self._known(ref, known, "d")
+        if ref.summary.deletes_count and not vectors:
+            return []
+        if ref.summary.constants_count:
+            data = self._known(ref, known)
+            return [*data, *vectors] if data else []
+        location = self._location(ref)
+        if location not in sizes:
+            return []
+        counts = ref.summary.block_count, ref.summary.row_count
+        return [self._new(location, sizes[location], *counts), *vectors]
+
+    def _known(self, ref: SegmentRef, known: Mapping[str, ListedManifest], kind: str = "") -> list[ListedManifest]:
+        """The numbered manifests of a segment. Their number is not known without its blocks, but a list has all."""
+        found = (known.get(self._location(ref, _part(number, kind))) for number in count())
+        return [each for each in takewhile(bool, found) if each is not None]
 
     def _write(self, ref: SegmentRef, there: Mapping[str, int]) -> list[ListedManifest]:
         blocks = self._manifests.segment(ref).blocks
@@ -217,14 +226,31 @@ class _Export:
         columns = self._columns
         if columns is None:
             columns = {leaf.id for schema in written for leaf in schema.leaves()[:MAX_COLUMNS]}
+        vectors = self._write_vectors(ref, blocks) if ref.summary.deletes_count else None
         found = []
-        for number, made in enumerate(manifests_of(blocks, self._snapshot.schema, written, columns)):
-            location = self._location(ref, _part(number) if ref.summary.constants_count else "")
+        data_numbers, vector_numbers = count(), count()
+        for made in manifests_of(blocks, self._snapshot.schema, written, columns, vectors):
+            if made.is_deletes:
+                part = _part(next(vector_numbers), "d")
+            else:
+                part = _part(next(data_numbers)) if ref.summary.constants_count else ""
+            location = self._location(ref, part)
             size_bytes = there[location] if location in there else self._put(location, made.data)
             self._specs.add(made.partition_columns)
             listed = self._new(location, size_bytes, made.file_count, made.row_count)
-            found.append(msgspec.structs.replace(listed, spec_id=made.spec_id, partitions=made.partitions))
+            found.append(
+                msgspec.structs.replace(
+                    listed, spec_id=made.spec_id, partitions=made.partitions, is_deletes=made.is_deletes
+                )
+            )
         return found
+
+    def _write_vectors(self, ref: SegmentRef, blocks: Sequence[Block]) -> ExportedVectors:
+        vectors = vectors_of(blocks, self._store, lambda sha256: self._folder.vectors(ref.segment_id, sha256))
+        with suppress(AlreadyExists):  # with the same bytes, since it is named by its hash
+            self._store.put(vectors.location, vectors.data)
+            self._size_bytes += len(vectors.data)
+        return vectors
 
     def _put(self, location: str, data: bytes) -> int:
         self._written += 1
@@ -304,7 +330,10 @@ class _Export:
     def _add(self, previous: Mapping[str, Any] | None, manifests: Sequence[ListedManifest]) -> dict[str, Any]:
         """Write the manifest list; what the current snapshot has already is known since then."""
         known = self._listed(current_list(previous))
-        only_adds = known is not None and known.keys() <= {each.location for each in manifests}
+        locations = {each.location for each in manifests}
+        # Readers of appended files do not look for deleted rows.
+        added_vectors = [each for each in manifests if each.is_deletes and each.location not in (known or {})]
+        only_adds = known is not None and known.keys() <= locations and not added_vectors
         known = known or {}
         sequence_number, parent = next_sequence(previous), parent_of(previous, only_adds=only_adds)
         listed = [
@@ -316,7 +345,9 @@ class _Export:
         location = self._folder.new_list(self._snapshot.snapshot_id)
         self._store.put(location, data)
         self._size_bytes += len(data)
-        return entry(self._exported, location, sequence_number=sequence_number, parent=parent, only_adds=only_adds)
+        return entry(
+            self._exported, location, listed, sequence_number=sequence_number, parent=parent, only_adds=only_adds
+        )
 
     def _listed(self, at: str | None) -> dict[str, ListedManifest] | None:
         """The manifests that a list names; None: it is gone, with a snapshot that has left the table's history."""
@@ -338,7 +369,7 @@ class _Export:
             manifests_written=self._written,
             manifests_reused=self._reused,
             files=self._snapshot.summary.block_count,
-            rows=self._snapshot.summary.row_count,
+            rows=self._snapshot.summary.row_count - self._deleted_rows,
             size_bytes=self._size_bytes,
             snapshots=len(named),
             forgotten=len(named_before - named),
@@ -349,8 +380,8 @@ class _Export:
         return self._folder.manifest(ref.segment_id, self._mark, part)
 
 
-def _part(number: int) -> str:
-    return f"-{number}"
+def _part(number: int, kind: str = "") -> str:
+    return f"-{kind}{number}"
 
 
 def _root(own: str, location: str | None) -> str:

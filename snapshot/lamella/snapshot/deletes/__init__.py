@@ -3,6 +3,7 @@
 from lamella.snapshot.deletes.puffin import VectorFile
 from lamella.snapshot.deletes.read import (
     MAX_VECTOR_BYTES,
+    RangeReader,
     checked_entry,
     deleted_rows,
     positions_of,
@@ -28,6 +29,7 @@ __all__ = [
     "MAX_VECTOR_BYTES",
     "VECTOR_FRAME_BYTES",
     "Positions",
+    "RangeReader",
     "VectorFile",
     "checked_entry",
     "decode_bitmap",

@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
@@ -32,8 +32,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 
+from lamella.snapshot.deletes import RangeReader, VectorFile, deleted_rows
 from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible, ObjectNotFound
 from lamella.snapshot.iceberg.metadata import (
     MAIN,
@@ -51,7 +52,8 @@ from lamella.snapshot.iceberg.partitions import (
 )
 from lamella.snapshot.iceberg.scan_plan import file_statistics
 from lamella.snapshot.iceberg.types import schema_json
-from lamella.snapshot.manifest import DELETES, Block, Snapshot
+from lamella.snapshot.manifest import Block, DeleteFile, Snapshot
+from lamella.snapshot.manifest.codec import content_hash
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.storage import ReplacingStore
@@ -63,6 +65,10 @@ from lamella.snapshot.storage import ReplacingStore
 # (the specification's inheritance). So one file serves every snapshot that has the segment.
 
 _FORMAT: Final = 2
+#: The first version with deletion vectors. Its readers read manifests of version 2, too.
+_FORMAT_OF_VECTORS: Final = 3
+#: Iceberg's id of a column for paths of data files, with which delete files say which they are about.
+_PATH_FIELD: Final = 2147483546
 _CODEC: Final = {"avro.codec": "deflate"}
 
 
@@ -70,7 +76,7 @@ class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
     """A list's entry for a manifest: its location and size, its contents, and the snapshot that added it.
 
     ``added_by``, ``sequence_number``: of the first snapshot that had the manifest. ``partitions``: the least and the
-    greatest value of each column of the spec.
+    greatest value of each column of the spec. ``is_deletes``: its files are deletion vectors, and its rows are deleted.
     """
 
     location: str
@@ -81,10 +87,24 @@ class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int
     spec_id: int = 0
     partitions: tuple[PartitionFieldSummary, ...] = ()
+    is_deletes: bool = False
+
+
+class ExportedVectors(msgspec.Struct, frozen=True, kw_only=True):
+    """The deletion vectors of a segment in one Puffin file: its bytes, and the entry of each block by location.
+
+    An export has a copy of its own, since pyiceberg (0.12) applies every vector of a file, to the data file that the
+    footer names.
+    """
+
+    location: str
+    data: bytes
+    entries: Mapping[str, DeleteFile]
 
 
 class ManifestBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest, before it is written: all blocks of a segment with constants in the same columns."""
+    """A manifest, before it is written: all blocks of a segment with constants in the same columns, or their deletion
+    vectors (``is_deletes``)."""
 
     data: bytes
     file_count: int
@@ -92,12 +112,36 @@ class ManifestBytes(msgspec.Struct, frozen=True, kw_only=True):
     partition_columns: tuple[int, ...]
     spec_id: int
     partitions: tuple[PartitionFieldSummary, ...]
+    is_deletes: bool
+
+
+def vectors_of(blocks: Iterable[Block], store: RangeReader, location_of: Callable[[str], str]) -> ExportedVectors:
+    """Returns the deletion vectors of the blocks that have any, one for each of them.
+
+    ``location_of`` returns the location of a file with this hash.
+
+    Raises:
+        CorruptDeletes, HashMismatch, ObjectNotFound, StoreError: as :func:`lamella.snapshot.deletes.read_vector`.
+    """
+    file = VectorFile("")
+    entries = {
+        block.location: file.add(block.location, deleted_rows(store, block.deletes, block.row_count))
+        for block in blocks
+        if block.deletes
+    }
+    data = file.finished()
+    return ExportedVectors(location=location_of(content_hash(data)), data=data, entries=entries)
 
 
 def manifests_of(
-    blocks: Sequence[Block], schema: Schema, written: Sequence[Schema], columns: Collection[int] | None
+    blocks: Sequence[Block],
+    schema: Schema,
+    written: Sequence[Schema],
+    columns: Collection[int] | None,
+    vectors: ExportedVectors | None = None,
 ) -> list[ManifestBytes]:
-    """Returns the manifests of at least one block, one for each partition spec.
+    """Returns the manifests of at least one block, one for each partition spec, and one for each whose blocks have
+    deleted rows.
 
     ``written``: the schemas that they were written with. ``columns``: those with statistics; None: all.
 
@@ -110,42 +154,57 @@ def manifests_of(
     for block in blocks:
         partition = partition_of(block.constants, by_id[block.written_with], schema, block.location)
         groups.setdefault(tuple(partition), []).append((block, _record(partition, block.location)))
-    return [_manifest(spec, groups[spec], schema, by_id, columns) for spec in sorted(groups)]
+    found = []
+    for spec in sorted(groups):
+        entries = [
+            _data_entry(block, partition, by_id[block.written_with], columns) for block, partition in groups[spec]
+        ]
+        found.append(_manifest(spec, entries, schema))
+    if vectors is None:
+        return found
+    for spec in sorted(groups):
+        entries = [
+            _vector_entry(vectors, block.location, partition)
+            for block, partition in groups[spec]
+            if block.location in vectors.entries
+        ]
+        if entries:
+            found.append(_manifest(spec, entries, schema, is_deletes=True))
+    return found
 
 
 def _manifest(
-    spec: tuple[int, ...],
-    files: Sequence[tuple[Block, Record]],
-    schema: Schema,
-    written: Mapping[int, Schema],
-    columns: Collection[int] | None,
+    spec: tuple[int, ...], entries: Sequence[ManifestEntry], schema: Schema, *, is_deletes: bool = False
 ) -> ManifestBytes:
     described, described_spec = schema_json(schema), spec_json(schema, spec)
     partition_spec = PartitionSpec.model_validate(described_spec)
     iceberg_schema = IcebergSchema.model_validate(described)
+    version: TableVersion = _FORMAT_OF_VECTORS if is_deletes else _FORMAT
     meta = {
         "schema": json.dumps(described),
         "schema-id": str(schema.schema_id),
         "partition-spec": json.dumps(described_spec["fields"]),
         "partition-spec-id": str(partition_spec.spec_id),
-        "format-version": str(_FORMAT),
-        "content": "data",
+        "format-version": str(version),
+        "content": "deletes" if is_deletes else "data",
         **_CODEC,
     }
     data_file = data_file_with_partition(
-        format_version=_FORMAT, partition_type=partition_spec.partition_type(iceberg_schema)
+        format_version=version, partition_type=partition_spec.partition_type(iceberg_schema)
     )
-    entry_schema = manifest_entry_schema_with_data_file(format_version=_FORMAT, data_file=data_file)
-    entries = [_manifest_entry(block, partition, written[block.written_with], columns) for block, partition in files]
+    entry_schema = manifest_entry_schema_with_data_file(format_version=version, data_file=data_file)
     return ManifestBytes(
-        data=_avro(entry_schema, "manifest_entry", meta, entries),
-        file_count=len(files),
-        row_count=sum(block.row_count for block, _ in files),
+        data=_avro(entry_schema, "manifest_entry", meta, list(entries)),
+        file_count=len(entries),
+        row_count=sum(each.data_file.record_count for each in entries),
         partition_columns=spec,
         spec_id=partition_spec.spec_id,
         partitions=tuple(
-            construct_partition_summaries(partition_spec, iceberg_schema, [partition for _, partition in files])
+            construct_partition_summaries(
+                partition_spec, iceberg_schema, [each.data_file.partition for each in entries]
+            )
         ),
+        is_deletes=is_deletes,
     )
 
 
@@ -183,20 +242,22 @@ def list_bytes(
     manifests: Iterable[ListedManifest], *, snapshot: int, parent: int | None, sequence_number: int
 ) -> bytes:
     """Returns the manifest list of a snapshot."""
+    manifests = list(manifests)
+    version: TableVersion = _FORMAT_OF_VECTORS if any(each.is_deletes for each in manifests) else _FORMAT
     meta = {
         "snapshot-id": str(snapshot),
         "parent-snapshot-id": "null" if parent is None else str(parent),
         "sequence-number": str(sequence_number),
-        "format-version": str(_FORMAT),
+        "format-version": str(version),
         **_CODEC,
     }
     entries = [
         ManifestFile.from_args(
-            _table_format_version=_FORMAT,
+            _table_format_version=version,
             manifest_path=each.location,
             manifest_length=each.size_bytes,
             partition_spec_id=each.spec_id,
-            content=ManifestContent.DATA,
+            content=ManifestContent.DELETES if each.is_deletes else ManifestContent.DATA,
             sequence_number=each.sequence_number,
             min_sequence_number=each.sequence_number,
             added_snapshot_id=each.added_by,
@@ -210,7 +271,7 @@ def list_bytes(
         )
         for each in manifests
     ]
-    return _avro(MANIFEST_LIST_FILE_SCHEMAS[_FORMAT], "manifest_file", meta, entries)
+    return _avro(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", meta, entries)
 
 
 def read_list(data: bytes) -> list[ListedManifest]:
@@ -225,12 +286,13 @@ def read_list(data: bytes) -> list[ListedManifest]:
             row_count=each.added_rows_count or 0,
             spec_id=each.partition_spec_id,
             partitions=tuple(each.partitions or ()),
+            is_deletes=each.content == ManifestContent.DELETES,
         )
         for each in read_manifest_list(_Given(data))
     ]
 
 
-def _manifest_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
+def _data_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
     found = file_statistics(block, schema, columns)
     file = DataFile.from_args(
         _table_format_version=_FORMAT,
@@ -248,6 +310,28 @@ def _manifest_entry(block: Block, partition: Record, schema: Schema, columns: Co
     )
     return ManifestEntry.from_args(
         _table_format_version=_FORMAT, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+    )
+
+
+def _vector_entry(vectors: ExportedVectors, location: str, partition: Record) -> ManifestEntry:
+    """Returns the entry of a block's vector. Older readers find the block by the bounds, newer ones by its name."""
+    entry, path = vectors.entries[location], {_PATH_FIELD: location.encode()}
+    file = DataFile.from_args(
+        _table_format_version=_FORMAT_OF_VECTORS,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=vectors.location,
+        file_format=FileFormat.PUFFIN,
+        partition=partition,
+        record_count=entry.cardinality,
+        file_size_in_bytes=len(vectors.data),
+        lower_bounds=path,
+        upper_bounds=path,
+        referenced_data_file=location,
+        content_offset=entry.offset,
+        content_size_in_bytes=entry.length,
+    )
+    return ManifestEntry.from_args(
+        _table_format_version=_FORMAT_OF_VECTORS, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
     )
 
 
@@ -313,6 +397,7 @@ class _Given(InputFile):
 SNAPSHOT: Final = "lamella.snapshot-id"
 SCHEMAS: Final = "lamella.schema-ids"
 COLUMNS: Final = "lamella.statistics"
+_DELETE_FILES: Final = "total-delete-files"
 #: Number of earlier metadata files that are kept.
 OLD_VERSIONS: Final = 100
 #: What may differ between two metadata files that describe the same state of the table.
@@ -332,12 +417,6 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_readable(snapshot: Snapshot) -> None:
     """Raise NotExpressible if Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
-    if snapshot.summary.deletes_count:
-        raise NotExpressible(
-            f"the table has {snapshot.summary.deletes_count} blocks with deleted rows that are still in their files:"
-            " rewrite them (compact)",
-            features=[DELETES],
-        )
     schema_json(snapshot.schema)
     require_types(snapshot.schema, written_with(snapshot))
     mapping_of(snapshot.schema, written_with(snapshot))
@@ -385,9 +464,19 @@ def parent_of(previous: Mapping[str, Any] | None, *, only_adds: bool) -> int | N
 
 
 def entry(
-    exported: Exported, manifest_list: str, *, sequence_number: int, parent: int | None, only_adds: bool
+    exported: Exported,
+    manifest_list: str,
+    manifests: Iterable[ListedManifest],
+    *,
+    sequence_number: int,
+    parent: int | None,
+    only_adds: bool,
 ) -> dict[str, Any]:
-    """Returns a snapshot's entry in a metadata file. ``only_adds``: it contains every file of the current one."""
+    """Returns a snapshot's entry in a metadata file. ``only_adds``: it contains every file of the current one.
+
+    A vector counts as a delete file.
+    """
+    vectors = [each for each in manifests if each.is_deletes]
     snapshot, total = exported.snapshot, exported.snapshot.summary
     found: dict[str, Any] = {
         "snapshot-id": exported.number,
@@ -400,7 +489,9 @@ def entry(
             "total-records": str(total.row_count),
             "total-data-files": str(total.block_count),
             "total-files-size": str(total.compressed_byte_size),
-            "total-delete-files": "0",
+            _DELETE_FILES: str(sum(each.file_count for each in vectors)),
+            "total-position-deletes": str(sum(each.row_count for each in vectors)),
+            "total-equality-deletes": "0",
             SNAPSHOT: snapshot.snapshot_id,
             SCHEMAS: ",".join(map(str, snapshot.schema_ids_in_use)),
             COLUMNS: exported.columns,
@@ -451,8 +542,10 @@ def next_metadata(
     of = {_lamella_id(each): each["snapshot-id"] for each in entries}
     logged = sorted((each["timestamp-ms"], each["snapshot-id"]) for each in remaining)
     before = [(at, each) for at, each in logged if at <= own["timestamp-ms"]]
+    has_vectors = any(each["summary"].get(_DELETE_FILES, "0") != "0" for each in entries)
     found: dict[str, Any] = {
-        "format-version": 2,
+        # Rows have no ids, as those of a table that was of an earlier version before.
+        **({"format-version": _FORMAT_OF_VECTORS, "next-row-id": 0} if has_vectors else {"format-version": _FORMAT}),
         "table-uuid": snapshot.table_id,
         "location": location,
         "last-sequence-number": max(
@@ -537,6 +630,8 @@ def _lamella_id(each: Mapping[str, Any]) -> str | None:
 #     <folder>/metadata/
 #         <segment id>-<statistics>.avro        the manifest of a segment, or several, if it has constants in different
 #         <segment id>-<statistics>-<n>.avro    columns
+#         <segment id>-<statistics>-d<n>.avro   the manifest of its deletion vectors, or several, likewise
+#         <segment id>-<hash>.puffin            its deletion vectors
 #         snap-<snapshot id>-<random>.avro      the manifest list of a snapshot
 #         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
 #         version-hint.text                     that number
@@ -571,6 +666,10 @@ class ExportFolder:
         """
         return f"{self._metadata}/{segment_id}-{statistics}{part}.avro"
 
+    def vectors(self, segment_id: str, sha256: str) -> str:
+        """Returns the location of a segment's deletion vectors."""
+        return f"{self._metadata}/{segment_id}-{sha256[:8]}.puffin"
+
     def new_list(self, snapshot_id: str) -> str:
         """Returns an unused location for a manifest list."""
         return f"{self._metadata}/snap-{snapshot_id}-{secrets.token_hex(4)}.avro"
@@ -596,7 +695,7 @@ class ExportFolder:
             raise ManifestError(
                 f"{location} is not the metadata of an Iceberg table: {error}", location=location
             ) from error
-        if metadata.get("format-version") != 2:
+        if metadata.get("format-version") not in (_FORMAT, _FORMAT_OF_VECTORS):
             raise ManifestError(f"{location} was not written by an export", location=location)
         return Version(number=number, location=location, metadata=metadata)
 

@@ -39,7 +39,8 @@ _TEMPORARY: Final = re.compile(
 )
 #: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
-    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}\.avro|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
+    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}(?:(?:-d?[0-9]+)?\.avro|\.puffin)"
+    rf"|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
     rf"|v[1-9][0-9]*\.metadata\.json|version-hint\.text)"
 )
 #: Left behind by an interrupted put of such a file.
