@@ -27,10 +27,12 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
 from lamella.snapshot.expression.text import sql_of
+from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import PruneAnswer
 from support.app_client import AppClient
 from support.dashboard_tables import EVENTS, LINEITEM
+from support.folder_tables import HIVE_NULL, FolderTable
 from support.kept_connections import LIMITS
 from support.ready_pages import when_ready
 
@@ -208,6 +210,36 @@ def test_every_block_has_its_reason(get: Get, lake: Lamella) -> None:
     by_index = text_in(get(f"{LAB}/block", filter="l_partkey = 1552", block="0.0"))
     assert "does not cover the block" in text_in(get(f"{LAB}/block", filter="l_partkey = 1552", block="5.0"))
     assert "index by_part" in by_index
+
+
+def test_constants_and_deleted_rows_are_shown(get: Get, lake: Lamella, tmp_path: Path) -> None:
+    """Why a block is read or skipped, and the block's own page."""
+    lake.create_namespace("ice")
+    table = FolderTable(lake, tmp_path, ("d",))
+    table.add({"d": "2024-02-29"}, {"d": HIVE_NULL}, {"d": "2019-01-01"})
+    [entry] = table.delete({0: [1]})
+    path = f"/ui/tables/ice/{table.name.partition('.')[2]}"
+    positions: dict[str, str] = {}
+    for number, segment in enumerate(table.table.snapshot(table.table.info().snapshot_id).segments):
+        blocks = table.table.segment(segment.segment_id, reader_features=FEATURES).blocks
+        positions |= {block.location: f"{number}.{at}" for at, block in enumerate(blocks)}
+    day, null, other = (positions[file] for file in table.files)
+
+    def why(block: str, filter: str) -> str:
+        return text_in(get(f"{path}/lab/block", filter=filter, block=block))
+
+    skipped = why(other, "d = DATE '2024-02-29' OR d IS NULL")
+    assert "d is '2019-01-01', a constant of the block" in skipped
+    assert "Skipped: d is '2019-01-01' in every row (a constant of the block), so" in skipped
+    read = why(day, "d = DATE '2024-02-29'")
+    assert "Kept: every row that is not deleted matches, as d is '2024-02-29' in every row" in read
+    assert "Deleted rows 1" in read
+    assert "d is null, a constant of the block" in why(null, "d IS NULL")
+    page = text_in(get(f"{path}/map", zoom=day))
+    assert "Deleted rows 1" in page
+    assert entry.location in page
+    assert "constant of the block, not in its file" in page
+    assert "Deleted rows" not in text_in(get(f"{path}/map", zoom=other))
 
 
 def test_a_block_is_named_by_its_segment_too(get: Get, lake: Lamella) -> None:

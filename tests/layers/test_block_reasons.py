@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidFilter, LamellaError, NotFound, SegmentNotFound, UnknownColumn
 from lamella.snapshot.expression.text import tree_of
-from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.prune import indexes
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.block_reasons import BlockWhy
+from lamella.snapshot.warehouse.block_reasons import BlockWhy, ColumnBounds, ConjunctWhy, LayerWhy, ruled_out_text
 from lamella.snapshot.wire import PruneRequest
 from pages.test_page_sidecar import Lake
+from property.test_constants_and_deletes import World
 from prune.test_block_layer import random_blocks, written
 from support import generate
 from support.real_tables import RealTable
@@ -91,6 +92,52 @@ def check_random(seed: int) -> set[str]:
 def test_the_verdict_is_the_prunes(seed: int) -> None:
     """Over random tables and filters, of every block, kept or not."""
     check_random(seed)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_constants_and_deleted_rows_are_named(seed: int, folder: Path) -> None:
+    """Of every block of random tables: which of the values are constants, and how many rows are left."""
+    world = World(seed, folder)
+    try:
+        predicate = generate.predicate(world.rng, world.schema, world.seen)
+        request = PruneRequest(filter=tree_of(predicate), reader_features=FEATURES)
+        found = whys(world.warehouse, world.pointer, request)
+        names = {leaf.id: leaf.name for leaf in world.warehouse.head(world.pointer).schema.leaves()}
+        for ref in world.warehouse.segments(world.pointer):
+            for block in world.warehouse.segment(ref).blocks:
+                why = found[block.location]
+                assert why.live_row_count == block.live_row_count
+                if why.verdict == "ALL":
+                    assert ("row that is not deleted matches" in why.text) == bool(block.deletes)
+                constants = {names[column_id] for column_id in block.constants if column_id in names}
+                for part in why.conjuncts:
+                    for bounds in part.block.bounds:
+                        assert bounds.is_constant == (bounds.column in constants)
+                        # A zero is enclosed by both zeros.
+                        assert not bounds.is_constant or {bounds.min, bounds.max} in ({bounds.min}, {"-0.0", "0.0"})
+                    assert not any(bounds.is_constant for layer in part.layers[:-1] for bounds in layer.bounds)
+    finally:
+        world.delete_files()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the files of random tables."""
+    return tmp_path_factory.mktemp("reasons")
+
+
+def test_a_constant_is_named_as_one() -> None:
+    """A value, a null and NaN."""
+    for bounds, said in (
+        (ColumnBounds(column="n", min="7", max="7", nulls="none"), "n is 7 in every row (a constant of the block)"),
+        (ColumnBounds(column="n", nulls="all"), "n is NULL in every row (a constant of the block)"),
+        (ColumnBounds(column="n", nulls="none", nan="all"), "n is NaN in every row (a constant of the block)"),
+    ):
+        constant = msgspec.structs.replace(bounds, is_constant=True)
+        layer = LayerWhy(layer="block", verdict="NONE", bounds=(constant,))
+        conjunct = ConjunctWhy(predicate="n = 8", layers=(layer,))
+        assert ruled_out_text("block", [conjunct]) == f"skipped: {said}, so n = 8 is true for no row"
 
 
 def test_every_layer_decides_somewhere() -> None:

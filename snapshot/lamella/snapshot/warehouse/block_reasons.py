@@ -41,7 +41,7 @@ Said = Literal["ruled_out", "may_match", "not_indexed", "unreadable"]
 class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds that a filter was compared with. ``min`` and ``max`` are SQL literals, None if unknown; ``is_cut``:
     one is too long to show. ``nulls`` and ``nan``: whether rows are null or NaN; ``nan`` is None for types without
-    NaN."""
+    NaN. ``is_constant``: the block's own value of a column that its file does not hold."""
 
     column: str
     min: str | None = None
@@ -49,6 +49,7 @@ class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
     nulls: Nan = "maybe"
     nan: Nan | None = None
+    is_constant: bool = False
 
 
 class LayerWhy(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class BlockWhy(msgspec.Struct, frozen=True, kw_only=True):
     is kept.
 
     ``text``: the same in words. ``layers``: verdicts on the whole ``filter``, each layer by itself. ``pages``: at level
-    "page".
+    "page". ``live_row_count``: the rows that are not deleted, None if their number is unknown.
     """
 
     snapshot_id: str
@@ -121,13 +122,17 @@ class BlockWhy(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[LayerWhy, ...]
     conjuncts: tuple[ConjunctWhy, ...]
     pages: PagesWhy | None = None
+    live_row_count: int | None = None
 
 
-def selected_text(verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up: str | None) -> str:
+def selected_text(
+    verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up: str | None, *, has_deletes: bool
+) -> str:
     """Returns why a block is kept, in words. ``given_up``: a note on an index that could have excluded it."""
     if verdict == "ALL":
         bounds = _lie(each.block for each in conjuncts)
-        return "kept: every row matches" + (f", as {bounds}" if bounds else "")
+        rows = "row that is not deleted" if has_deletes else "row"
+        return f"kept: every {rows} matches" + (f", as {bounds}" if bounds else "")
     more = "" if given_up is None else f"; {given_up}"
     if verdict == "UNKNOWN":
         reasons = dict.fromkeys(reason for each in conjuncts for reason in each.block.reasons)
@@ -173,6 +178,9 @@ def _lie(layers: Iterable[LayerWhy]) -> str:
 
 def _bounds_text(bounds: ColumnBounds) -> str:
     name = bounds.column
+    if bounds.is_constant:
+        value = "NULL" if bounds.nulls == "all" else "NaN" if bounds.nan == "all" else bounds.min
+        return f"{name} is {value} in every row (a constant of the block)"
     if bounds.nulls == "all":
         return f"{name} is NULL in every row"
     if bounds.nan == "all":
@@ -259,6 +267,7 @@ class BlockReasons:
             layers=case.layers,
             conjuncts=conjuncts,
             pages=pages,
+            live_row_count=case.live_row_count,
         )
 
     def _page_ranges(self, bound: BoundPredicate, block: SegmentSelection, layers: Layers) -> PagesWhy:
@@ -287,6 +296,11 @@ class _Case:
         self._bound = bound
         self.row_count = int(block.numbers("row_count")[0])
         number = int(block.rows[0])
+        sidecar = block.sidecar
+        live_row_count = int(sidecar.live_row_counts()[number])
+        self.live_row_count = live_row_count if live_row_count >= 0 else None
+        self._has_deletes = sidecar.deletes(block.rows) != [None]
+        self._constants = frozenset(sidecar.constants(block.rows)[0] or ())
         snapshot = Layer("snapshot", layers.summary, np.array([layers.head.summary.row_count]))
         self._entries = (
             (snapshot, 0),
@@ -319,7 +333,8 @@ class _Case:
         if pages is not None and not pages.range_count:
             return "NONE", "pages", "skipped: none of its pages can hold a row that matches"
         if verdict != "NONE":
-            return verdict, None, selected_text(verdict, conjuncts, self._given_up(found))
+            text = selected_text(verdict, conjuncts, self._given_up(found), has_deletes=self._has_deletes)
+            return verdict, None, text
         if not self.row_count:
             return verdict, "block", "skipped: it has no rows"
         for layer in self.layers if self.layers[1].verdict == "NONE" else self.layers[1:]:
@@ -336,12 +351,16 @@ class _Case:
         found = []
         for layer, entry in self._entries:
             codes, lacking = judged(bound, layer)
+            constants = self._constants if layer.name == "block" else frozenset()
             found.append(
                 LayerWhy(
                     layer=layer.name,
                     verdict=_VERDICTS[int(codes[entry])],
                     reasons=tuple(reason for reason, mask in lacking.items() if mask[entry]),
-                    bounds=tuple(_bounds(leaf, layer.lookup(leaf), entry) for leaf in columns_of(bound))
+                    bounds=tuple(
+                        _bounds(leaf, layer.lookup(leaf), entry, is_constant=leaf.id in constants)
+                        for leaf in columns_of(bound)
+                    )
                     if with_bounds
                     else (),
                 )
@@ -385,7 +404,7 @@ def _conjuncts(predicate: Predicate) -> list[Predicate]:
     return [predicate]
 
 
-def _bounds(leaf: Leaf, zones: Zones, entry: int) -> ColumnBounds:
+def _bounds(leaf: Leaf, zones: Zones, entry: int, *, is_constant: bool) -> ColumnBounds:
     shown, flags = zones_text(leaf.dtype, zones, entry), int(zones.flags[entry])
     some: Nan = "maybe" if flags & (MAY_NUMBER | MAY_NAN) else "all"
     return ColumnBounds(
@@ -395,6 +414,7 @@ def _bounds(leaf: Leaf, zones: Zones, entry: int) -> ColumnBounds:
         is_cut=shown.is_cut,
         nulls=some if flags & MAY_NULL else "none",
         nan=zones_nan(leaf.dtype, zones, entry),
+        is_constant=is_constant,
     )
 
 

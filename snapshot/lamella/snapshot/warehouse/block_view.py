@@ -12,7 +12,7 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_
 from lamella.snapshot.commit.snapshots import seen_blocks
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.expression.text import ValueText, value_text
-from lamella.snapshot.manifest import Block, Segment, SnapshotPointer
+from lamella.snapshot.manifest import Block, DeleteFile, Segment, SnapshotPointer
 from lamella.snapshot.pages import BlockPages, Cell, PageSource
 from lamella.snapshot.pages.source import Usage
 from lamella.snapshot.prune.block_layer import Layers, number_of_segment
@@ -103,7 +103,8 @@ class BlockView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``number``: its index in its segment. ``block_size``: uncompressed bytes. ``created``: ISO 8601. ``schema_id``: the
     schema that its file was written with. ``cluster_level``: how often its rows were rewritten for the key
-    ``cluster_key_id``. ``row_groups``: the rows of each.
+    ``cluster_key_id``. ``row_groups``: the rows of each. ``live_row_count``: those that are not
+    deleted, None if their number is unknown.
     """
 
     segment_id: str
@@ -122,6 +123,8 @@ class BlockView(msgspec.Struct, frozen=True, kw_only=True):
     content_id: str | None
     footer_sha256: str | None
     row_groups: tuple[int, ...] | None
+    deletes: tuple[DeleteFile, ...]
+    live_row_count: int | None
     columns: tuple[ColumnView, ...]
 
 
@@ -196,6 +199,8 @@ class BlockViews:
             content_id=block.content_id,
             footer_sha256=block.footer_sha256,
             row_groups=block.row_group_row_counts or None,
+            deletes=block.deletes,
+            live_row_count=block.live_row_count,
             columns=tuple(_column(leaf, seen) for leaf in layers.head.schema.leaves()),
         )
 
