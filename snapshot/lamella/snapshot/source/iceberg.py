@@ -18,6 +18,7 @@ from lamella.snapshot.schema.column import canonical_default
 from lamella.snapshot.source.iceberg_deletes import ListedData, ListedDeletes, Partition, without_deleted_rows
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
+from lamella.snapshot.source.transforms import Transformed
 from lamella.snapshot.storage import AllowedLocations, Store, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
@@ -152,10 +153,10 @@ def _state(store: Store, metadata: Any, io: Any, location: str, allowed: Allowed
         if not allowed.allows(path):
             refused += outside(allowed, [path])
             continue
-        spec = specs[file.spec_id or 0]
-        values = zip(spec.fields, file.partition or (), strict=True)
-        identity = {field.source_id: value for field, value in values if str(field.transform) == "identity"}
-        found = SourceFile(location=path, size_bytes=file.file_size_in_bytes, partition=identity)
+        identity, transformed = _partition_values(file, specs[file.spec_id or 0])
+        found = SourceFile(
+            location=path, size_bytes=file.file_size_in_bytes, partition=identity, transformed=transformed
+        )
         data.append(ListedData(file.file_path, found, _partition(file), entry.sequence_number))
     whole: list[SourceFile] = []
     for each in without_deleted_rows(store, data, deletes, allowed):
@@ -171,6 +172,18 @@ def _state(store: Store, metadata: Any, io: Any, location: str, allowed: Allowed
         schemas=schemas,
         numbers=dict(_named(metadata.name_mapping())) if _is_export(snapshot) else {},
     )
+
+
+def _partition_values(file: Any, spec: Any) -> tuple[dict[int, Any], dict[int, tuple[Transformed, ...]]]:
+    """Returns the values of identity transforms, and of all, by the field id of the source column."""
+    identity: dict[int, Any] = {}
+    transformed: dict[int, tuple[Transformed, ...]] = {}
+    for field, value in zip(spec.fields, file.partition or (), strict=True):
+        transform = str(field.transform)
+        if transform == "identity":
+            identity[field.source_id] = value
+        transformed[field.source_id] = (*transformed.get(field.source_id, ()), (transform, value))
+    return identity, transformed
 
 
 def _is_export(snapshot: Any) -> bool:

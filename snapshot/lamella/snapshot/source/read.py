@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Context, Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
@@ -16,7 +14,7 @@ from lamella.snapshot.manifest import Block, DeleteFile
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
 from lamella.snapshot.parquet.block import optional_in_files, with_constants
 from lamella.snapshot.parquet.file_values import verified, with_scanned_column
-from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.source.evolution import Evolution
@@ -33,8 +31,8 @@ from lamella.snapshot.source.path_values import (
     with_log_values,
 )
 from lamella.snapshot.source.state import FIRST_OF_PARTS, IDENTITY, SourceFile, SourceState, outside
+from lamella.snapshot.source.transforms import ordered_value, with_partition_bounds
 from lamella.snapshot.stats import Bound
-from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.constant import to_constant
 from lamella.snapshot.storage import AllLocations, AllowedLocations, Store
 from lamella.snapshot.storage.fail_fast import FailFastStore
@@ -287,6 +285,7 @@ def _by_number(
             may_lack = optional_in_files(schema, values)
             block = block_of(footer, may_lack)
             block = verified(store, footer, may_lack, block) if verify else block
+            block = with_partition_bounds(block, file.transformed, paths, schema)
             return with_constants(block, values, schema) if values else block
         except LamellaError as error:
             return RefusedFile(path=file.location, code=error.code, reason=error.message)
@@ -344,27 +343,8 @@ def _outside(
         leaf = leaves.get(path)
         if leaf is None or len(path) != 1:
             raise InvalidRequest("the values of a partition column are only in the metadata, not in the file")
-        found[leaf.id] = to_constant(leaf.dtype, _in_order(leaf.dtype, value))
+        found[leaf.id] = to_constant(leaf.dtype, ordered_value(leaf.dtype, value))
     return found
-
-
-def _in_order(dtype: DataType, value: Any) -> Value | None:
-    """Returns a value as Iceberg's metadata has it in the domain of its type's order.
-
-    Raises:
-        InvalidRequest: it is not a value of the type.
-    """
-    if value is None or isinstance(value, int | float | bytes):
-        return int(value) if isinstance(value, bool) else value
-    if isinstance(value, str):
-        return value.encode("utf-8")
-    if isinstance(value, UUID):
-        return value.bytes
-    if isinstance(value, Decimal):
-        scaled = value.scaleb(dtype.scale, Context(prec=100))
-        if scaled == int(scaled):
-            return int(scaled)
-    raise InvalidRequest(f"{value!r} is not a partition value of type {dtype}")
 
 
 def _written_with(

@@ -12,6 +12,7 @@ from lamella.snapshot.manifest import DeleteFile, content_hash
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.path_values import PathValues
+from lamella.snapshot.source.transforms import Transformed
 from lamella.snapshot.storage import AllowedLocations, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
@@ -21,8 +22,9 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     ``constants``: values that every row of the file has according to the source's log. ``folders``: values that the
     folders of its path name. ``partition``: values by field id, as the source's metadata has them, of columns that the
-    file may lack. ``deletes``: the source's own lists of deleted rows, as a block has them but without hashes.
-    ``vector``: a deletion vector that no file of the source has as it is
+    file may lack. ``transformed``: likewise, the transforms of columns with their values
+    (:mod:`lamella.snapshot.source.transforms`). ``deletes``: the source's own lists of deleted rows, as a block has
+    them but without hashes. ``vector``: a deletion vector that no file of the source has as it is
     (:func:`lamella.snapshot.deletes.encode_vector`), of ``cardinality`` positions (None: not stated).
     """
 
@@ -32,6 +34,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     constants: PathValues = ()
     folders: PathValues = ()
     partition: Mapping[int, Any] = {}
+    transformed: Mapping[int, tuple[Transformed, ...]] = {}
     deletes: tuple[DeleteFile, ...] = ()
     vector: bytes | None = None
     cardinality: int | None = None

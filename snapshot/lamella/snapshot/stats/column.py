@@ -21,7 +21,7 @@ from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, 
 MAX_INT64: Final = (1 << 63) - 1
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=MAX_INT64)]
 Nan = Literal["none", "maybe", "all"]
-Source = Literal["footer", "scan", "merge", "schema", "constant"]
+Source = Literal["footer", "scan", "merge", "schema", "constant", "partition"]
 
 
 class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
