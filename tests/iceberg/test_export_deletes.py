@@ -198,3 +198,18 @@ def test_duckdb_leaves_deleted_rows_out(lake: Lamella, tmp_path: Path) -> None:
     )
     for exported, expected in zip(found[::2], found[1::2], strict=True):
         assert exported == expected
+
+
+def test_another_table_follows_an_export(lake: Lamella, tmp_path: Path) -> None:
+    """Constants and vectors come back as what they were."""
+    table = mixed(lake, tmp_path)
+    done = table.export()
+    name = f"{table.name}_followed"
+    lake.create_external(name, {"kind": "iceberg", "location": done.metadata_location})
+    followed = lake.table(name)
+    answer = followed.refresh()
+    assert (answer.added, answer.refused) == (done.files, ())
+    assert as_counter(followed.scan().to_arrow().to_pylist()) == as_counter(table.rows())
+    mine, theirs = table.table.info(), followed.info()
+    assert (theirs.live_row_count, theirs.deletes_count) == (mine.live_row_count, mine.deletes_count)
+    assert theirs.constants_count == mine.constants_count
