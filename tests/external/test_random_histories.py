@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -234,7 +235,7 @@ class IcebergHistory(History):
         free = [name for key, name in self.names.items() if key != "f" and name not in used]
         if free:
             with self.table.update_spec() as update:
-                update.add_identity(self.rng.choice(free))
+                update.add_field(self.rng.choice(free), IdentityTransform(), f"part{next(self._new)}")
 
     def unpartition(self) -> None:
         """Do so no longer."""
@@ -299,11 +300,11 @@ def check_history(lake: Lamella, name: str, history: History, source: dict[str, 
         table.refresh()
         check(table, history)
     assert table.verify().is_clean, history.log
-    lake.create_external(f"{name}late", source)
-    late = lake.table(f"{name}late")
-    late.refresh()
-    check(late, history)
-    for each in (name, f"{name}late"):
+    lake.create_external(f"{name}second", source)
+    second = lake.table(f"{name}second")
+    second.refresh()
+    check(second, history)
+    for each in (name, f"{name}second"):
         lake.drop_table(each, purge=True)
 
 
