@@ -33,7 +33,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import FEATURES, Block, DeleteFile
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore
-from support.deleted import block_at, delete_from
+from support.deleted_rows import blocks_of, set_deletes
 
 ROWS = 100
 _NAMES = itertools.count()
@@ -74,7 +74,7 @@ class World:
 
     def block(self, number: int) -> Block:
         """The table's entry for a file."""
-        return block_at(self.table, self.files[number])
+        return blocks_of(self.table)[self.files[number]]
 
     def vectors(self, *each: Sequence[int]) -> list[DeleteFile]:
         """Lists of positions in a new file."""
@@ -86,7 +86,7 @@ class World:
 
     def delete(self, number: int, *entries: DeleteFile, **more: Any) -> None:
         """Give a file other lists of deleted rows."""
-        delete_from(self.table, self.files[number], *entries, **more)
+        set_deletes(self.table, {self.files[number]: entries}, **more)
 
     def values(self, filter: str | None = None, **more: Any) -> list[int]:
         """``a`` of the rows that a filter leaves."""

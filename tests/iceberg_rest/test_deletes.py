@@ -17,7 +17,7 @@ from lamella.snapshot.deletes import read_vector
 from lamella.snapshot.iceberg.wire import CompletedPlan
 from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.storage import FsspecStore
-from support.deleted import block_at, delete_from
+from support.deleted_rows import blocks_of, set_deletes
 from support.folder_tables import FolderTable
 
 
@@ -130,7 +130,7 @@ def test_files_that_were_added_may_have_vectors(table: DeleteTable) -> None:
     """An incremental plan lists them; deleting rows of a file that was there replaces it, and is refused."""
     [entry] = table.delete({2: [0]})
     location = table.files[2]
-    block = block_at(table.table, location)
+    block = blocks_of(table.table)[location]
     table.table.commit(removed=[location], operation="delete")
     before = len(list(table.table.snapshots()))
     table.table.commit([block], operation="append", take_replaced=True)
@@ -165,7 +165,7 @@ def test_deletes_that_iceberg_cannot_state_are_refused(table: DeleteTable, how: 
     """An unknown number of rows, or several vectors; the message says what helps."""
     [entry] = table.delete({0: [1]})
     entries = [msgspec.structs.replace(entry, cardinality=None)] if how == "unknown" else [entry, entry]
-    delete_from(table.table, table.files[0], *entries)
+    set_deletes(table.table, {table.files[0]: entries})
     if how == "unknown":  # the service counts it
         assert table.planned()[table.files[0]] == [1]
     else:

@@ -9,12 +9,9 @@ import pytest
 
 from lamella.client.http import Table
 from lamella.snapshot.deletes import decode_inline_vector, decode_vector
-from lamella.snapshot.manifest import DeleteFile
-from lamella.snapshot.schema import DataType
-from lamella.snapshot.stats.bound import from_bound
-from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.manifest import Block
 from sharing.test_constants import shared
-from support.deleted import block_at, delete_from, write_vectors
+from support.deleted_rows import blocks_of, delete_positions, set_deletes
 from support.service_api import fresh_name
 from support.shared_lake import ROWS, SharedLake, rows
 from support.sharing_client import Refused
@@ -26,26 +23,16 @@ _ABLE = "responseformat=delta;readerfeatures=deletionvectors,columnmapping,times
 
 def files_of(table: Table) -> list[str]:
     """The locations of a table's blocks, in the order of their ids."""
-    found = table.prune(reader_features=["constants", "deletes"]).locations
-    return sorted(found, key=lambda each: first_id(table, each))
+    blocks = blocks_of(table)
+    return sorted(blocks, key=lambda location: first_id(blocks[location]))
 
 
-def first_id(table: Table, location: str) -> int:
+def first_id(block: Block) -> int:
     """The least ``id`` of a block."""
-    bound = block_at(table, location).col_stats[1].min
+    bound = block.col_stats[1].min
     assert bound is not None
-    value = from_bound(DataType("int64"), bound)
-    assert isinstance(value, int)
-    return value
-
-
-def delete(table: Table, store: FsspecStore, deleted: dict[str, list[int]]) -> list[DeleteFile]:
-    """Delete rows of files, with vectors in one file in the table's folder."""
-    at = f"{table.info().location}/_dv/{fresh_name('v')}.puffin"
-    entries = write_vectors(store, at, deleted)
-    for location, entry in zip(deleted, entries, strict=True):
-        delete_from(table, location, entry)
-    return entries
+    assert bound.int64 is not None
+    return bound.int64
 
 
 @pytest.fixture
@@ -66,7 +53,7 @@ def test_the_client_leaves_deleted_rows_out(lake: SharedLake, name: str) -> None
     """Also with hints, and a few more rows of a file later; earlier versions have them."""
     table = lake.operator.table(name)
     first, _, last = files_of(table)
-    delete(table, lake.store, {first: [0, 7, 49], last: list(range(1, ROWS))})
+    delete_positions(table, {first: [0, 7, 49], last: list(range(1, ROWS))}, lake.store)
     left = [each for each in range(101) if each not in (0, 7, 49)]
     assert lake.recipient.ids(name, use_delta_format=True) == left
     assert lake.recipient.ids(name) == left  # it asks which form the table has
@@ -75,10 +62,10 @@ def test_the_client_leaves_deleted_rows_out(lake: SharedLake, name: str) -> None
     assert lake.recipient.ids(name, use_delta_format=True, jsonPredicateHints=hint) == left[:47]
     assert len(lake.recipient.ids(name, use_delta_format=True, limit=60)) == 60
     version = lake.recipient.version(name)
-    delete(table, lake.store, {first: list(range(ROWS - 1))})
+    delete_positions(table, {first: list(range(ROWS - 1))}, lake.store)
     assert lake.recipient.ids(name, use_delta_format=True) == list(range(49, 101))
     assert lake.recipient.ids(name, use_delta_format=True, version=version) == left
-    assert lake.recipient.ids(name, use_delta_format=True, version=version - 2) == list(range(150))
+    assert lake.recipient.ids(name, use_delta_format=True, version=version - 1) == list(range(150))
 
 
 def test_an_answer_has_the_vectors_and_the_features(lake: SharedLake, name: str) -> None:
@@ -86,7 +73,7 @@ def test_an_answer_has_the_vectors_and_the_features(lake: SharedLake, name: str)
     table = lake.operator.table(name)
     first, second, _ = files_of(table)
     deleted = [1, 5, 48]
-    delete(table, lake.store, {first: deleted})
+    delete_positions(table, {first: deleted}, lake.store)
     protocol, _, *_ = lake.recipient.lines(name, able=_ABLE)
     assert protocol["protocol"]["deltaProtocol"]["readerFeatures"] == ["deletionVectors"]
     found = adds(lake, name)
@@ -101,14 +88,14 @@ def test_an_answer_has_the_vectors_and_the_features(lake: SharedLake, name: str)
     data = decode_inline_vector(vector["pathOrInlineDv"], vector["sizeInBytes"])
     assert decode_vector(data, ROWS, location="x").tolist() == deleted
     # A limit counts rows that are left.
-    delete(table, lake.store, {first: list(range(ROWS - 1)), second: list(range(ROWS - 1))})
+    delete_positions(table, {first: list(range(ROWS - 1)), second: list(range(ROWS - 1))}, lake.store)
     assert len(adds(lake, name, limitHint=52)) == 3
 
 
 def test_recipients_that_know_no_vectors_are_refused(lake: SharedLake, name: str) -> None:
     """Also those of Delta's form without the feature; the message names what is needed. Compaction is not."""
     table = lake.operator.table(name)
-    delete(table, lake.store, {files_of(table)[0]: [0]})
+    delete_positions(table, {files_of(table)[0]: [0]}, lake.store)
     for able in ("responseformat=parquet", "responseformat=delta", "responseformat=delta;readerfeatures=timestampntz"):
         answer = lake.recipient.query(name, able=able)
         assert (answer.status_code, answer.json()["errorCode"]) == (406, "NOT_EXPRESSIBLE")
@@ -121,7 +108,7 @@ def test_recipients_that_know_no_vectors_are_refused(lake: SharedLake, name: str
 def test_constants_and_vectors_are_shared_together(lake: SharedLake) -> None:
     """A row that is left has the value of its folder."""
     name, table = shared(lake, ("n", "s"), {"n": "1", "s": "x"}, {"n": "2", "s": "y"})
-    delete(table, lake.store, {files_of(table)[1]: [0]})
+    delete_positions(table, {files_of(table)[1]: [0]}, lake.store)
     found = lake.recipient.load(name, use_delta_format=True).sort_values("id")
     assert found[["id", "n", "s"]].to_numpy().tolist() == [[0, 1, "x"], [1, 1, "x"], [3, 2, "y"]]
 
@@ -129,7 +116,7 @@ def test_constants_and_vectors_are_shared_together(lake: SharedLake) -> None:
 def test_a_damaged_vector_is_an_error(lake: SharedLake, name: str) -> None:
     """The recipient could not notice: the form has no checksum."""
     table = lake.operator.table(name)
-    [entry] = delete(table, lake.store, {files_of(table)[0]: [0]})
+    [entry] = delete_positions(table, {files_of(table)[0]: [0]}, lake.store)
     data = bytearray(lake.store.read(entry.location))
     data[entry.offset + entry.length - 6] ^= 1
     lake.store.replace(entry.location, bytes(data))
@@ -142,8 +129,8 @@ def test_several_vectors_of_a_file_are_refused(lake: SharedLake, name: str) -> N
     """Delta has one per file."""
     table = lake.operator.table(name)
     location = files_of(table)[0]
-    one, two = (delete(table, lake.store, {location: [row]})[0] for row in (3, 4))
-    delete_from(table, location, one, two)
+    one, two = (delete_positions(table, {location: [row]}, lake.store)[0] for row in (3, 4))
+    set_deletes(table, {location: (one, two)})
     answer = lake.recipient.query(name, able=_ABLE)
     assert (answer.status_code, answer.json()["errorCode"]) == (406, "NOT_EXPRESSIBLE")
     assert "several deletion vectors" in answer.json()["message"]

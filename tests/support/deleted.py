@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from lamella.client.http import Table
 from lamella.snapshot.deletes import VectorFile
-from lamella.snapshot.manifest import FEATURES, Block, DeleteFile
+from lamella.snapshot.manifest import Block, DeleteFile
 from lamella.snapshot.storage import Store
 
 _Row = TypeVar("_Row")
@@ -50,27 +49,6 @@ def without_some(
         entries = tuple(_uncounted(entry) for entry in entries)
     left = [row for number, row in enumerate(rows) if number not in set(gone)]
     return msgspec.structs.replace(block, deletes=entries), left
-
-
-def block_at(table: Table, location: str) -> Block:
-    """The table's entry for a file."""
-    segments = table.snapshot(table.info().snapshot_id).segments
-    found = [table.segment(each.segment_id, reader_features=FEATURES) for each in segments]
-    return next(block for segment in found for block in segment.blocks if block.location == location)
-
-
-def write_vectors(store: Store, location: str, rows: Mapping[str, Sequence[int]]) -> list[DeleteFile]:
-    """Entries for the deleted rows of some blocks, by location, in a new file."""
-    file = VectorFile(location)
-    entries = [file.add(block, np.array(each, dtype=np.int64)) for block, each in rows.items()]
-    store.put(location, file.finished())
-    return entries
-
-
-def delete_from(table: Table, location: str, *entries: DeleteFile, **more: Any) -> None:
-    """Give a block other lists of deleted rows."""
-    block = msgspec.structs.replace(block_at(table, location), deletes=entries)
-    table.commit([block], [location], operation="delete", **more)
 
 
 def _uncounted(entry: DeleteFile) -> DeleteFile:

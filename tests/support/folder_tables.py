@@ -18,7 +18,7 @@ from lamella.client.rewrite.engine import SerialEngine
 from lamella.snapshot.manifest import FEATURES, DeleteFile
 from lamella.snapshot.schema import Column
 from lamella.snapshot.storage import FsspecStore
-from support.deleted import delete_from, write_vectors
+from support.deleted_rows import delete_positions
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Columns of folders: their type, and texts of values.
@@ -65,11 +65,7 @@ class FolderTable:
     def delete(self, rows: Mapping[int, Sequence[int]]) -> list[DeleteFile]:
         """Delete rows of files, by number, with vectors in one file; each file has two rows."""
         files = self.files
-        at = (self.root / f"{len(list(self.root.glob('*.puffin')))}.puffin").as_uri()
-        entries = write_vectors(FsspecStore(), at, {files[number]: each for number, each in rows.items()})
-        for number, entry in zip(rows, entries, strict=True):
-            delete_from(self.table, files[number], entry)
-        return entries
+        return delete_positions(self.table, {files[number]: each for number, each in rows.items()})
 
     def export(self) -> ExportResult:
         """An export of the current snapshot."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import count, takewhile
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.export import (
     Exported,
-    ExportedVectors,
+    ExportedVector,
     ExportFolder,
     ListedManifest,
     Version,
@@ -61,7 +60,7 @@ HOLD: Final = "iceberg-export"
 #: Block statistics are exported for this many leading columns unless others are named, as Iceberg's writers do.
 MAX_COLUMNS: Final = 100
 _CACHE_BYTES: Final = 64 << 20
-_FOOTER_THREADS: Final = 16
+_THREADS: Final = 16
 #: How many times an export starts again because another export finished first.
 _TRIES: Final = 8
 #: Part of manifest names. Changes when manifests are written differently, so that those of older releases are not
@@ -226,7 +225,7 @@ class _Export:
         columns = self._columns
         if columns is None:
             columns = {leaf.id for schema in written for leaf in schema.leaves()[:MAX_COLUMNS]}
-        vectors = self._write_vectors(ref, blocks) if ref.summary.deletes_count else None
+        vectors = self._write_vectors(ref, blocks)
         found = []
         data_numbers, vector_numbers = count(), count()
         for made in manifests_of(blocks, self._snapshot.schema, written, columns, vectors):
@@ -245,11 +244,19 @@ class _Export:
             )
         return found
 
-    def _write_vectors(self, ref: SegmentRef, blocks: Sequence[Block]) -> ExportedVectors:
-        vectors = vectors_of(blocks, self._store, lambda sha256: self._folder.vectors(ref.segment_id, sha256))
-        with suppress(AlreadyExists):  # with the same bytes, since it is named by its hash
-            self._store.put(vectors.location, vectors.data)
-            self._size_bytes += len(vectors.data)
+    def _write_vectors(self, ref: SegmentRef, blocks: Sequence[Block]) -> dict[str, ExportedVector]:
+        vectors = vectors_of(blocks, self._store, lambda sha256: self._folder.vector(ref.segment_id, sha256))
+
+        def put(vector: ExportedVector) -> int:
+            try:
+                self._store.put(vector.entry.location, vector.data)
+            except AlreadyExists:  # with the same bytes, since it is named by its hash
+                return 0
+            return len(vector.data)
+
+        if vectors:
+            with ContextThreadPool(_THREADS, thread_name_prefix="lamella-export") as pool:
+                self._size_bytes += sum(pool.map(put, vectors.values()))
         return vectors
 
     def _put(self, location: str, data: bytes) -> int:
@@ -280,7 +287,7 @@ class _Export:
 
         # Files that Lamella's own jobs wrote number their columns as the table does.
         others = [block for block in blocks if not block.location.startswith(self._blocks_folder)]
-        with ContextThreadPool(_FOOTER_THREADS, thread_name_prefix="lamella-export") as pool:
+        with ContextThreadPool(_THREADS, thread_name_prefix="lamella-export") as pool:
             for block, reason in zip(others, pool.map(checked, others), strict=True):
                 if reason is not None:
                     raise NotExpressible(

@@ -90,16 +90,15 @@ class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
     is_deletes: bool = False
 
 
-class ExportedVectors(msgspec.Struct, frozen=True, kw_only=True):
-    """The deletion vectors of a segment in one Puffin file: its bytes, and the entry of each block by location.
+class ExportedVector(msgspec.Struct, frozen=True, kw_only=True):
+    """The deletion vector of a block in a Puffin file of its own: ``data`` is the file, at ``entry.location``.
 
-    An export has a copy of its own, since pyiceberg (0.12) applies every vector of a file, to the data file that the
-    footer names.
+    Of a file of several vectors, pyiceberg (0.12) applies every one to the data file that the footer names, and DuckDB
+    (1.5) may read another one than is meant.
     """
 
-    location: str
     data: bytes
-    entries: Mapping[str, DeleteFile]
+    entry: DeleteFile
 
 
 class ManifestBytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,22 +114,25 @@ class ManifestBytes(msgspec.Struct, frozen=True, kw_only=True):
     is_deletes: bool
 
 
-def vectors_of(blocks: Iterable[Block], store: RangeReader, location_of: Callable[[str], str]) -> ExportedVectors:
-    """Returns the deletion vectors of the blocks that have any, one for each of them.
+def vectors_of(
+    blocks: Iterable[Block], store: RangeReader, location_of: Callable[[str], str]
+) -> dict[str, ExportedVector]:
+    """Returns the deletion vectors of the blocks that have any, by location of the block.
 
     ``location_of`` returns the location of a file with this hash.
 
     Raises:
         CorruptDeletes, HashMismatch, ObjectNotFound, StoreError: as :func:`lamella.snapshot.deletes.read_vector`.
     """
-    file = VectorFile("")
-    entries = {
-        block.location: file.add(block.location, deleted_rows(store, block.deletes, block.row_count))
-        for block in blocks
-        if block.deletes
-    }
-    data = file.finished()
-    return ExportedVectors(location=location_of(content_hash(data)), data=data, entries=entries)
+    found = {}
+    for block in blocks:
+        if block.deletes:
+            file = VectorFile("")
+            entry = file.add(block.location, deleted_rows(store, block.deletes, block.row_count))
+            data = file.finished()
+            entry = msgspec.structs.replace(entry, location=location_of(content_hash(data)))
+            found[block.location] = ExportedVector(data=data, entry=entry)
+    return found
 
 
 def manifests_of(
@@ -138,12 +140,13 @@ def manifests_of(
     schema: Schema,
     written: Sequence[Schema],
     columns: Collection[int] | None,
-    vectors: ExportedVectors | None = None,
+    vectors: Mapping[str, ExportedVector],
 ) -> list[ManifestBytes]:
     """Returns the manifests of at least one block, one for each partition spec, and one for each whose blocks have
     deleted rows.
 
-    ``written``: the schemas that they were written with. ``columns``: those with statistics; None: all.
+    ``written``: the schemas that they were written with. ``columns``: those with statistics; None: all. ``vectors``:
+    :func:`vectors_of`.
 
     Raises:
         NotExpressible: Iceberg cannot express the schema or a constant.
@@ -160,13 +163,11 @@ def manifests_of(
             _data_entry(block, partition, by_id[block.written_with], columns) for block, partition in groups[spec]
         ]
         found.append(_manifest(spec, entries, schema))
-    if vectors is None:
-        return found
     for spec in sorted(groups):
         entries = [
-            _vector_entry(vectors, block.location, partition)
+            _vector_entry(vectors[block.location], block.location, partition)
             for block, partition in groups[spec]
-            if block.location in vectors.entries
+            if block.location in vectors
         ]
         if entries:
             found.append(_manifest(spec, entries, schema, is_deletes=True))
@@ -313,17 +314,17 @@ def _data_entry(block: Block, partition: Record, schema: Schema, columns: Collec
     )
 
 
-def _vector_entry(vectors: ExportedVectors, location: str, partition: Record) -> ManifestEntry:
+def _vector_entry(vector: ExportedVector, location: str, partition: Record) -> ManifestEntry:
     """Returns the entry of a block's vector. Older readers find the block by the bounds, newer ones by its name."""
-    entry, path = vectors.entries[location], {_PATH_FIELD: location.encode()}
+    entry, path = vector.entry, {_PATH_FIELD: location.encode()}
     file = DataFile.from_args(
         _table_format_version=_FORMAT_OF_VECTORS,
         content=DataFileContent.POSITION_DELETES,
-        file_path=vectors.location,
+        file_path=entry.location,
         file_format=FileFormat.PUFFIN,
         partition=partition,
         record_count=entry.cardinality,
-        file_size_in_bytes=len(vectors.data),
+        file_size_in_bytes=len(vector.data),
         lower_bounds=path,
         upper_bounds=path,
         referenced_data_file=location,
@@ -631,7 +632,7 @@ def _lamella_id(each: Mapping[str, Any]) -> str | None:
 #         <segment id>-<statistics>.avro        the manifest of a segment, or several, if it has constants in different
 #         <segment id>-<statistics>-<n>.avro    columns
 #         <segment id>-<statistics>-d<n>.avro   the manifest of its deletion vectors, or several, likewise
-#         <segment id>-<hash>.puffin            its deletion vectors
+#         <segment id>-<hash>.puffin            one of its deletion vectors
 #         snap-<snapshot id>-<random>.avro      the manifest list of a snapshot
 #         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
 #         version-hint.text                     that number
@@ -666,9 +667,9 @@ class ExportFolder:
         """
         return f"{self._metadata}/{segment_id}-{statistics}{part}.avro"
 
-    def vectors(self, segment_id: str, sha256: str) -> str:
-        """Returns the location of a segment's deletion vectors."""
-        return f"{self._metadata}/{segment_id}-{sha256[:8]}.puffin"
+    def vector(self, segment_id: str, sha256: str) -> str:
+        """Returns the location of the deletion vector of a segment's block, by the hash of the file."""
+        return f"{self._metadata}/{segment_id}-{sha256[:32]}.puffin"
 
     def new_list(self, snapshot_id: str) -> str:
         """Returns an unused location for a manifest list."""

@@ -39,7 +39,7 @@ _TEMPORARY: Final = re.compile(
 )
 #: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
-    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}(?:(?:-d?[0-9]+)?\.avro|\.puffin)"
+    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-(?:[0-9a-f]{{8}}(?:-d?[0-9]+)?\.avro|[0-9a-f]{{32}}\.puffin)"
     rf"|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
     rf"|v[1-9][0-9]*\.metadata\.json|version-hint\.text)"
 )
