@@ -342,10 +342,11 @@ def test_old_metadata_files_go(make_table: MakeTable, monkeypatch: pytest.Monkey
 
 
 def test_what_is_no_export_is_left_alone(make_table: MakeTable) -> None:
-    """A damaged metadata file, or one of another format version, is an error that names it."""
+    """A damaged metadata file, or one of a table without snapshots or of another format version, is an error that names
+    it."""
     table = filled(make_table, 1)
     path = Path(exported(table).metadata_location.removeprefix("file://"))
-    for text in ("{", '{"format-version": 3}'):
+    for text in ("{", '{"format-version": 3}', '{"format-version": 4, "current-snapshot-id": 1}'):
         path.with_name("v2.metadata.json").write_text(text)
         with pytest.raises(ManifestError, match=r"v2\.metadata\.json"):
             exported(table)

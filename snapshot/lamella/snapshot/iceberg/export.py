@@ -696,7 +696,7 @@ class ExportFolder:
             raise ManifestError(
                 f"{location} is not the metadata of an Iceberg table: {error}", location=location
             ) from error
-        if metadata.get("format-version") not in (_FORMAT, _FORMAT_OF_VECTORS):
+        if metadata.get("format-version") not in (_FORMAT, _FORMAT_OF_VECTORS) or "current-snapshot-id" not in metadata:
             raise ManifestError(f"{location} was not written by an export", location=location)
         return Version(number=number, location=location, metadata=metadata)
 
