@@ -78,8 +78,10 @@ class StalledReads:
     def __init__(self, folder: Path, *, headers: dict[str, str] | None = None, **settings: Any) -> None:
         self._opened = ExitStack()
         self.store = StallingStore(FsspecStore())
-        # The store is read, and not mapped, when it does not say that it is local.
-        chosen = Settings(warehouse=str(folder / "warehouse"), cache_bytes=0, log_requests=False, **settings)
+        # The store is read, and not mapped, when it does not say that it is local. Requests wait long enough for a busy
+        # machine to send the next ones.
+        given = {"request_wait_s": 60.0, **settings}
+        chosen = Settings(warehouse=str(folder / "warehouse"), cache_bytes=0, log_requests=False, **given)
         self.app = self._opened.enter_context(
             AppClient(create_app(chosen, store=self.store), raise_server_exceptions=False, headers=headers or {})
         )
