@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client.spark import delete, merge, read, update
+from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.reader import _path_frame
 from lamella.snapshot.manifest import Block
 from spark.lakes import CATALOG, Lakes, LakeTable, blocks_read, plan
 from support.deleted_rows import blocks_of, delete_positions
@@ -89,6 +91,20 @@ def test_the_other_readers_leave_deleted_rows_out(spark: SparkSession, lakes: La
     before = list(handle.snapshots())[1].snapshot_id
     then = spark.sql(f"SELECT a FROM {CATALOG}.{table.name} VERSION AS OF '{before}'")
     assert values(then) == list(range(4 * ROWS))
+
+
+def test_without_a_catalog_clean_blocks_are_read_by_spark_itself(
+    spark: SparkSession, lakes: Lakes, table: LakeTable
+) -> None:
+    """As on Spark Connect: only the blocks with deleted rows are read in Python."""
+    loaded = load_table(lakes.lake, table.name, Settings())
+    frame = _path_frame(spark, loaded, None)
+    assert values(frame) == left()
+    assert len(frame.inputFiles()) == 2
+    assert values(frame.where("b IS NULL AND a < 160")) == [v for v in left() if v % 3 == 0 and v < 160]
+    assert len(_path_frame(spark, loaded, "a < 50").inputFiles()) == 0
+    assert values(_path_frame(spark, loaded, "a < 50").where("a < 50")) == [v for v in left() if v < 50]
+    assert values(_path_frame(spark, loaded, "a >= 150").where("a >= 150")) == [v for v in left() if v >= 150]
 
 
 def test_changes_see_only_the_rows_that_are_left(spark: SparkSession, lakes: Lakes, table: LakeTable) -> None:

@@ -278,6 +278,14 @@ class BlockSelection(msgspec.Struct, frozen=True):
         """Number of rows in the blocks, matching or not."""
         return sum(self.rows)
 
+    def part(self, numbers: Sequence[int]) -> BlockSelection:
+        """Return some of the blocks, by their number in the selection."""
+        members = ("locations", "sizes", "rows", "schema_ids", "constants", "deletes")
+        chosen = {name: getattr(self, name) for name in members}
+        return msgspec.structs.replace(
+            self, **{name: [each[number] for number in numbers] if each else each for name, each in chosen.items()}
+        )
+
     def digest(self) -> str:
         """Return a digest of the files and their sizes, in order."""
         digest = hashlib.sha256("\n".join(self.locations).encode("utf-8", "surrogatepass"))

@@ -15,6 +15,7 @@ from lamella.client.spark.block_scan import relation_frame
 from lamella.client.spark.connect_columns import ColumnWalker
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import (
+    BlockSelection,
     LakeTable,
     Settings,
     client_of,
@@ -97,21 +98,33 @@ def read(
 
 
 def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | None) -> DataFrame:
-    """Return a frame of Spark's own reader over the selected files, given one by one."""
-    from pyspark.sql.types import StructType
-
+    """Return a frame over the selected files, given one by one; Spark's own reader reads all that it can."""
     refuse_case_sensitive(spark)
-    readable = json.loads(table.columns.readable)
-    schema = StructType.fromJson(readable)
     time_zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
     candidate_columns = unambiguous_columns(table.schema)
     selection = table.selection(
         _filter(table, where), time_zone=time_zone, reader_columns=candidate_columns, spark_checks=True
     )
-    if table.settings.signed_urls or selection.constants or selection.deletes:
-        from lamella.client.spark.python_blocks import blocks_frame
+    count = len(selection.locations)
+    constants, deletes = selection.constants or [None] * count, selection.deletes or [None] * count
+    plain = [
+        number for number in range(count) if not (table.settings.signed_urls or constants[number] or deletes[number])
+    ]
+    if len(plain) == count:
+        return _native_frame(spark, table, selection)
+    from lamella.client.spark.python_blocks import blocks_frame
 
-        return blocks_frame(spark, table, selection, table.columns.readable)
+    others = sorted(set(range(count)).difference(plain))
+    frame = blocks_frame(spark, table, selection.part(others), table.columns.readable)
+    return frame.unionAll(_native_frame(spark, table, selection.part(plain))) if plain else frame
+
+
+def _native_frame(spark: SparkSession, table: LakeTable, selection: BlockSelection) -> DataFrame:
+    """Return a frame of Spark's own reader over blocks whose files have all columns and no deleted rows."""
+    from pyspark.sql.types import StructType
+
+    readable = json.loads(table.columns.readable)
+    schema = StructType.fromJson(readable)
     refuse_hidden(selection.locations)
     paths = [_GLOB.sub(r"\\\1", path) for path, _ in selection.files()]
     if not paths:
