@@ -396,6 +396,22 @@ def test_identity_partitions_are_followed(lake: Lamella, name: str, make: Make) 
     same_as(table, own(source))
 
 
+def test_a_double_that_only_the_metadata_has_is_refused(lake: Lamella, name: str, make: Make) -> None:
+    """pyiceberg (0.12) reads it as a float, so 0.1 would become another number; null is read."""
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))
+    fields = (NestedField(1, "a", LongType(), required=False), NestedField(2, "x", DoubleType(), required=False))
+    source = make(Schema(*fields), partition_spec=spec)
+    source.append(pa.table({"a": pa.array([1, 2], pa.int64()), "x": pa.array([0.1, None], pa.float64())}))
+    for task in source.scan().plan_files():
+        file = task.file.file_path.removeprefix("file://")
+        pq.write_table(pq.read_table(file).drop_columns(["x"]), file)
+    table = follow(lake, name, source)
+    answer = table.refresh(strict=False)
+    assert (answer.added, [refused.code for refused in answer.refused]) == (1, ["invalid_request"])
+    assert "read as floats" in answer.refused[0].reason
+    assert table.scan().to_arrow().to_pylist() == [{"a": 2, "x": None}]
+
+
 def position_deletes(path: Path, *deleted: tuple[str, int]) -> Path:
     """A file of position deletes."""
     paths, positions = [each for each, _ in deleted], pa.array([position for _, position in deleted], pa.int64())

@@ -100,6 +100,11 @@ def test_ranges_are_as_narrow_as_the_transform() -> None:
         ("date", "hour", 3),
         ("string", "truncate[3]", 5),
         ("float64", "identity", 1.0),
+        ("string", "identity", "x" * 65),
+        ("string", "identity", 7),
+        ("int32", "identity", 2**31),
+        ("int64", "identity", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+        ("timestamp(us)", "day", 2**40),
         ("string", "truncate[400]", "x" * 400),
         ("date", "year", 10_000),
         ("date", "month", 10**12),
@@ -165,7 +170,7 @@ def int_range(kind: str, transform: str, value: Any) -> tuple[int | None, int | 
 
 @given(data=st.binary(max_size=8), width=st.integers(1, 6))
 def test_bytes_are_in_the_range_of_a_truncation(data: bytes, width: int) -> None:
-    """Also those that end with the greatest byte."""
+    """Also those that end with 0xff."""
     check("binary", transforms.TruncateTransform(width), types.BinaryType(), data)
 
 

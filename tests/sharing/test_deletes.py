@@ -28,7 +28,7 @@ def files_of(table: Table) -> list[str]:
 
 
 def first_id(block: Block) -> int:
-    """The least ``id`` of a block."""
+    """The smallest ``id`` of a block."""
     bound = block.col_stats[1].min
     assert bound is not None
     assert bound.int64 is not None

@@ -163,7 +163,7 @@ class Sharing:
         head: Snapshot,
         found: PruneResult,
     ) -> Iterator[bytes]:
-        """The lines. URLs are signed and deletion vectors are read here, and the rest is made as it is taken."""
+        """Return the lines. Signs URLs and reads deletion vectors now; each line is made when it is taken."""
         parts = tuple(found.parts())
         locations = [location for part in parts for location in part.sidecar.texts("location", part.rows)]
         signed = self._block_urls.of(record, locations) if locations else None

@@ -394,8 +394,8 @@ class ScanTaskList:
 def _delete_file(deletes: Sequence[DeleteFile], partition: bytes, path: bytes) -> bytes:
     """Returns a block's deletion vector as a delete file.
 
-    Readers take the vector by its offset and length. The size of its file is not recorded, and here the least that it
-    can be.
+    Readers take the vector by its offset and length. The size of its file is not recorded; where the
+    vector ends is a lower limit.
     """
     (entry,) = deletes
     if entry.cardinality is None:

@@ -134,7 +134,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 class DeletionVector(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Deleted rows of a data file: ``content_size_in_bytes`` bytes from ``content_offset`` of the file.
 
-    ``file_size_in_bytes`` is the least that the file can have; ``record_count`` is the number of deleted rows.
+    ``file_size_in_bytes`` is a lower limit of the file's size; ``record_count`` is the number of deleted rows.
     """
 
     spec_id: int

@@ -277,7 +277,8 @@ def _by_number(
             if in_files is None:
                 numbers = _numbers(footer, state.numbers)
                 paths, schema = _written_with(footer, numbers, names)
-                values = _outside(file.partition, numbers, paths, schema)
+                # Lamella's own exports, which have a name mapping, contain only doubles that are floats.
+                values = _outside(file.partition, numbers, paths, schema, has_exact_doubles=bool(state.numbers))
             else:
                 paths, schema = by_source_id[in_files.schema_id]
                 _require_numbers(footer, paths)
@@ -326,13 +327,19 @@ def _require_numbers(footer: Footer, paths: Mapping[int, tuple[str, ...]]) -> No
 
 
 def _outside(
-    partition: Mapping[int, Any], numbers: Sequence[int], paths: Mapping[int, tuple[str, ...]], schema: Schema
+    partition: Mapping[int, Any],
+    numbers: Sequence[int],
+    paths: Mapping[int, tuple[str, ...]],
+    schema: Schema,
+    *,
+    has_exact_doubles: bool,
 ) -> dict[int, Bound | None]:
     """Returns the partition values of columns that the file lacks, by column id; ``paths`` are those of ``schema`` by
     field id.
 
     Raises:
-        InvalidRequest: a partition column that the schema does not have, or that is inside a struct.
+        InvalidRequest: a partition column that the schema does not have, or that is inside a struct; a double that
+            pyiceberg (0.12) has rounded to a float when it read the manifest.
     """
     found: dict[int, Bound | None] = {}
     leaves = {leaf.path: leaf for leaf in schema.leaves()}
@@ -343,6 +350,10 @@ def _outside(
         leaf = leaves.get(path)
         if leaf is None or len(path) != 1:
             raise InvalidRequest("the values of a partition column are only in the metadata, not in the file")
+        if leaf.dtype.name == "float64" and value is not None and not has_exact_doubles:
+            raise InvalidRequest(
+                f"the value of partition column {leaf.name!r} is only in the metadata, where doubles are read as floats"
+            )
         found[leaf.id] = to_constant(leaf.dtype, ordered_value(leaf.dtype, value))
     return found
 

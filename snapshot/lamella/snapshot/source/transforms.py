@@ -46,6 +46,8 @@ def with_partition_bounds(
     ``transformed``: by the source's field id; ``paths``: of the columns of ``schema``, with which the file was written,
     by field id. Values that cannot be meant, or contradict the file's statistics, change nothing.
     """
+    if not block.row_count:
+        return block
     leaves = {leaf.path: leaf for leaf in schema.leaves()}
     changed = {}
     for number, each in transformed.items():
@@ -73,7 +75,7 @@ def _narrowed(dtype: DataType, stats: ColumnStats, transform: str, value: Any, r
     known_high = None if stats.max is None else from_bound(dtype, stats.max)
     low = low if known_low is None else known_low
     high = high if known_high is None else known_high
-    if stats.null_count or (low is not None and high is not None and low > high):  # type: ignore[operator]
+    if stats.null_count not in (None, 0) or (low is not None and high is not None and low > high):  # type: ignore[operator]
         return stats
     if known_low == low and known_high == high and stats.null_count == 0:
         return stats
@@ -113,10 +115,26 @@ def ordered_value(dtype: DataType, value: Any) -> Value | None:
 
 
 def transform_range(dtype: DataType, transform: str, value: Any) -> tuple[Value | None, Value | None]:
-    """Returns the least and the greatest value of a type that a transform maps to ``value``; None: not known."""
+    """Returns the minimum and the maximum of the values that a transform maps to ``value``; None: not known."""
+    try:
+        low, high = _range(dtype, transform, value)
+    except InvalidRequest:
+        return None, None
+    return low if _is_bound(dtype, low) else None, high if _is_bound(dtype, high) else None
+
+
+def _is_bound(dtype: DataType, value: Value | None) -> bool:
+    """Returns whether a value may be a bound of a type: one of its values, and not too long."""
+    if isinstance(value, bytes):
+        return dtype.order == "bytes" and len(value) <= MAX_BOUND_BYTES
+    if dtype.order in (None, "bytes", "float") or not isinstance(value, int):
+        return False
+    low, high = dtype.int_range
+    return bool(low <= value <= high)
+
+
+def _range(dtype: DataType, transform: str, value: Any) -> tuple[Value | None, Value | None]:
     if transform == "identity":
-        if dtype.is_float:  # NaN is no bound, and zeros have two signs
-            return None, None
         found = ordered_value(dtype, value)
         return found, found
     width = _TRUNCATE.fullmatch(transform)
@@ -170,8 +188,6 @@ def _of_truncate(dtype: DataType, width: int, value: Any) -> tuple[Value | None,
     elif dtype.name == "binary" and isinstance(value, bytes):
         prefix, is_whole = value, len(value) < width
     else:
-        return None, None
-    if len(prefix) > MAX_BOUND_BYTES:
         return None, None
     return prefix, prefix if is_whole else _after(prefix)
 
