@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from lamella.client.spark import delete, merge, read, update
+from lamella.client.spark import Attached, delete, merge, read, update
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.reader import _path_frame
 from lamella.snapshot.manifest import Block
-from spark.lakes import CATALOG, Lakes, LakeTable, blocks_read, plan
-from support.deleted_rows import blocks_of, delete_positions
+from spark.lakes import CATALOG, Lakes, LakeTable, plan
+from support.deleted_rows import blocks_of, delete_positions, set_deletes
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -72,13 +75,105 @@ def test_the_catalog_leaves_deleted_rows_out(spark: SparkSession, table: LakeTab
         assert values(spark.sql(f"SELECT a FROM {sql} WHERE {where}")) == wanted, where
     assert len(spark.sql(f"SELECT * FROM {sql} LIMIT 97").collect()) == 97
     assert [row.a for row in spark.sql(f"SELECT a FROM {sql} ORDER BY a LIMIT 3").collect()] == [1, 2, 3]
-    dirty = spark.sql(f"SELECT a FROM {sql} WHERE a < 50")
-    assert "READ IN PYTHON, files have deleted rows" in plan(dirty)
-    clean = spark.sql(f"SELECT a FROM {sql} WHERE a >= 150")
-    assert "PYTHON" not in plan(clean)
-    assert blocks_read(clean) == (1, 4)
     joined = spark.sql(f"SELECT l.a FROM {sql} l JOIN {sql} r ON l.a = r.a WHERE r.b = 1")
     assert values(joined) == [value for value in left() if value % 3 and value % 7 == 1]
+
+
+def scans(frame: DataFrame) -> tuple[int, int]:
+    """The blocks that a frame's plan reads with Spark's own reader, and in Python workers."""
+    found = re.findall(r"BatchScan.* blocks=(\d+)/4(.*)", plan(frame))
+    assert len(found) == 2, plan(frame)
+    in_python = sum(int(blocks) for blocks, rest in found if "READ IN PYTHON, files have deleted rows" in rest)
+    return sum(int(blocks) for blocks, _ in found) - in_python, in_python
+
+
+@pytest.mark.parametrize("way", ["SQL", "frame", "attached", "read"])
+def test_spark_itself_reads_the_blocks_without_deleted_rows(
+    spark: SparkSession, attached: Attached, lakes: Lakes, table: LakeTable, way: str
+) -> None:
+    """Beside blocks with deleted rows, by names of the table, with filters and join keys for each of both scans."""
+    frame = {
+        "SQL": lambda: spark.sql(f"SELECT {table.sql}.a, t.b FROM {table.sql}"),
+        "frame": lambda: spark.table(table.sql),
+        "attached": lambda: attached.table(table.name),
+        "read": lambda: read(spark, table.name, client=lakes.lake),
+    }[way]()
+    assert values(frame) == left()
+    assert scans(frame) == (2, 2)
+    for start, stop, blocks in ((0, 50, (0, 1)), (150, 200, (1, 0)), (100, 200, (1, 1))):
+        chosen = frame.where(f"a >= {start} AND a < {stop}")
+        assert values(chosen) == [value for value in left() if start <= value < stop]
+        assert scans(chosen) == blocks
+    keys = spark.createDataFrame([(60,), (150,)], "k bigint")
+    joined = frame.join(F.broadcast(keys), F.col("a") == F.col("k"))
+    assert values(joined) == [60, 150]
+    assert len(frame.where("b = 1").limit(7).where("a >= 0").collect()) == 7
+
+
+def test_a_frame_of_a_table_reads_the_same_snapshot_by_both_scans(spark: SparkSession, lakes: Lakes) -> None:
+    """That of its first execution, as for a table without deleted rows, whatever had deleted rows before."""
+    table = lakes.of(pa.table({"a": [1, 2, 3]}), pa.table({"a": [4, 5, 6]}))
+    handle = lakes.lake.table(table.name)
+    first, second = (location for _, location in sorted((min_of(b), at) for at, b in blocks_of(handle).items()))
+    before = spark.table(table.sql)
+    delete_positions(handle, {first: [0]})
+    assert values(before) == [2, 3, 4, 5, 6]
+    frame, counted = spark.table(table.sql), spark.table(table.sql)
+    delete_positions(handle, {first: [0, 1], second: [2]})
+    table.add(pa.table({"a": [7]}))
+    assert sorted(row.a for row in frame.collect()) == [3, 4, 5, 7]
+    set_deletes(handle, {first: (), second: ()})
+    assert counted.count() == 7
+    assert sorted(row.a for row in frame.collect()) == [3, 4, 5, 7]  # the plan of its first execution
+    assert values(frame.where("a > 0")) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_statements_are_about_the_table_and_not_about_a_view(spark: SparkSession, table: LakeTable) -> None:
+    """Descriptions, lists, writes, copies, the cache and temporary views, as for any other table."""
+    namespace, sql = f"{CATALOG}.{table.name.split('.')[0]}", table.sql
+
+    def rows(statement: str) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in spark.sql(statement).collect()]
+
+    assert rows(f"DESCRIBE {sql}") == [("a", "bigint", None), ("b", "bigint", None)]
+    assert rows(f"SHOW CREATE TABLE {sql}")[0][0].startswith(f"CREATE TABLE {sql}")  # type: ignore[attr-defined]
+    assert [row[1] for row in rows(f"SHOW TABLES IN {namespace}")] == ["t"]
+    assert rows(f"SHOW VIEWS IN {namespace}") == []
+    assert spark.catalog.tableExists(sql)
+    assert [column.name for column in spark.catalog.listColumns(sql)] == ["a", "b"]
+    spark.sql(f"CREATE TABLE {namespace}.copy AS SELECT * FROM {sql}")
+    assert values(spark.table(f"{namespace}.copy")) == left()
+    spark.sql(f"CACHE TABLE {sql}")
+    spark.sql(f"INSERT INTO {sql} SELECT a + 1000, b FROM {sql} WHERE a < 3")
+    wanted = [*left(), 1001, 1002]
+    assert values(spark.table(sql)) == wanted
+    spark.sql(f"UNCACHE TABLE {sql}")
+    spark.table(sql).createOrReplaceTempView("of_deleted")
+    assert values(spark.sql("SELECT a FROM of_deleted WHERE a > 190")) == [*range(191, 200), 1001, 1002]
+    for statement, error in (
+        (f"CREATE VIEW {namespace}.v AS SELECT 1 x", "cannot store views"),
+        (f"DROP VIEW {namespace}.v", "VIEW_NOT_FOUND"),
+        (f"DROP VIEW {sql}", "WRONG_COMMAND_FOR_OBJECT_TYPE"),
+        (f"INSERT INTO {namespace}.`t$rows` VALUES (1, 2)", "TABLE_OR_VIEW_NOT_FOUND"),
+        (f"SELECT _lamella_has_deletes FROM {sql}", "UNRESOLVED_COLUMN"),
+        (f"SELECT _lamella_has_deletes FROM {namespace}.`t$rows`", "can only be a condition of its own"),
+        (f"SELECT a FROM {namespace}.`t$rows` WHERE _lamella_has_deletes OR a = 1", "condition of its own"),
+    ):
+        with pytest.raises(PySparkException, match=error):
+            pytest.fail(f"{statement}: {spark.sql(statement).collect()}")
+    spark.sql(f"TRUNCATE TABLE {sql}")
+    assert spark.table(sql).count() == 0
+
+
+def test_a_column_of_the_hidden_columns_name_stays_its_own(spark: SparkSession, lakes: Lakes) -> None:
+    """The hidden column takes another name then."""
+    table = lakes.of(pa.table({"a": [1, 2, 3], "_Lamella_has_deletes": [True, False, None]}), pa.table({"a": [4]}))
+    handle = lakes.lake.table(table.name)
+    first = next(location for location, block in blocks_of(handle).items() if min_of(block) == 1)
+    delete_positions(handle, {first: [0]})
+    found = sorted(spark.table(table.sql).collect())
+    assert [tuple(row) for row in found] == [(2, False), (3, None), (4, None)]
+    assert values(spark.sql(f"SELECT a FROM {table.sql} WHERE NOT _lamella_has_deletes")) == [2]
 
 
 def test_the_other_readers_leave_deleted_rows_out(spark: SparkSession, lakes: Lakes, table: LakeTable) -> None:

@@ -11,13 +11,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
-from lamella.client.spark.catalog import LakeCatalog
-from lamella.client.spark.gateway import DATASOURCES, Gateway
+from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
+from lamella.client.spark.deleted_rows import DeletesColumn, RowsTable, table_frame
+from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, unix_ms
 from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
-from lamella.client.spark.table import LakeRowLevel, LakeRowLevelWrite, LakeTableProxy, StagedLakeTable
+from lamella.client.spark.table import LakeRowLevel, LakeRowLevelWrite, LakeTableProxy, StagedLakeTable, quoted
 from lamella.client.spark.writer import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
@@ -86,9 +87,8 @@ class Attached:
             time_type=self._gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true",
         )
         if self.mode == "catalog":
-            quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (self.name, *name.split(".")))
-            frame = self._gateway.spark.read.option("versionAsOf", table.snapshot_id).table(quoted)
-            return frame if columns is None else frame.select(*[f"`{c.replace('`', '``')}`" for c in columns])
+            frame = table_frame(self._gateway.spark, self.name, table)
+            return frame if columns is None else frame.select(*map(quoted, columns))
         return relation_frame(self._gateway, table, columns)
 
     def view(self, name: str, view_name: str | None = None, **options: Any) -> str:
@@ -155,7 +155,8 @@ def attach(
     )
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
-        _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings, writing))
+        kind = LakeRelationCatalog if _missing(lambda: _probe_relation_catalog(gateway)) is None else LakeCatalog
+        _catalogs(gateway).put(name, kind(gateway, name, lake, settings, writing))
         return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
@@ -203,6 +204,15 @@ def _probe_catalog(gateway: Gateway) -> None:
     ).build()
     if len(scan.toBatch().planInputPartitions()) != 1 or not scan.estimateStatistics().sizeInBytes().isPresent():
         raise LamellaError("Spark's Parquet scan does not plan the file that it was given")
+
+
+def _probe_relation_catalog(gateway: Gateway) -> None:
+    """Check what the catalog needs to answer reads with views."""
+    class_for_name = gateway.java_class("java.lang.Class").forName
+    for proxy in (LakeRelationCatalog, RowsTable, DeletesColumn):
+        for interface in proxy.Java.implements:
+            class_for_name(interface)
+    class_for_name(CONNECTOR + "catalog.View$Builder")
 
 
 def _probe_relation(gateway: Gateway) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from lamella.client.http import Lamella
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
+from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
@@ -126,9 +127,12 @@ class LakeCatalog(Proxy):
         return True
 
     def loadTable(self, identifier: Any, *how: Any) -> Any:
-        destination = self._destination(identifier, *how)
+        return self._proxy(identifier, self._destination(identifier, *how))
+
+    def _proxy(self, identifier: Any, destination: Destination) -> LakeTableProxy:
         table = destination.table
-        return LakeTableProxy(destination, f"{self._name}.{table.name}", self._shapes(table.columns.shown))
+        kind = RowsTable if str(identifier.name()).endswith(ROWS) else LakeTableProxy
+        return kind(destination, f"{self._name}.{table.name}", self._shapes(table.columns.shown))
 
     def invalidateTable(self, _identifier: Any) -> None:
         """Do nothing: tables are not cached here."""
@@ -184,8 +188,9 @@ class LakeCatalog(Proxy):
     def _destination(self, identifier: Any, *how: Any) -> Destination:
         """Return a table to read from and write to."""
         name = _table_name(identifier)
-        if name is None:
+        if name is None or (name.endswith(ROWS) and _writes(how)):
             raise_java(self._no_such_table(identifier))
+        name = name.removesuffix(ROWS)
         snapshot_id, timestamp_ms = _time_travel(how)
         if snapshot_id is None and timestamp_ms is None:
             snapshot_id = self._pins.read(name)
@@ -277,9 +282,71 @@ class LakeCatalog(Proxy):
         refuse_in_jvm(self._gateway, f"Lamella's Spark catalog cannot {what}")
 
 
+class LakeRelationCatalog(LakeCatalog):
+    """A catalog that may answer a read of a table with a view. It stores no views.
+
+    Spark has this from version 4.2 on.
+    """
+
+    class Java:
+        implements = [*LakeCatalog.Java.implements, _CATALOG + "RelationCatalog"]  # noqa: RUF012
+
+    def loadRelation(self, identifier: Any, *_options: Any) -> Any:
+        found = self._destination(identifier)
+        if str(identifier.name()).endswith(ROWS) or not reads_by_view(found.table) or not self._is_read():
+            return self._proxy(identifier, found)
+        _, columns = self._shapes(found.table.columns.shown)
+        return view_of(self._gateway, self._name, found.table, columns)
+
+    def _is_read(self) -> bool:
+        # DESCRIBE and other commands ask for relations too, and are about the table.
+        return self._gateway.is_called_from("tryResolvePersistent")
+
+    def listRelationSummaries(self, namespace: Any) -> Any:
+        return self.listTableSummaries(namespace)
+
+    def listViews(self, _namespace: Any) -> Any:
+        return self._gateway.empty_array(_CATALOG + "Identifier")
+
+    def viewExists(self, _identifier: Any) -> bool:
+        return False
+
+    def loadView(self, identifier: Any) -> NoReturn:
+        raise_java(self._no_such_view(identifier))
+
+    def invalidateView(self, _identifier: Any) -> None:
+        """Do nothing: there are no views."""
+
+    def createView(self, *_arguments: Any) -> None:
+        self._refuse("store views; use CREATE TEMPORARY VIEW, or a view in another catalog")
+
+    def createOrReplaceView(self, *_arguments: Any) -> None:
+        self.createView()
+
+    def replaceView(self, identifier: Any, *_view: Any) -> NoReturn:
+        raise_java(self._no_such_view(identifier))
+
+    def renameView(self, identifier: Any, _name: Any) -> NoReturn:
+        raise_java(self._no_such_view(identifier))
+
+    def dropView(self, _identifier: Any) -> bool:
+        return False
+
+    def _no_such_view(self, identifier: Any) -> Any:
+        return self._gateway.java_class(_ANALYSIS + "NoSuchViewException")(identifier)
+
+
 def _table_name(identifier: Any) -> str | None:
     namespace = list(identifier.namespace())
     return ".".join([*namespace, str(identifier.name())]) if namespace else None
+
+
+def _writes(how: tuple[Any, ...]) -> bool:
+    """Return whether Spark loads a table to write to it; it passes a set of privileges, or a context with one."""
+    if not how or isinstance(how[0], str | int):
+        return False
+    is_context = how[0].getClass().getSimpleName() == "TableContext"
+    return not is_context or not how[0].writePrivileges().isEmpty()
 
 
 def _time_travel(how: tuple[Any, ...]) -> tuple[str | None, int | None]:
@@ -291,8 +358,7 @@ def _time_travel(how: tuple[Any, ...]) -> tuple[str | None, int | None]:
         return first, None
     if isinstance(first, int):
         return None, first // 1000
-    kind = first.getClass().getSimpleName()
-    if kind != "TableContext":  # write privileges: Spark refuses the write itself, by the table's capabilities
+    if _writes(how):  # Spark refuses the write itself, by the table's capabilities
         return None, None
     travel = first.timeTravel()
     if not travel.isPresent():

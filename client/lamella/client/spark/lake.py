@@ -14,7 +14,6 @@ import logging
 import os
 import re
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -32,13 +31,13 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
 )
-from lamella.snapshot.manifest import FEATURES, DeleteFile
+from lamella.snapshot.manifest import DELETES, FEATURES, DeleteFile
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
-from lamella.snapshot.wire import BlockFacts, OrderBy
+from lamella.snapshot.wire import BlockFacts, OrderBy, Verdict
 
 #: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
@@ -245,10 +244,11 @@ class BlockSelection(msgspec.Struct, frozen=True):
 
     ``sizes`` (of files, in bytes) and ``rows`` correspond to ``locations``. ``believed``: of the columns in question,
     those whose footer statistics are valid in all of these blocks. ``fell_back``: the service's message when pruning
-    failed and all blocks are listed instead. ``verdicts``: number of blocks per verdict; ``residuals``: the residual
-    filters (SQL text), and the number of blocks of each. ``schema_ids``: the schemas that the blocks were written with,
-    which determine their column names. ``constants``: by column id the values of columns that the blocks' files do not
-    hold (None: the file holds all); empty if no block has any. ``deletes``: deleted rows of the blocks, likewise.
+    failed and all blocks are listed instead. ``verdicts``: one per block. ``residuals``: the residual filters as SQL;
+    ``residual_numbers`` has for each block the number of its own. ``schema_ids``: the schemas that the blocks were
+    written with, which determine their column names. ``constants``: by column id the values of columns that the blocks'
+    files do not hold (None: the file holds all); empty if no block has any. ``deletes``: deleted rows of the blocks,
+    likewise.
     """
 
     locations: list[str]
@@ -258,8 +258,9 @@ class BlockSelection(msgspec.Struct, frozen=True):
     believed: tuple[str, ...] = ()
     fell_back: str | None = None
     schema_ids: list[int] = []
-    verdicts: dict[str, int] = {}
-    residuals: tuple[tuple[str, int], ...] = ()
+    verdicts: list[Verdict] = []
+    residuals: tuple[str, ...] = ()
+    residual_numbers: list[int] = []
     constants: list[dict[int, Bound | None] | None] = []
     deletes: list[tuple[DeleteFile, ...] | None] = []
 
@@ -280,11 +281,21 @@ class BlockSelection(msgspec.Struct, frozen=True):
 
     def part(self, numbers: Sequence[int]) -> BlockSelection:
         """Return some of the blocks, by their number in the selection."""
-        members = ("locations", "sizes", "rows", "schema_ids", "constants", "deletes")
+        members = (
+            *("locations", "sizes", "rows", "schema_ids", "verdicts", "residual_numbers"),
+            *("constants", "deletes"),
+        )
         chosen = {name: getattr(self, name) for name in members}
         return msgspec.structs.replace(
             self, **{name: [each[number] for number in numbers] if each else each for name, each in chosen.items()}
         )
+
+    def part_by_deletes(self, has_deletes: bool) -> BlockSelection:
+        """Return only the blocks that have deleted rows, or only the others."""
+        if not self.deletes:
+            return self.part([]) if has_deletes else self
+        chosen = self.part([at for at, deletes in enumerate(self.deletes) if bool(deletes) == has_deletes])
+        return chosen if has_deletes else msgspec.structs.replace(chosen, deletes=[])
 
     def digest(self) -> str:
         """Return a digest of the files and their sizes, in order."""
@@ -351,6 +362,11 @@ class LakeTable:
         """The properties that a ``CREATE TABLE`` for this table sets."""
         columns, kind = self.cluster_key
         return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether blocks of the snapshot have deleted rows."""
+        return DELETES in self._features
 
     def trusts_page_index(self, selection: BlockSelection) -> bool:
         """Whether Spark may skip pages inside these blocks (see :class:`Settings`)."""
@@ -450,8 +466,9 @@ class LakeTable:
                 self.schema.schema_id if each is None else each
                 for each in columns.schema_id or [None] * len(columns.location)
             ],
-            verdicts=dict(Counter(columns.verdict)),
-            residuals=tuple((residual.sql, residual.blocks) for residual in answer.residuals or ()),
+            verdicts=columns.verdict,
+            residuals=tuple(residual.sql for residual in answer.residuals or ()),
+            residual_numbers=columns.residual or [],
             constants=columns.constants or [],
             deletes=columns.deletes or [],
         )

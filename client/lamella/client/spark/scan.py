@@ -9,18 +9,20 @@ import datetime as dt
 import json
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from lamella.client.spark.block_scan import NOTES, BlockScan
-from lamella.client.spark.catalyst import FilterWalker, order_of
+from lamella.client.spark.catalyst import FilterWalker, kind_of, order_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
 from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.spark_types import spark_type_name
 from lamella.snapshot.wire import OrderBy
@@ -83,10 +85,11 @@ def selection_text(selection: BlockSelection) -> list[str]:
     """Return short texts for a plan: the blocks by verdict, and their residual filters."""
     if selection.fell_back is not None:
         return []
-    verdicts = " ".join(f"{name}:{selection.verdicts[name]}" for name in sorted(selection.verdicts))
-    shown = [f"{sql[:_MAX_RESIDUAL]} ({blocks})" for sql, blocks in selection.residuals[:_MAX_VALUES]]
-    if len(selection.residuals) > _MAX_VALUES:
-        shown.append(f"{len(selection.residuals) - _MAX_VALUES} more")
+    verdicts = " ".join(f"{name}:{count}" for name, count in sorted(Counter(selection.verdicts).items()))
+    residuals = sorted(Counter(selection.residual_numbers).items())
+    shown = [f"{selection.residuals[at][:_MAX_RESIDUAL]} ({blocks})" for at, blocks in residuals[:_MAX_VALUES]]
+    if len(residuals) > _MAX_VALUES:
+        shown.append(f"{len(residuals) - _MAX_VALUES} more")
     return [f"verdicts=[{verdicts}]", *([f"residual=[{'; '.join(shown)}]"] if shown else [])]
 
 
@@ -215,12 +218,19 @@ _MAX_RESIDUAL_TREE = 10_000
 
 
 class Request:
-    """Spark's requests for one scan: filters, columns, options. Complete once ``build`` is called."""
+    """Spark's requests for one scan: filters, columns, options. Complete once ``build`` is called.
 
-    def __init__(self, gateway: Gateway, table: LakeTable, options: Any) -> None:
+    ``deletes_column``: the hidden column by which filters choose the blocks with deleted rows, or the others; None:
+    there is none.
+    """
+
+    def __init__(self, gateway: Gateway, table: LakeTable, options: Any, deletes_column: str | None) -> None:
         self.gateway = gateway
         self.table = table
         self.options = options
+        self.deletes_column = deletes_column
+        #: True: only blocks with deleted rows are read; False: only the others; None: both.
+        self.has_deletes: bool | None = None
         self.tree: dict[str, Any] = TRUE
         #: The conjuncts as Spark's expressions and as trees, in Spark's order.
         self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
@@ -254,16 +264,30 @@ class Request:
         walker = FilterWalker(self.table.schema, time_zone=self.gateway.time_zone())
         for at in range(filters.size()):
             expression = filters.apply(at)
-            self.conjuncts.append((expression, walker.tree(expression)))
+            chosen = None if self.has_deletes is not None else self._chosen_blocks(expression)
+            if chosen is None:
+                self.conjuncts.append((expression, walker.tree(expression)))
+            else:
+                self.has_deletes = chosen
         self.time_zone = walker.time_zone
         trees = [tree for _, tree in self.conjuncts]
         if trees:
             self.tree = trees[0] if len(trees) == 1 else {"type": "and", "children": trees}
             self.selection = self.blocks(self.tree)
 
+    def _chosen_blocks(self, expression: Any) -> bool | None:
+        """Return whether a conjunct chooses blocks with deleted rows (True), or without (False); None: neither."""
+        if self.deletes_column is None:
+            return None
+        negated = kind_of(expression) == "Not"
+        column = expression.child() if negated else expression
+        if kind_of(column) != "AttributeReference" or str(column.name()) != self.deletes_column:
+            return None
+        return not negated
+
     def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
         """Return the blocks that a filter selects; ``limited``: only those needed for the limit."""
-        return self.table.selection(
+        selection = self.table.selection(
             None if tree == TRUE else tree,
             time_zone=self.time_zone,
             reader_columns=self.columns(),
@@ -271,6 +295,7 @@ class Request:
             order_by=self.order_by if limited else (),
             residuals=tree != TRUE and len(json.dumps(tree)) <= _MAX_RESIDUAL_TREE,
         )
+        return selection if self.has_deletes is None else selection.part_by_deletes(self.has_deletes)
 
     def columns(self) -> list[str]:
         """Return the columns by which Spark's reader could skip."""
@@ -346,13 +371,17 @@ class LakeScanBuilder(Proxy):
             _READ + "SupportsPushDownTopN",
         ]
 
-    def __init__(self, gateway: Gateway, table: LakeTable, options: Any) -> None:
+    def __init__(self, gateway: Gateway, table: LakeTable, options: Any, *, deletes_column: str | None = None) -> None:
         super().__init__(gateway)
-        self._request = Request(gateway, table, options)
+        self._request = Request(gateway, table, options, deletes_column)
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
-        return self._gateway.seq([]) if self._request.fully_pushed else filters
+        if self._request.fully_pushed:
+            return self._gateway.seq([])
+        if self._request.has_deletes is None:
+            return filters
+        return self._gateway.seq([expression for expression, _ in self._request.conjuncts])
 
     def pushedFilters(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
@@ -361,10 +390,14 @@ class LakeScanBuilder(Proxy):
         self._request.required = required
 
     def pushLimit(self, limit: int) -> bool:
+        if self._request.has_deletes is not None:
+            return False  # the blocks that are enough could all be among those that this scan leaves to the other
         self._request.limit = int(limit)
         return True
 
     def pushTopN(self, orders: Any, limit: int) -> bool:
+        if self._request.has_deletes is not None:
+            return False
         self._request.order_by = order_of(self._request.table.schema, orders)
         self._request.limit = int(limit) if self._request.order_by else None
         return bool(self._request.order_by)
@@ -373,7 +406,11 @@ class LakeScanBuilder(Proxy):
         return True  # Spark still sorts and counts
 
     def build(self) -> Any:
-        self._request.table.columns.check(self._request.required_names())
+        names = self._request.required_names()
+        self._request.table.columns.check(names)
+        if self._request.deletes_column in names:
+            # No file has it. Spark reads it if it did not pass on a filter by it as it stands.
+            raise InvalidRequest(f"{self._request.deletes_column} can only be a condition of its own")
         return LakeScan(self._gateway, self._request)
 
 

@@ -180,7 +180,7 @@ class LakeTableProxy(Proxy):
             return self._gateway.empty_array(transform)
         column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
         paths = [path_parts(path) or (path,) for path in columns]
-        key = self._gateway.seq([column(".".join(map(_quoted, path))) for path in paths])
+        key = self._gateway.seq([column(".".join(map(quoted, path))) for path in paths])
         cluster_by = self._gateway.java_class(CONNECTOR + "expressions.ClusterByTransform").apply(key)
         return self._gateway.array(transform, [cluster_by])
 
@@ -271,7 +271,8 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     return struct, columns
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as an identifier of SQL, in backquotes."""
     return "`" + name.replace("`", "``") + "`"
 
 

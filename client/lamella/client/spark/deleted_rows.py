@@ -1,0 +1,122 @@
+"""Tables with deleted rows in the catalog: clean blocks are read by Spark's own reader, the others in Python workers.
+
+A scan of Spark has one kind of reader, so a table of which some blocks have deleted rows is two scans. Spark's
+``RelationCatalog`` may answer a read of a table with a view, and this one unites both scans. Each is of the same table
+``t$rows`` under one name, so that Spark loads it once for both and they read one snapshot; a hidden column, which no
+scan reads, says in the filter of each which blocks it has.
+
+Reads of another snapshot (``VERSION AS OF``) and the tables of statements that write have no view: Spark asks the
+catalog for a table there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lamella.client.spark.gateway import CONNECTOR, Gateway
+from lamella.client.spark.lake import LakeTable
+from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.scan import LakeScanBuilder
+from lamella.client.spark.table import LakeTableProxy, quoted
+from lamella.snapshot.schema import Schema
+
+_CATALOG: Final = CONNECTOR + "catalog."
+#: What is appended to the name of a table to read it with its hidden column. Names of tables have no such character.
+ROWS: Final = "$rows"
+
+
+def deletes_column(schema: Schema) -> str:
+    """Return the name of the hidden column, which says whether the block of a row has deleted rows."""
+    taken = {column.name.lower() for column in schema.columns}
+    name = "_lamella_has_deletes"
+    while name in taken:
+        name += "_"
+    return name
+
+
+class DeletesColumn(Proxy):
+    """The hidden column. Filters name it, and no scan reads it."""
+
+    class Java:
+        implements = [_CATALOG + "MetadataColumn"]  # noqa: RUF012  # py4j reads it from the class
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        super().__init__(gateway)
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    def dataType(self) -> Any:
+        return self._gateway.session.parseDataType('"boolean"')
+
+    def isNullable(self) -> bool:
+        return False
+
+    def comment(self) -> None:
+        return None
+
+    def transform(self) -> None:
+        return None
+
+    def metadataInJSON(self) -> None:
+        return None
+
+
+class RowsTable(LakeTableProxy):
+    """A table whose scans can be limited to blocks with deleted rows, or without."""
+
+    class Java:
+        implements = [*LakeTableProxy.Java.implements, _CATALOG + "SupportsMetadataColumns"]  # noqa: RUF012
+
+    def _key(self) -> str:
+        return f"{super()._key()}{ROWS}"
+
+    def metadataColumns(self) -> Any:
+        made = self._gateway.new_array(_CATALOG + "MetadataColumn", 1)
+        # py4j puts no proxy into an array by itself.
+        column = DeletesColumn(self._gateway, deletes_column(self._table.schema))
+        self._gateway.static("java.lang.reflect.Array", "set")(made, 0, column)
+        return made
+
+    def canRenameConflictingMetadataColumns(self) -> bool:
+        return False
+
+    def newScanBuilder(self, options: Any) -> Any:
+        name = deletes_column(self._table.schema)
+        return LakeScanBuilder(self._gateway, self._table, options, deletes_column=name)
+
+
+def reads_by_view(table: LakeTable) -> bool:
+    """Return whether reads of a table are two scans."""
+    return table.has_deletes and not table.settings.signed_urls  # these are read in Python workers anyway
+
+
+def view_of(gateway: Gateway, catalog: str, table: LakeTable, columns: Any) -> Any:
+    """Return the ``View`` by which Spark reads a table; ``columns``: the ``Column[]`` of the table."""
+    names = [column.name for column in table.schema.columns]
+    shown = ", ".join(map(quoted, names))
+    rows = _sql_name(catalog, table.name + ROWS)
+    hidden = quoted(deletes_column(table.schema))
+    builder = getattr(gateway.java_class(_CATALOG + "View"), "Builder")()  # noqa: B009  # a class inside of a class
+    builder = builder.withColumns(columns)
+    builder = builder.withQueryText(
+        f"SELECT {shown} FROM {rows} WHERE NOT {hidden} UNION ALL SELECT {shown} FROM {rows} WHERE {hidden}"  # noqa: S608
+    )
+    return builder.withQueryColumnNames(gateway.array("java.lang.String", names)).build()
+
+
+def table_frame(spark: SparkSession, catalog: str, table: LakeTable) -> DataFrame:
+    """Return the rows of a table of a catalog at its snapshot, with deleted rows by the same two scans."""
+    reader = spark.read.option("versionAsOf", table.snapshot_id)
+    if not reads_by_view(table):
+        return reader.table(_sql_name(catalog, table.name))
+    rows, hidden = reader.table(_sql_name(catalog, table.name + ROWS)), quoted(deletes_column(table.schema))
+    shown = [quoted(column.name) for column in table.schema.columns]
+    return rows.where(f"NOT {hidden}").select(*shown).unionAll(rows.where(hidden).select(*shown))
+
+
+def _sql_name(catalog: str, table: str) -> str:
+    return ".".join(map(quoted, (catalog, *table.split("."))))
