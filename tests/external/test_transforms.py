@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg import transforms, types
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -128,6 +128,8 @@ def test_integers_are_in_the_range_of_a_truncation(value: int, width: int) -> No
 
 
 @given(unscaled=st.integers(-(10**38) + 1, 10**38 - 1), width=st.integers(1, 10_000))
+@example(unscaled=10**38 - 1, width=3)
+@example(unscaled=-(10**38) + 1, width=7)
 @settings(max_examples=200)
 def test_decimals_are_in_the_range_of_a_truncation(unscaled: int, width: int) -> None:
     """Of the unscaled value, exactly."""

@@ -180,7 +180,10 @@ def _of_truncate(dtype: DataType, width: int, value: Any) -> tuple[Value | None,
     if dtype.name == "decimal" and isinstance(value, Decimal):
         scaled = value.scaleb(dtype.scale, Context(prec=100))
         unscaled = int(scaled)
-        return (unscaled, unscaled + width - 1) if unscaled == scaled and unscaled % width == 0 else (None, None)
+        if unscaled != scaled or unscaled % width:
+            return None, None
+        low, high = dtype.int_range
+        return max(low, unscaled), min(high, unscaled + width - 1)
     if dtype.is_text and isinstance(value, str):
         prefix = value.encode()
         # A shorter text is the whole value, whether its length is in code points or in UTF-16 units.
