@@ -159,7 +159,7 @@ class History:
         for _ in range(self.rng.randint(1, 3)):
             change = self._change(schema)
             try:
-                schema = evolve(schema, [change])
+                schema = evolve(schema, [change], history=head.history)
             except LamellaError:
                 continue  # refused, as it should be
             changes.append(change)

@@ -267,6 +267,32 @@ def test_a_default_that_is_no_value_of_the_type_is_refused(dtype: str, given: st
         evolve(SCHEMA, [AddColumn(name="x", type=dtype, default=given)])
 
 
+@pytest.mark.parametrize(
+    ("types", "allowed"),
+    [
+        (("uint32", "int64", "decimal(24,4)"), False),
+        (("uint8", "int32", "float64"), False),
+        (("date", "timestamp_ntz(us)", "timestamp_ntz(ns)"), False),
+        (("int8", "int32", "int64", "decimal(24,4)"), True),
+        (("int16", "int32", "float64"), True),
+        (("uint8", "uint16", "int64"), True),
+    ],
+)
+def test_types_widen_in_steps_only_where_the_first_may_become_the_last(types: tuple[str, ...], allowed: bool) -> None:
+    """Files of the first type remain, and have to be read as the last."""
+    schema = Schema.assign([Column(name="a", type=types[0]), Column(name="b", type="string")])
+    history = [schema]
+    for dtype in types[1:-1]:
+        schema = evolve(schema, [WidenColumn(column=("a",), type=dtype)], history=history)
+        history.append(schema)
+    last = [WidenColumn(column=("a",), type=types[-1])]
+    if allowed:
+        assert evolve(schema, last, history=history).columns[0].type == types[-1]
+    else:
+        with pytest.raises(InvalidSchema, match=rf"'a' was {types[0]}"):
+            evolve(schema, last, history=history)
+
+
 def test_a_default_follows_its_column_to_a_wider_type() -> None:
     """A single-precision default stays the very value that old rows held."""
     before = evolve(SCHEMA, [AddColumn(name="x", type="float32", default="0.1")])

@@ -119,7 +119,8 @@ def evolve(
 
     Raises:
         UnknownColumn: a path that matches no column, or two.
-        InvalidSchema: a change that does not apply to the column, which the message names.
+        InvalidSchema: a change that does not apply to the column, which the message names, or to a type that it had in
+            ``history``: files may still have values of that type.
         InvalidRequest: no changes, or none with an effect.
         LimitExceeded: too many columns.
     """
@@ -138,6 +139,7 @@ def evolve(
         else:
             columns = _applied(columns, change)
     columns = Schema.assign(columns, last_column_id=last_column_id).columns
+    _require_readable_files(schema, columns, history)
     extra = extra_columns, ignored_columns
     if (columns, extra) == (schema.columns, (schema.extra_columns, schema.ignored_columns)):
         raise InvalidRequest("the changes leave the schema as it is")
@@ -149,6 +151,25 @@ def evolve(
         extra_columns=extra_columns,
         ignored_columns=ignored_columns,
     )
+
+
+def _require_readable_files(schema: Schema, columns: tuple[Column, ...], history: Sequence[Schema]) -> None:
+    """Raise InvalidSchema if files that the columns of ``schema`` can read have a type that ``columns`` cannot.
+
+    Two changes in a row may be valid although both together are not: uint32 to int64, and int64 to decimal.
+    """
+    before = schema.by_id()
+    for leaf in Schema.assign(columns, last_column_id=schema.last_column_id).leaves():
+        now = before.get(leaf.id)
+        if now is None or now.dtype == leaf.dtype:
+            continue
+        for each in history:
+            written = each.by_id().get(leaf.id)
+            if written is not None and can_widen(written.dtype, now.dtype) and not can_widen(written.dtype, leaf.dtype):
+                raise InvalidSchema(
+                    f"column {now.name!r} was {written.dtype}, and files with that type cannot be read as {leaf.dtype}",
+                    column=now.name,
+                )
 
 
 def can_widen(source: DataType, target: DataType) -> bool:
