@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded, UnknownColumn
@@ -165,7 +166,9 @@ def test_limits_hold_the_result_without_a_scan() -> None:
     "text",
     [
         "",
-        "sum(n)",
+        "sum(x)",
+        "sum(s)",
+        "avg(n)",
         "count(DISTINCT n)",
         "min(*)",
         "min(n + 1)",
@@ -176,7 +179,7 @@ def test_limits_hold_the_result_without_a_scan() -> None:
     ],
 )
 def test_what_is_no_aggregate_is_refused(text: str) -> None:
-    """Only counts, least and greatest values of columns that have one ordered value in a row."""
+    """Only counts, exact sums, least and greatest values of columns that have one such value in a row."""
     with pytest.raises(InvalidRequest):
         read_plan(AggregateRequest(aggregates=(text,)), SCHEMA)
 
@@ -201,3 +204,75 @@ def test_too_many_terms_or_groups_are_refused_by_name() -> None:
     with pytest.raises(LimitExceeded):
         lake.ask("count(*)", group_by=("n",))
     assert len(lake.ask("count(*)", group_by=("n",), filter=f"n < {MAX_GROUPS}").groups) == MAX_GROUPS
+
+
+def sums(*numbers: int | None) -> list[Bound | None]:
+    """Sums of integers."""
+    return [None if n is None else Bound(decimal=(str(n), 38, 0)) for n in numbers]
+
+
+def test_a_sum_comes_from_the_statistics_as_a_count_does() -> None:
+    """Nulls add nothing; without values it is null; beyond 64 bits it is exact; segments that match are not opened."""
+    lake = Lake(rows(1, 3), rows(4), rows(None), rows(None, -(1 << 63)), rows(-(1 << 63)))
+    assert lake.values("sum(n)", "SUM(`n`)", "count(n)") == [*sums(8 - (1 << 64), 8 - (1 << 64)), *integers(5)]
+    assert {location.rsplit("/", 2)[1] for location in lake.store.reads} == {"_ss"}
+    assert lake.values("sum(n)", filter="n > 0") == sums(8)
+    assert lake.values("sum(n)", filter="n > 10") == sums(None)
+    answer = lake.ask("sum(n)", filter="n > 1")
+    assert [(block.location[-9:], block.verdict) for block in answer.scan] == [("0.parquet", "SOME")]
+    assert [value.value for value in answer.groups[0].values] == sums(4)
+    assert [(column.name, column.type) for column in answer.columns] == [("sum(n)", "decimal(38,0)")]
+    grouped = lake.ask("sum(n)", filter="n IS NOT NULL", group_by=["n"])
+    assert [group.values[0].value for group in grouped.groups if group.key == (Bound(int64=4),)] == sums(4)
+
+
+def test_a_sum_has_limits_where_blocks_would_be_scanned() -> None:
+    """Rows that may match add a value between the bounds, or nothing; rows that do add at least the lower one."""
+    lake = Lake(rows(1, 5), rows(-3, 2, None))
+    ((some,),) = [group.values for group in lake.ask("sum(n)", filter="x > 1.5", mode="bounded").groups]
+    assert (some.lower, some.upper, some.may_be_null) == (*sums(-6, 14), True)
+    ((none,),) = [group.values for group in lake.ask("sum(n)", filter="n > 9", mode="bounded").groups]
+    assert (none.exact, none.value) == (True, None)
+
+
+def test_blocks_without_a_sum_are_scanned() -> None:
+    """Those of footers have none; minima and counts of the same request are not affected by it."""
+    warehouse = Warehouse(FsspecStore(), "memory://aggregate-examples", segment_blocks=2)
+    leaf = SCHEMA.leaf("n")
+    made = [
+        Block(location=f"memory://b/{at}.parquet", row_count=2, file_size=1, col_stats={leaf.id: stats})
+        for at, stats in enumerate(
+            (exact_stats(leaf.dtype, [1, 2]), msgspec.structs.replace(exact_stats(leaf.dtype, [3, 4]), sum=None))
+        )
+    ]
+    empty = warehouse.create("without_sums", SCHEMA, now_ms=1)
+    pointer = warehouse.commit(empty, added=warehouse.prepare("without_sums", SCHEMA, made), now_ms=2).pointer
+    answer = warehouse.aggregate(pointer, AggregateRequest(aggregates=("sum(n)",)))
+    assert [block.location[-9:] for block in answer.scan] == ["1.parquet"]
+    assert [value.value for value in answer.groups[0].values] == sums(3)
+    assert warehouse.aggregate(pointer, AggregateRequest(aggregates=("count(n)", "min(n)"))).complete
+    bounded = warehouse.aggregate(pointer, AggregateRequest(aggregates=("sum(n)",), mode="bounded"))
+    (value,) = bounded.groups[0].values
+    assert (value.lower, value.upper, value.may_be_null) == (*sums(9, 11), False)
+
+
+def test_a_sum_of_more_digits_than_a_decimal_is_refused() -> None:
+    """Each block has a sum, but all together have none that an answer could hold."""
+    schema = Schema.assign([Column(name="d", type="decimal(38,2)")])
+    leaf = schema.leaf("d")
+    high = 10**38 - 1
+    warehouse = Warehouse(FsspecStore(), "memory://aggregate-examples", segment_blocks=1)
+    made = [
+        Block(
+            location=f"memory://b/{at}.parquet",
+            row_count=1,
+            file_size=1,
+            col_stats={leaf.id: exact_stats(leaf.dtype, [high])},
+        )
+        for at in range(2)
+    ]
+    empty = warehouse.create("long_sums", schema, now_ms=1)
+    pointer = warehouse.commit(empty, added=warehouse.prepare("long_sums", schema, made), now_ms=2).pointer
+    with pytest.raises(LimitExceeded, match="more than 38 digits"):
+        warehouse.aggregate(pointer, AggregateRequest(aggregates=("sum(d)",)))
+    assert warehouse.aggregate(pointer, AggregateRequest(aggregates=("max(d)",))).complete

@@ -62,6 +62,7 @@ def test_a_view_says_what_the_manifest_says(seed: int, steps: int) -> None:
                         assert text == shown
                     assert column.null_count == (None if stats is None else stats.null_count)
                     assert column.distinct_count == (None if stats is None else stats.distinct_of_values)
+                    assert column.sum == (None if stats is None else stats.sum)
                     assert column.source == (None if stats is None else stats.source)
                     chunks = block.col_metas.get(leaf.id)
                     assert column.size_bytes == (sum(chunk.len for chunk in chunks) if chunks else None)

@@ -90,6 +90,7 @@ def test_a_merge_contains_its_children_and_its_counts(seed: int) -> None:
     if merged.max is not None:
         assert truth.max is None or from_bound(dtype, merged.max) >= from_bound(dtype, truth.max)  # type: ignore[operator]  # one type
     assert merged.null_count in (None, truth.null_count)
+    assert merged.sum in (None, truth.sum)
     assert merged.nan == truth.nan or merged.nan == "maybe"
     if merged.min_exact:
         assert merged.min == truth.min or dtype.is_float
@@ -104,7 +105,8 @@ def test_children_without_values_do_not_hide_a_bound_and_unknown_ones_do() -> No
     merged = merge(dtype, [(2, known), (2, open_above)])
     assert (merged.min, merged.max) == (to_bound(dtype, 1), None)
     lost = merge(dtype, [(2, known), (2, None)])
-    assert (lost.min, lost.max, lost.null_count) == (None, None, None)
+    assert (lost.min, lost.max, lost.null_count, lost.sum) == (None, None, None, None)
+    assert merge(dtype, [(2, known), (3, all_null(3)), (0, None)]).sum == "6"
 
 
 def _segment(**changes: object) -> Segment:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lamella.snapshot.schema import DataType, Schema, parse_type
 from lamella.snapshot.stats import Bound, from_bound
+from lamella.snapshot.stats.column import has_sum
 from lamella.snapshot.wire import AggregateAnswer
 
 Row = Mapping[str, Any]
@@ -15,6 +16,7 @@ Row = Mapping[str, Any]
 AggregateCall = tuple[str, str]
 Groups = dict[tuple[Any, ...], list[Any]]
 NAN = "NaN"
+_MAX_SUMMED_DIGITS = 28
 
 
 def comparable(value: Any) -> Any:
@@ -35,6 +37,8 @@ def merged(function: str, one: Any, other: Any) -> Any:
         return one + other
     if one is None or other is None:
         return other if one is None else one
+    if function == "sum":
+        return one + other
     return (min if function == "min" else max)(one, other, key=order)
 
 
@@ -88,9 +92,14 @@ def ask(rng: Any, schema: Schema) -> tuple[list[AggregateCall], list[str]]:
     """Random aggregates and columns to group by."""
     leaves = schema.leaves()
     aggregates: list[AggregateCall] = []
-    kinds = rng.choice([["count"], ["min", "max"], ["count", "min", "max"]])
+    kinds = rng.choice([["count"], ["min", "max"], ["sum"], ["count", "min", "max", "sum"]])
+    # Sums of longer decimals may be refused, since no decimal can hold them.
+    summable = [leaf for leaf in leaves if has_sum(leaf.dtype) and leaf.dtype.precision <= _MAX_SUMMED_DIGITS]
     for _ in range(rng.randint(1, 3)):
         function = rng.choice(kinds)
+        if function == "sum":
+            aggregates.append(("sum", rng.choice(summable).name) if summable else ("count", "*"))
+            continue
         star = function == "count" and rng.random() < 0.5
         aggregates.append((function, "*" if star else rng.choice(leaves).name))
     group_by = [rng.choice(leaves).name] if rng.random() < 0.4 else []

@@ -19,6 +19,7 @@ import msgspec
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.schema import Column, DataType, Schema, parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.stats.column import has_sum, sum_text
 
 TYPES = (
     "boolean",
@@ -145,6 +146,7 @@ def exact_stats(dtype: DataType, cells: Sequence[Any]) -> ColumnStats:
         nan=nan,  # type: ignore[arg-type]  # one of the three words
         min_exact=bool(numbers),
         max_exact=bool(numbers),
+        sum=sum_text(dtype, sum(numbers)) if has_sum(dtype) else None,
         source="scan",
     )
 
@@ -152,11 +154,13 @@ def exact_stats(dtype: DataType, cells: Sequence[Any]) -> ColumnStats:
 def weakened_stats(rng: Random, dtype: DataType, cells: Sequence[Any]) -> ColumnStats | None:
     """True but weaker statistics: looser, partly missing, or none at all."""
     stats = exact_stats(dtype, cells)
-    loss = rng.choice(["none", "none", "none", "all", "min", "max", "nulls", "nan", "loose", "loose", "both"])
+    loss = rng.choice(["none", "none", "none", "all", "min", "max", "nulls", "nan", "loose", "loose", "both", "sum"])
     if loss == "all":
         return None
     if loss == "nulls":
         return msgspec.structs.replace(stats, null_count=None)
+    if loss == "sum":
+        return msgspec.structs.replace(stats, sum=None)
     if loss == "nan" and dtype.is_float:
         return msgspec.structs.replace(stats, nan="maybe")
     if loss in ("min", "max", "both"):

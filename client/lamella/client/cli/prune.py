@@ -353,7 +353,7 @@ def aggregate(
     case_sensitive: bool,
     reader_features: str | None,
 ) -> None:
-    """Compute count(*), count(c), min(c) and max(c) from statistics.
+    """Compute count(*), count(c), min(c), max(c) and sum(c) from statistics.
 
     Exit status 1: statistics do not determine the result; bounds of it are shown.
     """

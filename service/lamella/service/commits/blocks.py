@@ -52,7 +52,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import MAX_INT64
+from lamella.snapshot.stats.column import MAX_INT64, sum_problem
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.storage.location import normal
@@ -262,7 +262,7 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
     if not bounds:
-        return "there are ranges but no bounds" if stats.ranges else None
+        return "there are ranges but no bounds" if stats.ranges else sum_problem(leaf, stats, row_count)
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order, so they cannot have bounds"
     if leaf.repeated:
@@ -285,7 +285,7 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return wrong
     if len(values) == 2 and values["min"] > values["max"]:  # type: ignore[operator]  # one order per type
         return "min is greater than max"
-    return None
+    return sum_problem(leaf, stats, row_count)
 
 
 def _tags(bound: Bound) -> int:

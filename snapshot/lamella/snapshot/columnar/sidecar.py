@@ -44,7 +44,7 @@ from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import absent, is_younger, with_deleted_rows
+from lamella.snapshot.stats.column import absent, has_sum, is_younger, sum_of, sum_values, with_deleted_rows
 
 
 class SidecarRefs:
@@ -79,10 +79,10 @@ class SidecarRefs:
 # Columns per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max``
 # (int64, uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi``
 # and ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where necessary
-# ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown) and ``c.elsewhere`` (uint8: 1 where the
-# statistics do not come from the file's own footer). ``constants`` and ``deletes`` have these members of the blocks as
-# JSON (empty: none), if there are any. If rows are deleted, ``live_row_count`` has the numbers of the others (int64, -1
-# unknown).
+# ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown), ``c.sum`` (the manifest's text; empty:
+# unknown) and ``c.elsewhere`` (uint8: 1 where the statistics do not come from the file's own footer). ``constants`` and
+# ``deletes`` have these members of the blocks as JSON (empty: none), if there are any. If rows are deleted,
+# ``live_row_count`` has the numbers of the others (int64, -1 unknown).
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
@@ -262,6 +262,14 @@ class Sidecar:
         if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
             return np.full(len(self), -1, dtype=np.int64)
         return self.numbers(f"{column_id}.nulls")
+
+    def sums(self, column_id: int, dtype: DataType) -> list[int | None]:
+        """Returns the sums of a column in units of the type's last digit, None where unknown; raises ManifestError."""
+        if f"{column_id}.sum" not in self._index or self._type_text(column_id) != str(dtype):
+            return [None] * len(self)
+        texts = self.texts(f"{column_id}.sum")
+        known = iter(sum_values(dtype, [text for text in texts if text]))
+        return [next(known) if text else None for text in texts]
 
     def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
         """Returns where the statistics of a column do not come from the file's own footer (scanned values, a
@@ -482,6 +490,9 @@ def _add_zones(
             edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
             values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
             columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
+        sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
+        if any(sums):
+            columns.add(f"{leaf.id}.sum", pa.array(sums, pa.large_string()))
     return by_leaf
 
 
@@ -546,6 +557,16 @@ class EvolvedSidecar(Sidecar):
         counts = [-1 if each is None or each.null_count is None else each.null_count for _, each in stats]
         return np.array(counts, dtype=np.int64)
 
+    def sums(self, column_id: int, dtype: DataType) -> list[int | None]:
+        """Returns the sums of a column in units of the type's last digit, None where unknown; raises ManifestError."""
+        old = self._written.by_id().get(column_id)
+        if old is None:
+            return [sum_of(dtype, each) for _, each in self._absent(column_id, dtype)]
+        if not (has_sum(dtype) and has_sum(old.dtype) and (old.dtype == dtype or can_widen(old.dtype, dtype))):
+            return [None] * len(self)
+        times = factor(old.dtype, dtype)
+        return [None if each is None else each * times for each in self._inner.sums(column_id, old.dtype)]
+
     def _converted(self, column_id: int, dtype: DataType) -> Zones:
         old = self._written.by_id().get(column_id)
         if old is not None:
@@ -562,7 +583,7 @@ class EvolvedSidecar(Sidecar):
             return [(count, None) for count in rows]
         live: list[int] = self.live_row_counts().tolist()
         return [
-            (count, absent(leaf, count) if alive > 0 else with_deleted_rows(absent(leaf, count), has_rows=False))
+            (count, absent(leaf, count) if alive == count else with_deleted_rows(absent(leaf, count), max(0, alive)))
             for count, alive in zip(rows, live, strict=True)
         ]
 
@@ -691,6 +712,14 @@ class JoinedSidecar(Sidecar):
         found = self._nulls.get(key)
         if found is None:
             found = self._nulls[key] = _rows_of(self._parts, lambda part: part.null_counts(column_id, dtype))
+        return found
+
+    def sums(self, column_id: int, dtype: DataType) -> list[int | None]:
+        """Returns the sums of a column in units of the type's last digit, None where unknown; raises ManifestError."""
+        found: list[int | None] = []
+        for part, rows in self._parts:
+            of_part = part.sums(column_id, dtype)
+            found += of_part if rows is None else [of_part[row] for row in rows.tolist()]
         return found
 
     def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:

@@ -76,10 +76,13 @@ def seen_refs(table: Versioned, refs: Sequence[_Ref]) -> list[_Ref]:
 def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
     """Returns a summary in terms of a later schema than its own."""
     stats = dict(seen_with(written, wanted, summary.row_count, summary.col_stats))
-    if (
-        summary.deletes_count and not summary.live_row_count
-    ):  # a default is no value of a row if all rows may be deleted
-        stats = {column_id: with_deleted_rows(each, has_rows=False) for column_id, each in stats.items()}
+    if summary.deletes_count:  # a default is no value of a row if all rows may be deleted
+        before = written.by_id()
+        live_row_count = summary.live_row_count
+        stats = {
+            column_id: each if column_id in before else with_deleted_rows(each, live_row_count)
+            for column_id, each in stats.items()
+        }
     return msgspec.structs.replace(summary, col_stats=stats)
 
 

@@ -141,8 +141,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         (:func:`lamella.snapshot.stats.column.with_deleted_rows`)."""
         if not self.deletes:
             return self.col_stats
-        has_rows = bool(self.live_row_count)
-        return {column_id: with_deleted_rows(stats, has_rows=has_rows) for column_id, stats in self.col_stats.items()}
+        live_row_count = self.live_row_count
+        return {column_id: with_deleted_rows(stats, live_row_count) for column_id, stats in self.col_stats.items()}
 
 
 #: The most sets of columns in :attr:`Summary.constant_columns`.

@@ -19,9 +19,11 @@ from lamella.snapshot.parquet.schema import INT96, FileLeaf
 from lamella.snapshot.parquet.statistics_rules import lower_bound, upper_bound
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.schema import DataType, Schema
+from lamella.snapshot.schema.types import factor, widens
 from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
 from lamella.snapshot.stats import ColumnStats, to_bound, unknown
 from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.column import has_sum, sum_text
 from lamella.snapshot.stats.measure import Extent, extent
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
 from lamella.snapshot.storage.store import Store
@@ -288,9 +290,17 @@ def _stats(
         min_exact=low_exact,
         max_exact=high_exact,
         in_memory_size=size,
+        sum=_sum(column, dtype, span) if reason is None else None,
         source="scan",
         reason=reason,
     )
+
+
+def _sum(column: PlannedColumn, dtype: DataType, span: Extent) -> str | None:
+    """Returns the sum in the column's type, of values in the file's."""
+    if span.total is None or not (has_sum(dtype) and has_sum(column.dtype) and widens(dtype, column.dtype)):
+        return None
+    return sum_text(column.dtype, span.total * factor(dtype, column.dtype))
 
 
 def _gregorian(

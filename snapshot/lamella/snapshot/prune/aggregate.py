@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -34,8 +34,9 @@ from lamella.snapshot.manifest import Snapshot, Summary
 from lamella.snapshot.prune.evaluate import Evaluator, evaluate
 from lamella.snapshot.prune.outcome import ALL, NONE, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.column import MAX_SUM_DIGITS, has_sum, sum_of
 from lamella.snapshot.wire import AggregateFunction, AggregateRequest, Stage
 
 #: Aggregates, and columns to group by, in one request.
@@ -43,7 +44,7 @@ MAX_TERMS: Final = 64
 #: Groups in one answer.
 MAX_GROUPS: Final = 10_000
 
-_CALL: Final = re.compile(r"\s*(count|min|max)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_CALL: Final = re.compile(r"\s*(count|min|max|sum)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _PART: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`\s.()]+))\s*(\.|$)")
 
 
@@ -56,13 +57,25 @@ class AggregateTerm(msgspec.Struct, frozen=True):
 
     @property
     def is_count(self) -> bool:
-        """True for counts; the others are the least and the greatest value."""
+        """True for counts."""
         return self.function == "count"
 
     @property
-    def type_text(self) -> str:
-        """The type of the result."""
-        return "int64" if self.is_count or self.leaf is None else str(self.leaf.dtype)
+    def is_added(self) -> bool:
+        """True for counts and sums, to which each block adds; the others are the least and the greatest value."""
+        return self.function in ("count", "sum")
+
+    @property
+    def dtype(self) -> DataType:
+        """The type of the result. Spark's sum of integers is a bigint, which may overflow."""
+        if self.is_count or self.leaf is None:
+            return _COUNT
+        if self.function != "sum":
+            return self.leaf.dtype
+        return DataType("decimal", precision=MAX_SUM_DIGITS, scale=self.leaf.dtype.scale)
+
+
+_COUNT: Final = DataType("int64")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -76,8 +89,8 @@ def read_plan(request: AggregateRequest, schema: Schema) -> Plan:
     """Read the request's aggregates and group columns.
 
     Raises:
-        InvalidRequest: no aggregate, one that is not ``count(*)``, ``count(c)``, ``min(c)`` or ``max(c)``, or a column
-            that has no single value in a row or no order.
+        InvalidRequest: no aggregate, one that is not ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)`` or ``sum(c)``,
+            or a column that has no single value in a row, no order or no exact sum.
         UnknownColumn: no such column, or a struct, list or map.
         LimitExceeded: more than 64 aggregates or group columns.
     """
@@ -96,13 +109,17 @@ def read_plan(request: AggregateRequest, schema: Schema) -> Plan:
 def _aggregate_term(text: str, schema: Schema, case_sensitive: bool) -> AggregateTerm:
     match = _CALL.fullmatch(text)
     if match is None:
-        raise InvalidRequest(f"{text!r} is not count(*), count(c), min(c) or max(c)", aggregate=text)
+        raise InvalidRequest(f"{text!r} is not count(*), count(c), min(c), max(c) or sum(c)", aggregate=text)
     function, inner = match[1].lower(), match[2].strip()
     if function == "count" and (inner == "*" or inner.isdecimal()):
         return AggregateTerm("count", None, text)
     leaf = _leaf(inner, schema, case_sensitive)
     if function == "count":
         return AggregateTerm("count", leaf, text)
+    if function == "sum":
+        if not has_sum(leaf.dtype):
+            raise InvalidRequest(f"{text!r}: only integers and decimals have an exact sum", aggregate=text)
+        return AggregateTerm("sum", leaf, text)
     if leaf.dtype.order is None:
         raise InvalidRequest(f"{text!r}: values of type {leaf.dtype} have no order", aggregate=text)
     return AggregateTerm("min" if function == "min" else "max", leaf, text)
@@ -146,6 +163,7 @@ class Layer:
         codes: npt.NDArray[np.uint8],
         zones: Callable[[Leaf], Zones],
         nulls: Callable[[Leaf], Counts],
+        sums: Callable[[Leaf], Sequence[int | None]],
     ) -> None:
         self.row_counts = row_counts
         #: Rows that are not deleted; -1: unknown.
@@ -153,6 +171,7 @@ class Layer:
         self.codes = codes
         self.zones = zones
         self._nulls = nulls
+        self._sums = sums
         self.all = np.asarray(codes == ALL)
         #: Where a row certainly matches.
         self.certain = self.all & (live_row_counts > 0)
@@ -167,6 +186,7 @@ class Layer:
             codes,
             lambda leaf: sidecar.zones(leaf.id, leaf.dtype),
             lambda leaf: sidecar.null_counts(leaf.id, leaf.dtype),
+            lambda leaf: sidecar.sums(leaf.id, leaf.dtype),
         )
 
     @classmethod
@@ -184,7 +204,10 @@ class Layer:
             return np.array([-1 if known is None or known.null_count is None else known.null_count])
 
         live = -1 if summary.live_row_count is None else summary.live_row_count
-        return cls(np.array([row_count]), np.array([live]), codes, zones, nulls)
+        return cls(
+            *(np.array([row_count]), np.array([live]), codes, zones, nulls),
+            lambda leaf: [sum_of(leaf.dtype, stats.get(leaf.id))],
+        )
 
     def facts(self, term: AggregateTerm) -> Facts:
         """What is known for an aggregate, worked out once."""
@@ -211,6 +234,13 @@ class Layer:
             # Which of the deleted rows are null is unknown, unless all rows are, or none is.
             exact = known & ((live == rows) | (nulls == rows) | ((nulls == 0) & (live >= 0)))
             return Facts(empty=~number & ~may_nan, exact=exact, nan=no, holds=holds, max_count=max_count, zones=zones)
+        if term.function == "sum":
+            sums = self._sums(term.leaf)
+            # Where a value is not certain, the result is null or a sum.
+            exact = np.array([each is not None for each in sums], dtype=bool) & holds
+            totals = np.array([each or 0 for each in sums], dtype=object)
+            counted = known & ((live == rows) | (nulls == 0)) & (live >= 0)
+            return Facts(~number, exact, no, holds, max_count, zones, totals, counted)
         exact = exact_low if term.function == "min" else exact_high & ~may_nan
         nan = ~number & may_nan & holds
         return Facts(empty=~number & ~may_nan, exact=exact, nan=nan, holds=holds, max_count=max_count, zones=zones)
@@ -234,8 +264,9 @@ class Facts(msgspec.Struct, frozen=True):
     """Per entry, for one aggregate.
 
     ``empty``: no row has a value. ``holds``: some row has one. ``exact``: over all rows of the entry the result is
-    known: for a count ``max_count`` (otherwise that is the most it can be), for a least or greatest value the bound;
-    where ``nan`` is set the result is NaN instead.
+    known: for a count ``max_count`` (otherwise that is the most it can be), for a sum ``totals`` (Python integers, 0
+    where unknown), for a least or greatest value the bound; where ``nan`` is set the result is NaN instead.
+    ``counted``, for a sum: ``max_count`` is the number of values.
     """
 
     empty: Mask
@@ -244,6 +275,12 @@ class Facts(msgspec.Struct, frozen=True):
     holds: Mask
     max_count: Counts
     zones: Zones | None
+    totals: npt.NDArray[np.object_] | None = None
+    counted: Mask | None = None
+
+    def added(self, rows: Rows) -> int:
+        """What some entries, all of whose rows match, add to a count or a sum."""
+        return int((self.max_count if self.totals is None else self.totals)[rows].sum())
 
 
 class _Mixed:
@@ -353,11 +390,15 @@ _WEIGHT_OF_A_GROUP: Final = 4
 
 
 class Group(msgspec.Struct):
-    """What is known of one group: certain to exist or not, counts so far, least or greatest values so far."""
+    """What is known of one group: certain to exist or not, counts and sums so far, least or greatest values so far.
+
+    ``has_values``: for each sum, whether it has a value; otherwise it is null.
+    """
 
     certain: bool
     totals: list[int]
     best: list[Value | None]
+    has_values: list[bool]
 
 
 class Rest(msgspec.Struct, frozen=True):
@@ -469,18 +510,20 @@ class _State:
         for index, term in enumerate(self._plan.aggregates):
             facts = layer.facts(term)
             known = whole & (facts.exact[rows] | facts.nan[rows])
-            spare = facts.empty if term.is_count else beaten(term, facts, group.best[index])
+            spare = facts.empty if term.is_added else beaten(term, facts, group.best[index])
             resolved &= known | spare[rows]
         done = rows[resolved]
         counted = done[layer.all[done]]
         for index, term in enumerate(self._plan.aggregates):
-            if term.is_count:
-                group.totals[index] += int(layer.facts(term).max_count[counted].sum())
+            if term.is_added:
+                facts = layer.facts(term)
+                group.totals[index] += facts.added(counted)
+                group.has_values[index] |= bool(facts.holds[counted].any())
         return rows[~resolved]
 
     def surely_opened(self, left: list[tuple[Key | None, Rows]]) -> list[int]:
         """The rows of ``left`` that no other one resolves: of least and greatest values alone there is none."""
-        counts = any(term.is_count for term in self._plan.aggregates)
+        counts = any(term.is_added for term in self._plan.aggregates)
         return [row for key, rows in left if key is None or counts for row in rows.tolist()]
 
     def worth_opening(self, layer: Layer, left: list[tuple[Key | None, Rows]]) -> Iterator[int]:
@@ -488,7 +531,7 @@ class _State:
 
         They come with the most promising first, and in growing steps: a lookup of the newest value opens few.
         """
-        counts = any(term.is_count for term in self._plan.aggregates)
+        counts = any(term.is_added for term in self._plan.aggregates)
         for key, rows in left:
             if key is None or counts:
                 yield from rows.tolist()
@@ -513,7 +556,7 @@ class _State:
         group.certain |= bool(layer.certain[rows].any())
         rows = rows[layer.all[rows]]
         for index, term in enumerate(self._plan.aggregates):
-            if term.is_count:
+            if term.is_added:
                 continue
             facts = layer.facts(term)
             group.certain |= bool(facts.holds[rows].any())
@@ -536,7 +579,7 @@ class _State:
                     maximum=MAX_GROUPS,
                 )
             width = len(self._plan.aggregates)
-            found = self.groups[key] = Group(not self._plan.group_by, [0] * width, [None] * width)
+            found = self.groups[key] = Group(not self._plan.group_by, [0] * width, [None] * width, [False] * width)
         return found
 
 

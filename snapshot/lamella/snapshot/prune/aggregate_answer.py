@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 
 from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER
+from lamella.snapshot.errors import LimitExceeded
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, leaves_of
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.aggregate import (
@@ -24,11 +25,13 @@ from lamella.snapshot.prune.aggregate import (
     better,
     extreme,
     is_nan,
+    value_at,
 )
 from lamella.snapshot.prune.outcome import VERDICT_NAMES
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats import Bound, to_bound
 from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.column import MAX_SUM_DIGITS
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateColumn,
@@ -42,7 +45,6 @@ from lamella.snapshot.wire import (
 )
 
 _NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
-_COUNT: Final = DataType("int64")
 
 
 def answer(
@@ -78,7 +80,7 @@ def answer(
             AggregateColumn(name=text, type=str(leaf.dtype))
             for text, leaf in zip(request.group_by, plan.group_by, strict=True)
         ),
-        columns=tuple(AggregateColumn(name=term.text, type=term.type_text) for term in plan.aggregates),
+        columns=tuple(AggregateColumn(name=term.text, type=str(term.dtype)) for term in plan.aggregates),
         groups=tuple(groups),
         other_groups=bool(plan.group_by) and any(rest.key is None for rest in tally.rest),
         scan=() if bounded else tuple(_scan(tally.rest, head.schema.schema_id)),
@@ -96,7 +98,7 @@ def typed(dtype: DataType, value: Value | None) -> Bound | None:
 
 
 def _result(term: AggregateTerm, value: Value | None) -> Bound | None:
-    return typed(_COUNT if term.is_count or term.leaf is None else term.leaf.dtype, value)
+    return typed(term.dtype, value)
 
 
 def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
@@ -105,13 +107,23 @@ def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
 
 
 def _group(plan: Plan, key: Key, group: Group, *, exact: bool) -> AggregateGroup:
-    values = [group.totals[i] if term.is_count else group.best[i] for i, term in enumerate(plan.aggregates)]
+    values = [_found(term, group, index) for index, term in enumerate(plan.aggregates)]
     return AggregateGroup(
         key=_key(plan.group_by, key),
         values=tuple(
             AggregateValue(exact=exact, value=_result(a, v)) for a, v in zip(plan.aggregates, values, strict=True)
         ),
     )
+
+
+def _found(term: AggregateTerm, group: Group, index: int) -> Value | None:
+    if term.function == "sum":
+        if abs(group.totals[index]) >= 10**MAX_SUM_DIGITS:
+            raise LimitExceeded(
+                f"{term.text!r} has more than {MAX_SUM_DIGITS} digits", limit="digits", maximum=MAX_SUM_DIGITS
+            )
+        return group.totals[index] if group.has_values[index] else None
+    return group.totals[index] if term.is_count else group.best[index]
 
 
 def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
@@ -147,6 +159,8 @@ def _limits(plan: Plan, key: Key, group: Group, rest: list[Rest]) -> AggregateGr
         values=tuple(
             _count_limits(term, group.totals[index], rest)
             if term.is_count
+            else _sum_limits(term, group.totals[index], rest, has_values=group.has_values[index])
+            if term.function == "sum"
             else _value_limits(term, group.best[index], rest)
             for index, term in enumerate(plan.aggregates)
         ),
@@ -164,6 +178,52 @@ def _count_limits(term: AggregateTerm, total: int, rest: list[Rest]) -> Aggregat
             # At least one value is certain where some row holds one, though not how many.
             low += int(np.where(facts.exact[whole], facts.max_count[whole], facts.holds[whole].astype(np.int64)).sum())
     return _between(term, low, high, may_be_null=False)
+
+
+def _sum_limits(term: AggregateTerm, total: int, rest: list[Rest], *, has_values: bool) -> AggregateValue:
+    """Each row that may match adds a value between the bounds; those that surely do add at least the lower one."""
+    low: int | None = total
+    high: int | None = total
+    parts = [(part, part.rows[~part.layer.facts(term).empty[part.rows]]) for part in rest]
+    parts = [(part, rows) for part, rows in parts if len(rows)]
+    if not has_values and not parts:
+        return AggregateValue()  # null: no row of the group has a value
+    for part, rows in parts:
+        facts, zones = part.layer.facts(term), part.layer.facts(term).zones
+        whole = part.layer.all[rows] if part.key is not None else np.zeros(len(rows), dtype=bool)
+        has_values |= bool(facts.holds[rows[whole]].any())
+        known = whole & facts.exact[rows]
+        added = facts.added(rows[known])
+        low, high = (None if each is None else each + added for each in (low, high))
+        rows, whole = rows[~known], whole[~known]
+        if not len(rows):
+            continue
+        if zones is None or zones.low is None or zones.high is None:
+            return AggregateValue(exact=False, may_be_null=not has_values)
+        max_counts = facts.max_count[rows].tolist()
+        counted = whole if facts.counted is None else whole & facts.counted[rows]
+        min_counts = np.where(counted, facts.max_count[rows], whole & facts.holds[rows]).tolist()
+        lows = [value_at(zones.low, row) if zones.has(LOW_KNOWN)[row] else None for row in rows.tolist()]
+        highs = [value_at(zones.high, row) if zones.has(HIGH_KNOWN)[row] else None for row in rows.tolist()]
+        low = _sum_limit(low, lows, min_counts, max_counts, min)
+        high = _sum_limit(high, highs, min_counts, max_counts, max)
+    low, high = (None if each is None or abs(each) >= 10**MAX_SUM_DIGITS else each for each in (low, high))
+    return _between(term, low, high, may_be_null=not has_values)
+
+
+def _sum_limit(
+    total: int | None,
+    bounds: Sequence[Value | None],
+    min_counts: list[int],
+    max_counts: list[int],
+    choose: Callable[..., int],
+) -> int | None:
+    """The total and the minimum (or maximum) that blocks can add to it; None: unknown."""
+    for bound, min_count, max_count in zip(bounds, min_counts, max_counts, strict=True):
+        if total is None or not isinstance(bound, int):
+            return None
+        total += choose(min_count * bound, max_count * bound)
+    return total
 
 
 class _Side(msgspec.Struct):

@@ -6,16 +6,19 @@ null count means that there may be nulls, ``nan`` "maybe" means that there may b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Final, Literal
 
 import msgspec
 
+from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import factor
-from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, to_bound
+from lamella.snapshot.stats.bound import Bound, Value, decimal_text, from_bound, from_bounds, to_bound
 
 #: The greatest count or size in manifests and requests: sidecars store 64 bits.
 MAX_INT64: Final = (1 << 63) - 1
@@ -31,8 +34,9 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     than the values themselves; ``min_exact`` and ``max_exact`` state that the bound occurs (a zero may occur with
     either sign). ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
     ``ranges``: low and high of each of a few ranges, ascending, that together contain every value from ``min`` to
-    ``max``; empty: only those two are known. ``reason`` states why a bound is missing, ``source`` where the numbers
-    come from.
+    ``max``; empty: only those two are known. ``sum``: the exact sum of all values of an integer or decimal column, with
+    the digits of its scale, such as ``"12.50"``; None: unknown. ``reason`` states why a bound is missing, ``source``
+    where the numbers come from.
     """
 
     min: Bound | None = None
@@ -46,6 +50,81 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     source: Source = "footer"
     reason: str | None = None
     ranges: tuple[Bound, ...] = ()
+    sum: str | None = None
+
+
+#: A sum has at most this many digits, like a decimal; a longer one is unknown.
+MAX_SUM_DIGITS: Final = 38
+
+
+def has_sum(dtype: DataType) -> bool:
+    """Returns whether columns of a type may have a sum: integers and decimals. A sum of floats depends on the order."""
+    return dtype.is_integer or dtype.order == "decimal"
+
+
+def sum_text(dtype: DataType, value: int | None) -> str | None:
+    """Returns a sum, in units of the type's last digit, as statistics have it; None: unknown, or too long."""
+    if value is None or not has_sum(dtype) or abs(value) >= 10**MAX_SUM_DIGITS:
+        return None
+    return decimal_text(value, dtype.scale)
+
+
+def sum_of_equal(value: Bound, row_count: int) -> str | None:
+    """Returns the sum of rows that all have the same value; None: its type has no sums."""
+    if value.decimal is not None:
+        digits, _, scale = value.decimal
+        total = int(digits) * row_count
+        return decimal_text(total, scale) if abs(total) < 10**MAX_SUM_DIGITS else None
+    number = value.int64 if value.int64 is not None else value.uint64
+    return None if number is None else str(number * row_count)
+
+
+def sum_values(dtype: DataType, texts: Sequence[str]) -> list[int]:
+    """Returns sums in units of the type's last digit; raises ManifestError if one is not a sum of the type."""
+    lines = "".join([f"{text}\n" for text in texts])
+    if not has_sum(dtype) or _sums(dtype.scale).fullmatch(lines) is None:
+        raise ManifestError(f"not sums of type {dtype}: {lines[:100]!r}")
+    found = list(map(int, lines.replace(".", "").split("\n")[:-1]))
+    if len(found) != len(texts):
+        raise ManifestError("a sum has several lines")
+    return found
+
+
+@cache
+def _sums(scale: int) -> re.Pattern[str]:
+    digits = rf"\.[0-9]{{{scale}}}" if scale else ""
+    return re.compile(rf"(?:-?[0-9]{{1,{MAX_SUM_DIGITS}}}{digits}\n)*")
+
+
+def sum_of(dtype: DataType, stats: ColumnStats | None) -> int | None:
+    """Returns the sum of a column in units of the type's last digit, None if unknown; raises as :func:`sum_values`."""
+    return None if stats is None or stats.sum is None else sum_values(dtype, [stats.sum])[0]
+
+
+def sum_problem(leaf: Leaf, stats: ColumnStats, row_count: int, *, has_deletes: bool = False) -> str | None:
+    """Returns what is wrong with a column's sum, None if nothing is.
+
+    ``has_deletes``: the sum is that of rows that are not deleted, and ``row_count`` and nulls those of all.
+    """
+    if stats.sum is None:
+        return None
+    if leaf.repeated:
+        return "a list or map has several values in a row, so it cannot have a sum"
+    try:
+        (total,) = sum_values(leaf.dtype, [stats.sum])
+        low = None if stats.min is None else from_bound(leaf.dtype, stats.min)
+        high = None if stats.max is None else from_bound(leaf.dtype, stats.max)
+    except (ManifestError, ValueError) as error:
+        return f"the sum or a bound is invalid: {error}"
+    if stats.sum != sum_text(leaf.dtype, total):
+        return f"{stats.sum!r} is not written as a sum of type {leaf.dtype}"
+    max_count = row_count - (stats.null_count or 0)
+    min_count = 0 if has_deletes or stats.null_count is None else max_count
+    if low is not None and total < min(low * min_count, low * max_count):  # type: ignore[operator]  # integers
+        return f"the sum {stats.sum} is less than the values can have"
+    if high is not None and total > max(high * min_count, high * max_count):  # type: ignore[operator]  # integers
+        return f"the sum {stats.sum} is more than the values can have"
+    return f"the sum is {stats.sum}, but every value is null" if not max_count and total else None
 
 
 def unknown(dtype: DataType, reason: str) -> ColumnStats:
@@ -63,20 +142,18 @@ def is_all_null(stats: ColumnStats, row_count: int) -> bool:
     return stats.null_count == row_count and stats.min is None and stats.max is None
 
 
-def with_deleted_rows(stats: ColumnStats, *, has_rows: bool) -> ColumnStats:
+def with_deleted_rows(stats: ColumnStats, live_row_count: int | None) -> ColumnStats:
     """Returns statistics of rows of which some are deleted, as they hold of the others.
 
     Bounds still enclose all values, but may belong to deleted rows, except where all rows have one value. The null
-    count remains that of all rows: pruning compares it with their number, not with that of the others. ``has_rows``:
-    there are certainly others.
+    count remains that of all rows: pruning compares it with their number, not with that of the others. The sum is known
+    where all rows have one value. ``live_row_count``: the number of the others; None: unknown, perhaps none.
     """
-    if has_rows and stats.min is not None and stats.min == stats.max and stats.null_count == 0 and stats.nan == "none":
-        return stats if stats.min_exact and stats.max_exact else _inexact(stats)
-    return _inexact(stats)
-
-
-def _inexact(stats: ColumnStats) -> ColumnStats:
-    return msgspec.structs.replace(stats, min_exact=False, max_exact=False)
+    low, high = stats.min, stats.max
+    is_one = low is not None and low == high and stats.min_exact and stats.max_exact
+    if live_row_count and low is not None and is_one and stats.null_count == 0 and stats.nan == "none":
+        return msgspec.structs.replace(stats, sum=sum_of_equal(low, live_row_count))
+    return msgspec.structs.replace(stats, min_exact=False, max_exact=False, sum=None)
 
 
 def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> ColumnStats:
@@ -92,6 +169,7 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
     low_exact = high_exact = True
     nulls: int | None = 0
     size: int | None = 0
+    total: int | None = 0
     nan_seen = finite_seen = False
     reason = None
     for row_count, child in parts:
@@ -102,6 +180,8 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
         size = None if size is None or stats.in_memory_size is None else size + stats.in_memory_size
         if is_all_null(stats, row_count):
             continue
+        known = sum_of(dtype, stats)
+        total = None if total is None or known is None else total + known
         nan_seen = nan_seen or stats.nan != "none"
         if stats.nan == "all":
             continue
@@ -136,6 +216,7 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
         min_exact=has_low and low_exact,
         max_exact=has_high and high_exact,
         in_memory_size=_fitting(size),
+        sum=sum_text(dtype, total),
         source="merge",
         reason=None if low_known and high_known else reason or "a child's bound is unknown",
     )
@@ -171,6 +252,7 @@ def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnS
     low, high = min(low_values), max(high_values)
     nulls = [each.null_count for each in stats if each.null_count is not None]
     sizes = [each.in_memory_size for each in stats if each.in_memory_size is not None]
+    sums = [each.sum for each in stats if each.sum is not None]
     return ColumnStats(
         min=to_bound(dtype, low),
         max=to_bound(dtype, high),
@@ -179,6 +261,7 @@ def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnS
         min_exact=any(each.min_exact for each, value in zip(stats, low_values, strict=True) if value == low),
         max_exact=any(each.max_exact for each, value in zip(stats, high_values, strict=True) if value == high),
         in_memory_size=_fitting(sum(sizes)) if len(sizes) == len(parts) else None,
+        sum=sum_text(dtype, sum(sum_values(dtype, sums))) if sums and len(sums) == len(parts) else None,
         source="merge",
     )
 
@@ -226,7 +309,8 @@ def absent(leaf: Leaf, row_count: int) -> ColumnStats:
     if leaf.default is None:
         return all_null(row_count)
     bound = to_bound(leaf.dtype, default_value(leaf.dtype, leaf.default))
-    return ColumnStats(min=bound, max=bound, null_count=0, min_exact=True, max_exact=True, source="schema")
+    total = sum_of_equal(bound, row_count)
+    return ColumnStats(min=bound, max=bound, null_count=0, min_exact=True, max_exact=True, sum=total, source="schema")
 
 
 def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnStats:
@@ -244,8 +328,14 @@ def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnSta
         ranges=(),
         min_exact=stats.min_exact and low is not None,
         max_exact=stats.max_exact and high is not None,
+        sum=_converted_sum(stats, source, target),
         reason=f"a bound of type {source} is outside the range of {target}" if lost else stats.reason,
     )
+
+
+def _converted_sum(stats: ColumnStats, source: DataType, target: DataType) -> str | None:
+    known = sum_of(source, stats) if has_sum(target) else None
+    return None if known is None else sum_text(target, known * factor(source, target))
 
 
 def _converted(bound: Bound | None, source: DataType, target: DataType) -> Bound | None:

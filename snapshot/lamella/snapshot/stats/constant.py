@@ -15,7 +15,7 @@ from typing import Final
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats.bound import Bound, Value, from_bound, high_bound, low_bound, to_bound
-from lamella.snapshot.stats.column import ColumnStats
+from lamella.snapshot.stats.column import ColumnStats, sum_of_equal, sum_text
 
 #: Constants of a block, by column id.
 Constants = Mapping[int, Bound | None]
@@ -71,7 +71,7 @@ def constant_stats(dtype: DataType, constant: Bound | None, row_count: int) -> C
     :func:`from_constant`."""
     value = from_constant(dtype, constant)
     if value is None or not row_count:
-        return ColumnStats(null_count=row_count, distinct_of_values=0, source="constant")
+        return ColumnStats(null_count=row_count, distinct_of_values=0, sum=sum_text(dtype, 0), source="constant")
     if isinstance(value, float) and math.isnan(value):
         return ColumnStats(null_count=0, nan="all", distinct_of_values=1, source="constant")
     low, low_exact = low_bound(dtype, value)
@@ -83,6 +83,7 @@ def constant_stats(dtype: DataType, constant: Bound | None, row_count: int) -> C
         min_exact=low_exact,
         max_exact=high_exact,
         distinct_of_values=1,
+        sum=sum_of_equal(low, row_count),
         source="constant",
     )
 

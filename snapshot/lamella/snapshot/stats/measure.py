@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.stats.bound import Value, high_bound, low_bound
-from lamella.snapshot.stats.column import ColumnStats, Nan
+from lamella.snapshot.stats.column import MAX_INT64, ColumnStats, Nan, has_sum, sum_text
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
 
 _DIGITS_OF_INT64: Final = 18
+_DIGITS_OF_DECIMAL128: Final = 38
+_HALF_BITS: Final = 32
 _INTEGER_FORM: Final[dict[str, Callable[[DataType], Any]]] = {
     "date": lambda _dtype: pa.int32(),
     "time": lambda dtype: pa.int32() if dtype.unit == "ms" else pa.int64(),
@@ -31,7 +33,8 @@ _INTEGER_FORM: Final[dict[str, Callable[[DataType], Any]]] = {
 class Extent(msgspec.Struct, frozen=True):
     """The extent of some values: their number, how many are null and NaN, the minimum and the maximum of the others.
 
-    ``low`` and ``high`` are None if there are no others, or if the type has no order.
+    ``low`` and ``high`` are None if there are no others, or if the type has no order. ``total``: the sum, of integers
+    and decimals, in units of the last digit; None: unknown.
     """
 
     count: int = 0
@@ -39,6 +42,7 @@ class Extent(msgspec.Struct, frozen=True):
     nan_count: int = 0
     low: Value | None = None
     high: Value | None = None
+    total: int | None = 0
 
     @property
     def nan(self) -> Nan:
@@ -57,6 +61,7 @@ class Extent(msgspec.Struct, frozen=True):
             self.nan_count + other.nan_count,
             min(lows) if lows else None,
             max(highs) if highs else None,
+            None if self.total is None or other.total is None else self.total + other.total,
         )
 
 
@@ -95,6 +100,7 @@ def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) ->
         min_exact=low_exact,
         max_exact=high_exact,
         distinct_of_values=_distinct(dtype, values, span) if distinct else None,
+        sum=sum_text(dtype, span.total),
         ranges=() if finder is None else finder.ranges(),
         source="scan",
     )
@@ -104,12 +110,31 @@ def extent(dtype: DataType, values: pa.Array | pa.ChunkedArray) -> Extent:
     """Returns the extent of values of a type, in the type's order."""
     count, nulls = len(values), values.null_count
     if nulls == count or dtype.order is None:
-        return Extent(count, nulls)
+        return Extent(count, nulls, total=0 if nulls == count else None)
     if dtype.is_float:
         return _float_extent(values.cast(pa.float32()) if dtype.bits == 16 else values)
     bounds = pc.min_max(_plain(dtype, values))
     low, high = (_value(dtype, bounds[side].as_py()) for side in ("min", "max"))
-    return Extent(count, nulls, 0, low, high)
+    total = _total(dtype, values, low, high) if isinstance(low, int) and isinstance(high, int) else None
+    return Extent(count, nulls, 0, low, high, total)
+
+
+def _total(dtype: DataType, values: pa.Array | pa.ChunkedArray, low: int, high: int) -> int | None:
+    """Returns the exact sum of values between two bounds; Arrow's own sum overflows silently."""
+    if not has_sum(dtype):
+        return None
+    max_total = max(-low, high) * len(values)
+    if dtype.name == "decimal":
+        if max_total >= 10**_DIGITS_OF_DECIMAL128:
+            return None
+        total = _value(dtype, pc.sum(values).as_py())
+        return total if isinstance(total, int) else None
+    if max_total <= MAX_INT64:
+        return int(pc.sum(values).as_py())
+    # The low half of 64 bits is never negative, and the high half has the sign.
+    high_half = pc.shift_right(values, pa.scalar(_HALF_BITS, values.type))
+    low_half = pc.bit_wise_and(values, pa.scalar((1 << _HALF_BITS) - 1, values.type))
+    return (int(pc.sum(high_half).as_py()) << _HALF_BITS) + int(pc.sum(low_half).as_py())
 
 
 def _float_extent(values: pa.Array | pa.ChunkedArray) -> Extent:
@@ -117,9 +142,11 @@ def _float_extent(values: pa.Array | pa.ChunkedArray) -> Extent:
     nans = int(pc.sum(is_nan).as_py() or 0)
     present = len(values) - values.null_count
     if nans == present:
-        return Extent(len(values), values.null_count, nans)
+        return Extent(len(values), values.null_count, nans, total=None)
     bounds = pc.min_max(values.filter(pc.invert(is_nan)) if nans else values)
-    return Extent(len(values), values.null_count, nans, float(bounds["min"].as_py()), float(bounds["max"].as_py()))
+    return Extent(
+        len(values), values.null_count, nans, float(bounds["min"].as_py()), float(bounds["max"].as_py()), None
+    )
 
 
 def _plain(dtype: DataType, values: Any) -> Any:

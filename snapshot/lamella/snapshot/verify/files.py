@@ -35,6 +35,7 @@ from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.arrow import absent, conform_leaf, constant_scalars, leaf_type, repeated
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.column import sum_of, sum_text
 from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.stats.measure import Extent, extent
 from lamella.snapshot.stats.ranges import problem as range_problem
@@ -313,6 +314,14 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
     span = measured.span
     if stats.null_count is not None and stats.null_count != span.null_count:
         yield wrong("values_nulls", f"the null count is {stats.null_count}, but there are {span.null_count} nulls")
+    try:
+        total = sum_of(column.dtype, stats)
+    except ManifestError:
+        total = None  # reported of the manifest
+    if total is not None and span.total is not None and total != span.total:
+        yield wrong(
+            "values_sum", f"the sum is {stats.sum}, but that of the values {sum_text(column.dtype, span.total)}"
+        )
     present = span.count - span.null_count
     if stats.nan == "none" and span.nan_count:
         yield wrong("values_nan", f"NaN is excluded, but there are {span.nan_count}")

@@ -17,7 +17,7 @@ from lamella.snapshot.sketch import Sketch, estimate
 from lamella.snapshot.sketch.hll import united
 from lamella.snapshot.sketch.layers import Columns, read_blocks, read_union
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
-from lamella.snapshot.stats.column import MAX_INT64, is_all_null, unknown
+from lamella.snapshot.stats.column import MAX_INT64, is_all_null, sum_of, sum_problem, sum_text, unknown
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.verify.checks import found
@@ -67,8 +67,11 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
         yield Problem("layer_counts", f"constant_columns are {parent.constant_columns} but those below are {columns}")
 
 
-def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
-    """Returns what is wrong with a column's statistics by themselves, None if nothing is."""
+def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int, *, has_deletes: bool = False) -> str | None:
+    """Returns what is wrong with a column's statistics by themselves, None if nothing is.
+
+    ``has_deletes``: of a layer with deleted rows, whose sums are those of the other rows.
+    """
     nulls = stats.null_count
     if nulls is not None and not 0 <= nulls <= row_count:
         return f"the null count is {nulls} for {row_count} rows"
@@ -76,6 +79,8 @@ def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     if any(count is not None and count < 0 for count in (stats.distinct_of_values, stats.in_memory_size)):
         return "a count is negative"
+    if (wrong := sum_problem(leaf, stats, row_count, has_deletes=has_deletes)) is not None:
+        return wrong
     if stats.min is None and stats.max is None:
         return "there are ranges, but no bounds" if stats.ranges else None
     if leaf.dtype.order is None or leaf.repeated:
@@ -126,6 +131,7 @@ class _Column:
     def problems(self, children: Sequence[Child]) -> Iterator[Problem]:
         above = self._above
         nulls: int | None = 0
+        total: int | None = 0
         for child in children:
             if not child.row_count:
                 continue
@@ -136,11 +142,15 @@ class _Column:
                 yield self._problem("layer_nulls", "the null count is known above but unknown below", child)
             if stats is not None and is_all_null(stats, child.row_count):
                 continue
+            added = sum_of(self._dtype, stats)
+            total = None if total is None or added is None else total + added
             yield from self._nan(child, stats if stats is not None else unknown(self._dtype, "no statistics"))
             if stats is None or stats.nan != "all":
                 yield from self._bounds(child, stats)
         if above.null_count is not None and nulls is not None and above.null_count != nulls:
             yield self._problem("layer_nulls", f"the null count is {above.null_count} but the sum below is {nulls}")
+        if above.sum is not None and above.sum != sum_text(self._dtype, total):
+            yield self._problem("layer_sum", f"the sum is {above.sum} but that below is {sum_text(self._dtype, total)}")
         for side, exact, value, attained in (
             ("min", above.min_exact, self._low, self._low_attained),
             ("max", above.max_exact, self._high, self._high_attained),

@@ -146,9 +146,10 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
 
 def summary_problems(leaves: Iterable[Leaf], summary: Summary) -> Iterator[Problem]:
     """Yields what is wrong with a summary by itself."""
+    has_deletes = bool(summary.deletes_count)
     for leaf in leaves:
         stats = summary.col_stats.get(leaf.id)
-        problem = None if stats is None else stats_problem(leaf, stats, summary.row_count)
+        problem = None if stats is None else stats_problem(leaf, stats, summary.row_count, has_deletes=has_deletes)
         if problem is not None:
             yield Problem("stats_invalid", problem, leaf.id)
 

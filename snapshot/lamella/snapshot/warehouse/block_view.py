@@ -78,8 +78,8 @@ class ColumnView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``min`` and ``max`` are SQL literals, ``is_cut`` if one is too long to show; with ``min_exact`` and ``max_exact``
     they occur as values, otherwise they only enclose all values. ``nan`` is None for types without NaN.
-    ``distinct_count``: distinct values; ``size_bytes``: compressed size of its chunks in the file. ``source``: the
-    origin of the statistics; None: there are none. ``reason``: why a bound is unknown.
+    ``distinct_count``: distinct values; ``sum``: the exact sum, as text; ``size_bytes``: compressed size of its chunks
+    in the file. ``source``: the origin of the statistics; None: there are none. ``reason``: why a bound is unknown.
     """
 
     column_id: int
@@ -93,6 +93,7 @@ class ColumnView(msgspec.Struct, frozen=True, kw_only=True):
     null_count: int | None = None
     nan: Nan | None = None
     distinct_count: int | None = None
+    sum: str | None = None
     size_bytes: int | None = None
     source: Source | None = None
     reason: str | None = None
@@ -279,6 +280,7 @@ def column_view(leaf: Leaf, stats: ColumnStats | None, size_bytes: int | None) -
         null_count=stats.null_count,
         nan=stats.nan if leaf.dtype.is_float else None,
         distinct_count=stats.distinct_of_values,
+        sum=stats.sum,
         source=stats.source,
         reason=stats.reason,
     )

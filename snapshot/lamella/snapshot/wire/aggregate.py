@@ -1,4 +1,4 @@
-"""Counts, minima and maxima from statistics."""
+"""Counts, sums, minima and maxima from statistics."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lamella.snapshot.stats.bound import Bound
 from lamella.snapshot.wire.limits import ColumnPath, Moment, ReaderFeatures, Word
 from lamella.snapshot.wire.prune import PrunedBlock, Report
 
-AggregateFunction = Literal["count", "min", "max"]
+AggregateFunction = Literal["count", "min", "max", "sum"]
 AggregateMode = Literal["exact", "bounded"]
 
 
 class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../aggregate``.
 
-    ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``; names as in SQL (dots, backquotes).
+    ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``, ``sum(c)``; names as in SQL (dots, backquotes).
     ``group_by``: columns. ``mode`` "exact": what the statistics prove, and the blocks to scan for the rest; "bounded":
     limits that enclose the true values, and nothing to scan. The other members are those of :class:`PruneRequest`.
     """
@@ -72,10 +72,10 @@ class AggregateColumn(msgspec.Struct, frozen=True, kw_only=True):
 class AggregateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The result from statistics. ``complete``: it is the whole result.
 
-    Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` must be added: counts by
-    addition, minima and maxima by comparison, groups by key. An ALL block in ``scan`` needs no filter. In mode
-    "bounded" nothing needs to be scanned; ``other_groups``: whether groups may exist that are not listed. Blocks that
-    cannot change the result are in neither.
+    Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` must be added: counts
+    and sums by addition, minima and maxima by comparison, groups by key. An ALL block in ``scan`` needs no filter. In
+    mode "bounded" nothing needs to be scanned; ``other_groups``: whether groups may exist that are not listed. Blocks
+    that cannot change the result are in neither.
     """
 
     snapshot_id: str

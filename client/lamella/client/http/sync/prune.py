@@ -193,12 +193,12 @@ class TablePrune:
         case_sensitive: bool = False,
         reader_features: Sequence[str] = (),
     ) -> AggregateResult:
-        """Counts, minima and maxima of the rows that match ``filter``, as far as statistics prove them.
+        """Counts, sums, minima and maxima of the rows that match ``filter``, as far as statistics prove them.
 
-        ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``. ``mode`` "exact": ``groups`` has what is
-        proven, ``scan`` the blocks whose matching rows must still be added (none when ``complete``); "bounded": bounds
-        of the true values, and nothing to scan. The other arguments are those of :meth:`prune`; ``reader_features``
-        only matters if there is something to scan.
+        ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``, ``sum(c)``. ``mode`` "exact": ``groups`` has
+        what is proven, ``scan`` the blocks whose matching rows must still be added (none when ``complete``); "bounded":
+        bounds of the true values, and nothing to scan. The other arguments are those of :meth:`prune`;
+        ``reader_features`` only matters if there is something to scan.
 
         Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
         """
