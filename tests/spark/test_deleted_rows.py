@@ -13,9 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark import Attached, delete, merge, read, update
+from lamella.client.spark import Attached, attach, delete, merge, read, update
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.reader import _path_frame
+from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
 from spark.lakes import CATALOG, Lakes, LakeTable, plan
 from support.deleted_rows import blocks_of, delete_positions, set_deletes
@@ -163,6 +164,28 @@ def test_statements_are_about_the_table_and_not_about_a_view(spark: SparkSession
             pytest.fail(f"{statement}: {spark.sql(statement).collect()}")
     spark.sql(f"TRUNCATE TABLE {sql}")
     assert spark.table(sql).count() == 0
+
+
+def test_without_views_a_table_with_deleted_rows_is_one_scan(
+    spark: SparkSession, lakes: Lakes, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Spark has no ``RelationCatalog``, and at a named snapshot."""
+
+    def missing(_gateway: object) -> None:
+        raise LamellaError("no such interface")
+
+    monkeypatch.setattr("lamella.client.spark.attachment._probe_relation_catalog", missing)
+    other = attach(spark, "without_views", lakes.lake)
+    try:
+        assert other.mode == "catalog"
+        for frame in (
+            spark.table(f"without_views.{table.name}"),
+            spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF '{table.snapshot_id()}'"),
+        ):
+            assert values(frame) == left()
+            assert plan(frame.where("a > 0")).count("BatchScan") == 1
+    finally:
+        other.detach()
 
 
 def test_a_column_of_the_hidden_columns_name_stays_its_own(spark: SparkSession, lakes: Lakes) -> None:
