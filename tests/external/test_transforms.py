@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +19,14 @@ from pyiceberg import transforms, types
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from external.test_iceberg import Make, follow, make
 from lamella.client import Lamella
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.source.transforms import transform_range
+from lamella.snapshot.stats.bucket import MAX_BUCKETS, bucket_of, has_bucket
 from support.sources import rows_of
 
 assert make  # a fixture
@@ -115,6 +118,62 @@ def test_what_says_nothing_bounds_nothing(kind: str, transform: str, value: Any)
     assert transform_range(parse_type(kind), transform, value) == (None, None)
 
 
+_BUCKETED: Final[dict[str, tuple[Any, st.SearchStrategy[Any]]]] = {
+    "int32": (types.IntegerType(), st.integers(-(2**31), 2**31 - 1)),
+    "int64": (types.LongType(), st.integers(-(2**63), 2**63 - 1)),
+    "date": (types.DateType(), _DAYS),
+    "time(us)": (types.TimeType(), st.integers(0, 86_399_999_999)),
+    "timestamp(us)": (types.TimestamptzType(), _MICROS),
+    "timestamp_ntz(us)": (types.TimestampType(), _MICROS),
+    "string": (types.StringType(), st.text(max_size=20)),
+    "binary": (types.BinaryType(), st.binary(max_size=20)),
+    "fixed(5)": (types.FixedType(5), st.binary(min_size=5, max_size=5)),
+    "uuid": (types.UUIDType(), st.uuids()),
+    "decimal(38,7)": (types.DecimalType(38, 7), st.integers(1 - 10**38, 10**38 - 1)),
+}
+
+
+@pytest.mark.parametrize("kind", _BUCKETED)
+def test_buckets_are_those_of_iceberg(kind: str) -> None:
+    """Of every type that has any, as pyiceberg computes them."""
+    iceberg_type, strategy = _BUCKETED[kind]
+    dtype = parse_type(kind)
+
+    @given(value=strategy, count=st.integers(1, 2**31 - 1))
+    @settings(max_examples=200)
+    def check_bucket(value: Any, count: int) -> None:
+        given_value = value
+        if dtype.name == "decimal":
+            given_value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -dtype.scale))
+        ordered = value.encode() if isinstance(value, str) else value.bytes if isinstance(value, UUID) else value
+        wanted = transforms.BucketTransform(count).transform(iceberg_type)(given_value)
+        assert bucket_of(dtype, ordered, count) == wanted
+
+    assert has_bucket(dtype)
+    check_bucket()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "hashed"),
+    [
+        ("int32", 34, 2_017_239_379),
+        ("int64", 34, 2_017_239_379),
+        ("decimal(9,2)", 1_420, -500_754_589),
+        ("date", 17_486, -653_330_422),
+        ("time(us)", 81_068_000_000, -662_762_989),
+        ("timestamp_ntz(us)", 1_510_871_468_000_000, -2_047_944_441),
+        ("timestamp(us)", 1_510_871_468_000_000, -2_047_944_441),
+        ("string", b"iceberg", 1_210_000_089),
+        ("uuid", UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes, 1_488_055_340),
+        ("fixed(4)", b"\0\1\2\3", -188_683_207),
+        ("binary", b"\0\1\2\3", -188_683_207),
+    ],
+)
+def test_hashes_are_those_of_the_specification(kind: str, value: Any, hashed: int) -> None:
+    """Appendix B has these examples; with the greatest number of buckets, a bucket is nearly the hash itself."""
+    assert bucket_of(parse_type(kind), value, MAX_BUCKETS) == (hashed & 0x7FFF_FFFF) % MAX_BUCKETS
+
+
 @given(value=st.integers(-(2**31), 2**31 - 1), width=st.integers(1, 2**31 - 1))
 @settings(max_examples=300)
 def test_integers_are_in_the_range_of_a_truncation(value: int, width: int) -> None:
@@ -188,6 +247,21 @@ def day_rows(number: int) -> list[_Row]:
     ]
 
 
+def data_file(source: Table, rows: list[_Row], partition: Sequence[Any], path: Path) -> DataFile:
+    """A file of rows without statistics, of a partition of the table."""
+    pq.write_table(pa.Table.from_pylist(rows, schema=source.schema().as_arrow()), path, write_statistics=False)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path.as_uri(),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+    )
+    file.spec_id = source.spec().spec_id
+    return file
+
+
 def test_files_without_statistics_are_skipped(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
     """By filters on the columns, with the rows of a full scan; the null partition has only nulls."""
     schema = IcebergSchema(
@@ -199,7 +273,6 @@ def test_files_without_statistics_are_skipped(lake: Lamella, name: str, make: Ma
         PartitionField(3, 1000, transforms.DayTransform(), "day"),
         PartitionField(2, 1001, transforms.TruncateTransform(1), "letter"),
         PartitionField(1, 1002, transforms.TruncateTransform(10), "decade"),
-        PartitionField(1, 1003, transforms.BucketTransform(4), "bucket"),
     )
     source = make(schema, partition_spec=spec)
     every: list[_Row] = []
@@ -207,21 +280,9 @@ def test_files_without_statistics_are_skipped(lake: Lamella, name: str, make: Ma
         for number in range(6):
             rows = day_rows(number) if number else [{"a": 7, "s": None, "t": None}]
             every += rows
-            path = tmp_path / f"{number}.parquet"
-            arrow = pa.Table.from_pylist(rows, schema=schema.as_arrow())
-            pq.write_table(arrow, path, write_statistics=False)
             day = None if not number else (_DAY.date() - dt.date(1970, 1, 1)).days + number
-            values = (day, "kmq"[number % 3] if number else None, number * 10, 1)
-            file = DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=path.as_uri(),
-                file_format=FileFormat.PARQUET,
-                partition=Record(*values),
-                record_count=len(rows),
-                file_size_in_bytes=path.stat().st_size,
-            )
-            file.spec_id = source.spec().spec_id
-            append.append_data_file(file)
+            values = (day, "kmq"[number % 3] if number else None, number * 10)
+            append.append_data_file(data_file(source, rows, values, tmp_path / f"{number}.parquet"))
     table = follow(lake, name, source)
     assert table.refresh().added == 6
     filters: tuple[tuple[str, int, Callable[[_Row], bool]], ...] = (
@@ -241,4 +302,62 @@ def test_files_without_statistics_are_skipped(lake: Lamella, name: str, make: Ma
         assert [row["a"] for row in rows_of(found)] == [row["a"] for row in rows_of(pa.Table.from_pylist(wanted))], text
     assert table.aggregate(["count(*)", "min(a)"], "a >= 0").complete is False
     assert table.verify().is_clean
+    assert table.verify(deep=True).is_clean
+
+
+def test_files_of_other_buckets_are_skipped(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """By equality and lists, negated too, with the rows of a full scan; nulls have a partition of their own."""
+    schema = IcebergSchema(
+        types.NestedField(1, "a", types.LongType(), required=False),
+        types.NestedField(2, "s", types.StringType(), required=False),
+        types.NestedField(3, "d", types.DecimalType(9, 2), required=False),
+    )
+    spec = PartitionSpec(
+        PartitionField(1, 1000, transforms.BucketTransform(5), "a_bucket"),
+        PartitionField(2, 1001, transforms.BucketTransform(2), "s_bucket"),
+        PartitionField(3, 1002, transforms.BucketTransform(2), "d_bucket"),
+    )
+    source = make(schema, partition_spec=spec)
+    every: list[_Row] = [
+        {
+            "a": None if number % 11 == 0 else number,
+            "s": None if number % 13 == 0 else f"s{number % 7}",
+            "d": None if number % 17 == 0 else Decimal(number % 9).scaleb(-2),
+        }
+        for number in range(400)
+    ]
+    of_partition: dict[tuple[Any, ...], list[_Row]] = {}
+    fields = [(field.transform, schema.find_field(field.source_id)) for field in spec.fields]
+    for row in every:
+        key = tuple(transform.transform(field.field_type)(row[field.name]) for transform, field in fields)
+        of_partition.setdefault(key, []).append(row)
+    with source.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for number, (key, rows) in enumerate(of_partition.items()):
+            append.append_data_file(data_file(source, rows, key, tmp_path / f"{number}.parquet"))
+    table = follow(lake, name, source)
+    files = table.refresh().added
+    assert files == len(of_partition) > 20
+    filters: tuple[tuple[str, float, Callable[[_Row], bool]], ...] = (
+        ("a = 42", 1 / 4, lambda row: row["a"] == 42),
+        ("a IN (42, 43, NULL)", 1 / 2, lambda row: row["a"] in (42, 43)),
+        ("a = 42 AND s = 's0'", 1 / 8, lambda row: row["a"] == 42 and row["s"] == "s0"),
+        ("s = 's3'", 2 / 3, lambda row: row["s"] == "s3"),
+        ("d = 0.05", 2 / 3, lambda row: row["d"] == Decimal("0.05")),
+        ("a = 42 OR s = 's3'", 3 / 4, lambda row: row["a"] == 42 or row["s"] == "s3"),
+        ("NOT (a = 42)", 1, lambda row: row["a"] is not None and row["a"] != 42),
+        ("a > 42", 1, lambda row: row["a"] is not None and row["a"] > 42),
+        ("a = 1000000000000", 1 / 4, lambda row: row["a"] == 10**12),
+        ("a IS NULL", 1 / 4, lambda row: row["a"] is None),
+    )
+    for text, share, keeps in filters:
+        assert len(table.prune(text).locations) <= files * share, text
+        wanted = [row for row in every if keeps(row)]
+        found = table.scan(text).to_arrow()
+        assert sorted(map(str, rows_of(found))) == sorted(map(str, wanted)), text
+        answer = table.aggregate(["count(*)"], text)
+        if answer.complete:
+            assert answer.records()[0]["count(*)"] == len(wanted), text
+    others = table.prune("NOT (a = 42)", shape="records").blocks
+    assert others is not None
+    assert sum(block.verdict == "ALL" for block in others) > files / 2
     assert table.verify(deep=True).is_clean

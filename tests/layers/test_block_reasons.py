@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidFilter, LamellaError, NotFound, SegmentNotFound, UnknownColumn
 from lamella.snapshot.expression.text import tree_of
-from lamella.snapshot.manifest import FEATURES, SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.prune import indexes
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.bucket import bucket_of
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_reasons import BlockWhy, ColumnBounds, ConjunctWhy, LayerWhy, ruled_out_text
@@ -92,6 +95,34 @@ def check_random(seed: int) -> set[str]:
 def test_the_verdict_is_the_prunes(seed: int) -> None:
     """Over random tables and filters, of every block, kept or not."""
     check_random(seed)
+
+
+def test_the_bucket_of_a_block_is_named() -> None:
+    """It rules out a value that lies between the bounds, or without any."""
+    schema = Schema.assign([Column(name="a", type="int64")])
+    dtype = schema.leaf("a").dtype
+    stats = generate.exact_stats(dtype, [1, 100])
+    bucket = bucket_of(dtype, 50, 16)
+    other = (16, (bucket + 1) % 16)
+    blocks = [
+        Block(
+            location=f"memory://{at}",
+            row_count=2,
+            file_size=1,
+            col_stats={1: msgspec.structs.replace(each, bucket=other)},
+        )
+        for at, each in enumerate((stats, ColumnStats(null_count=0)))
+    ]
+    warehouse = Warehouse(FsspecStore(), f"memory://buckets-{id(blocks)}")
+    empty = warehouse.create("t", schema, now_ms=1)
+    pointer = warehouse.commit(empty, added=warehouse.prepare("t", schema, blocks), now_ms=2).pointer
+    found = whys(warehouse, pointer, PruneRequest(filter="a = 50"))
+    where = f"in bucket {other[1]} of 16, so a = 50 is true for no row"
+    assert [why.text for why in found.values()] == [
+        f"skipped: a lies in [1, 100] and {where}",
+        f"skipped: a is {where}",
+    ]
+    assert {why.verdict for why in whys(warehouse, pointer, PruneRequest(filter="a <> 50")).values()} == {"ALL"}
 
 
 @given(seed=SEEDS)

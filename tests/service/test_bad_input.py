@@ -323,6 +323,10 @@ def stats(**changes: Any) -> dict[str, Any]:
         ({"col_stats": stats(null_count=11)}, "schema_mismatch", "null_count"),
         ({"col_stats": stats(null_count=10)}, "schema_mismatch", "'a'"),
         ({"col_stats": stats(nan="all")}, "schema_mismatch", "nan"),
+        ({"col_stats": stats(sum="1.5")}, "schema_mismatch", "not sums of type int64"),
+        ({"col_stats": stats(sum="91")}, "schema_mismatch", "more than the values can have"),
+        ({"col_stats": stats(bucket=[0, 0])}, "schema_mismatch", "no bucket 0 of 0"),
+        ({"col_stats": stats(bucket=[4, 4])}, "schema_mismatch", "no bucket 4 of 4"),
         ({"col_stats": {"2": {"nan": "maybe"}}}, "schema_mismatch", "'s'"),
     ],
 )

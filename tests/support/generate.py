@@ -19,6 +19,7 @@ import msgspec
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.schema import Column, DataType, Schema, parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.stats.bucket import Bucket, bucket_of, has_bucket
 from lamella.snapshot.stats.column import has_sum, sum_text
 
 TYPES = (
@@ -147,20 +148,34 @@ def exact_stats(dtype: DataType, cells: Sequence[Any]) -> ColumnStats:
         min_exact=bool(numbers),
         max_exact=bool(numbers),
         sum=sum_text(dtype, sum(numbers)) if has_sum(dtype) else None,
+        bucket=_bucket(dtype, numbers),
         source="scan",
     )
+
+
+def _bucket(dtype: DataType, values: Sequence[Any]) -> Bucket | None:
+    """The bucket that all values have, of as many buckets as possible."""
+    if not values or not has_bucket(dtype):
+        return None
+    for count in (16, 5, 3, 2):
+        found = {bucket_of(dtype, value, count) for value in values}
+        if len(found) == 1:
+            return count, found.pop()
+    return None
 
 
 def weakened_stats(rng: Random, dtype: DataType, cells: Sequence[Any]) -> ColumnStats | None:
     """True but weaker statistics: looser, partly missing, or none at all."""
     stats = exact_stats(dtype, cells)
-    loss = rng.choice(["none", "none", "none", "all", "min", "max", "nulls", "nan", "loose", "loose", "both", "sum"])
+    loss = rng.choice(
+        ["none", "none", "none", "all", "min", "max", "nulls", "nan", "loose", "loose", "both", "sum", "bucket"]
+    )
     if loss == "all":
         return None
     if loss == "nulls":
         return msgspec.structs.replace(stats, null_count=None)
-    if loss == "sum":
-        return msgspec.structs.replace(stats, sum=None)
+    if loss in ("sum", "bucket"):
+        return msgspec.structs.replace(stats, **{loss: None})
     if loss == "nan" and dtype.is_float:
         return msgspec.structs.replace(stats, nan="maybe")
     if loss in ("min", "max", "both"):

@@ -52,6 +52,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.bucket import bucket_problem
 from lamella.snapshot.stats.column import MAX_INT64, sum_problem
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import AllowedLocations, Store
@@ -260,6 +261,9 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
             return f"{name} is {count}"
     if stats.nan != "none" and not leaf.dtype.is_float:
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
+    wrong = bucket_problem(leaf, stats.bucket)
+    if wrong is not None:
+        return wrong
     bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
     if not bounds:
         return "there are ranges but no bounds" if stats.ranges else sum_problem(leaf, stats, row_count)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from lamella.snapshot.cache import Buffer, CacheNamespace, DerivedCache
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Edges, Spans, Zones, ascending
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Buckets, Edges, Spans, Zones, ascending
 from lamella.snapshot.errors import ManifestError
-from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.schema import DataType, Leaf, parse_type
 
 # Columns of many segments, assembled from their sidecars.
 #
@@ -116,7 +116,7 @@ class _Zones:
     def add(self, part: Zones) -> None:
         """Append zone maps."""
         low, high = part.low, part.high
-        if not self._parts and part.spans is None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
+        if not self._parts and not part.has_gaps and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
             arrays = low.array, high.array, part.flags
             if self._of_table is None:
                 self._of_table = tuple(np.empty(self._capacity, dtype=array.dtype) for array in arrays)
@@ -326,7 +326,7 @@ def _comparable(zones: Zones) -> Zones:
     found = Zones(
         SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN)), zones.flags
     )
-    found.spans = zones.spans
+    found.spans, found.buckets = zones.spans, zones.buckets
     return found
 
 
@@ -348,7 +348,8 @@ def _inner(zones: Zones, starts: Rows) -> Zones | None:
 
 def _size_bytes(zones: Zones) -> int:
     spans = 0 if zones.spans is None else zones.spans.edges.nbytes + zones.spans.offsets.nbytes
-    return zones.flags.nbytes + _keys_bytes(zones.low) + _keys_bytes(zones.high) + spans
+    buckets = 0 if zones.buckets is None else zones.buckets.packed.nbytes
+    return zones.flags.nbytes + _keys_bytes(zones.low) + _keys_bytes(zones.high) + spans + buckets
 
 
 def _keys_bytes(keys: Keys | None) -> int:
@@ -367,19 +368,20 @@ def _keys_bytes(keys: Keys | None) -> int:
 # The first buffer describes the others, which are the arrays themselves and are used in place.
 
 #: Version of the buffers' form; part of their cache keys.
-STORED_VERSION = 1
+STORED_VERSION = 2
 
 _Form = Literal["number", "wide", "bytes", "shared"]
 
 
 class _Head(msgspec.Struct, frozen=True):
     """Header of the buffers. ``form`` of the bounds (None: there are none); ``kind``: the NumPy dtype of their array
-    and of the spans."""
+    and of the spans; ``buckets``: the type of the column, if it has any."""
 
     form: _Form | None
     kind: str = ""
     shared: tuple[bytes, bytes] = (b"", b"")
     spans: str | None = None
+    buckets: str | None = None
 
 
 #: Created once: two threads that decode a struct for the first time at once crash the process (msgspec 0.22).
@@ -390,7 +392,8 @@ def packed(zones: Zones) -> list[Buffer]:
     """Returns the buffers of zone maps without ``fails``."""
     low, high, spans = zones.low, zones.high, zones.spans
     kind = None if spans is None else spans.edges.dtype.str
-    head, arrays = _Head(None, spans=kind), [zones.flags]
+    head = _Head(None, spans=kind)
+    arrays: list[npt.NDArray[Any]] = [zones.flags]
     if low is not None and high is not None:
         form: _Form = _form_of(low)
         number = low.array.dtype.str if isinstance(low, NumberKeys) else ""
@@ -399,6 +402,9 @@ def packed(zones: Zones) -> list[Buffer]:
         arrays += [*_arrays_of(low), *_arrays_of(high)]
     if spans is not None:
         arrays += [spans.offsets, spans.edges]
+    if zones.buckets is not None:
+        head = msgspec.structs.replace(head, buckets=str(zones.buckets.dtype))
+        arrays.append(zones.buckets.packed)
     return [msgspec.msgpack.encode(head), *(np.ascontiguousarray(array) for array in arrays)]
 
 
@@ -416,7 +422,9 @@ def unpacked(buffers: Sequence[memoryview]) -> Zones:
         rest = rest[2 * count :]
     zones = Zones(low, high, flags)
     if head.spans is not None:
-        zones.spans = Spans(_array(rest[0], "i8"), _array(rest[1], head.spans))
+        zones.spans = Spans(_array(rest.pop(0), "i8"), _array(rest.pop(0), head.spans))
+    if head.buckets is not None:
+        zones.buckets = Buckets(parse_type(head.buckets), _array(rest.pop(0), "i8"))
     return zones
 
 

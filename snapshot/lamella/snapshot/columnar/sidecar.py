@@ -18,6 +18,7 @@ from lamella.snapshot.columnar.zones import (
     HIGH_KNOWN,
     LOW_EXACT,
     LOW_KNOWN,
+    Buckets,
     Spans,
     Zones,
     exact_bits,
@@ -26,6 +27,7 @@ from lamella.snapshot.columnar.zones import (
     keys_of,
     nothing_known,
     number_dtype,
+    packed_bucket,
     zones_of,
 )
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
@@ -44,6 +46,7 @@ from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.bucket import keeps_bucket
 from lamella.snapshot.stats.column import absent, has_sum, is_younger, sum_of, sum_values, with_deleted_rows
 
 
@@ -80,7 +83,8 @@ class SidecarRefs:
 # (int64, uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi``
 # and ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where necessary
 # ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown), ``c.sum`` (the manifest's text; empty:
-# unknown) and ``c.elsewhere`` (uint8: 1 where the statistics do not come from the file's own footer). ``constants`` and
+# unknown), ``c.bucket`` (int64: the number of buckets in the high half, the bucket in the low one; 0: unknown) and
+# ``c.elsewhere`` (uint8: 1 where the statistics do not come from the file's own footer). ``constants`` and
 # ``deletes`` have these members of the blocks as JSON (empty: none), if there are any. If rows are deleted,
 # ``live_row_count`` has the numbers of the others (int64, -1 unknown).
 
@@ -305,6 +309,8 @@ class Sidecar:
         if f"{column_id}.spans" in self._index:
             edges = self._batch.column(self._index[f"{column_id}.spans"])
             zones.spans = Spans(_array(edges.offsets), _array(edges.values))
+        if f"{column_id}.bucket" in self._index:
+            zones.buckets = Buckets(dtype, self.numbers(f"{column_id}.bucket"))
         return zones
 
     def _type_text(self, column_id: int) -> str:
@@ -490,6 +496,9 @@ def _add_zones(
             edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
             values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
             columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
+        buckets = [0 if each is None or each.bucket is None else packed_bucket(each.bucket) for each in of_leaf]
+        if any(buckets):
+            columns.add(f"{leaf.id}.bucket", pa.array(buckets, pa.int64()))
         sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
         if any(sums):
             columns.add(f"{leaf.id}.sum", pa.array(sums, pa.large_string()))
@@ -594,6 +603,14 @@ def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
         return zones
     if not can_widen(source, target):
         return nothing_known(len(zones))
+    found = _widened_bounds(zones, source, target)
+    if zones.buckets is not None:
+        found = found if found is not zones else zones.take(np.arange(len(zones)))
+        found.buckets = zones.buckets.seen_as(target) if keeps_bucket(source, target) else None
+    return found
+
+
+def _widened_bounds(zones: Zones, source: DataType, target: DataType) -> Zones:
     if zones.low is None or zones.high is None or target.order is None:
         return Zones(None, None, zones.flags & ~np.uint8(LOW_KNOWN | HIGH_KNOWN | LOW_EXACT | HIGH_EXACT))
     if target.order == "float" and source.order != "float":
@@ -745,6 +762,7 @@ def _taken(zones: Zones, rows: npt.NDArray[np.int64] | None) -> Zones:
         return zones
     taken = zones.take(rows)
     taken.spans = None if zones.spans is None else zones.spans.take(rows)
+    taken.buckets = None if zones.buckets is None else zones.buckets.take(rows)
     return taken
 
 
@@ -756,6 +774,7 @@ def joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
         np.concatenate([part.flags for part in parts]),
     )
     zones.spans = Spans.joined([(part.spans, len(part)) for part in parts])
+    zones.buckets = Buckets.joined([(part.buckets, len(part)) for part in parts])
     return zones
 
 

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -25,7 +26,8 @@ import numpy.typing as npt
 from lamella.snapshot.columnar.keys import Keys, Mask, NumberKeys, Truth, WideKeys, bytes_keys, split_wide
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import ColumnStats, from_bound, unknown
-from lamella.snapshot.stats.bound import from_bounds
+from lamella.snapshot.stats.bound import Value, from_bounds
+from lamella.snapshot.stats.bucket import Bucket, bucket_of
 from lamella.snapshot.stats.column import is_all_null
 
 # Which bounds of a sidecar are values that occur: two more bits besides those below.
@@ -105,7 +107,7 @@ def _ascending(zones: Zones) -> Edges | None:
     low, high = zones.low, zones.high
     if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
         return None
-    if not zones.is_complete or zones.spans is not None:
+    if not zones.is_complete or zones.has_gaps:
         return None
     for bounds in (low.array, high.array):
         # The last test covers a NaN bound of a damaged file.
@@ -136,10 +138,12 @@ class Zones:
     """Zone maps of one column, or of a function of columns, over n entries.
 
     ``fails``: where a function may raise an error for a row, depending on Spark's settings; None: nowhere. ``spans``:
-    the ranges of a column's values, where these are known more precisely than by ``low`` and ``high``.
+    the ranges of a column's values, where these are known more precisely than by ``low`` and ``high``. ``buckets``:
+    those of a column's values.
     """
 
     spans: Spans | None = None
+    buckets: Buckets | None = None
     #: The flags that every entry has, and those that any entry may have; computed on first access.
     _flags_of_all: tuple[int, int] | None = None
     #: See :func:`lamella.snapshot.columnar.zones.ascending`; False: the bounds do not ascend, None: not checked yet.
@@ -177,6 +181,11 @@ class Zones:
         return found
 
     @property
+    def has_gaps(self) -> bool:
+        """Returns whether more than the bounds may prove that an entry lacks a value."""
+        return self.spans is not None or self.buckets is not None
+
+    @property
     def is_complete(self) -> bool:
         """Returns whether both bounds of all entries are known, each may hold a number, and no row is NaN or fails."""
         every, some = self._flags_of_all or self.flags_of_all()
@@ -189,11 +198,12 @@ class Zones:
         high = None if self.high is None else self.high.cut(start, stop)
         part = Zones(low, high, self.flags[start:stop], None if self.fails is None else self.fails[start:stop])
         part.spans = None if self.spans is None else self.spans.take(np.arange(start, stop))
+        part.buckets = None if self.buckets is None else self.buckets.cut(start, stop)
         part._flags_of_all = self._flags_of_all  # true of all entries, so also of these
         return part
 
     def take(self, rows: npt.NDArray[Any]) -> Zones:
-        """Returns the zone maps of some entries, in the given order, without ``spans``."""
+        """Returns the zone maps of some entries, in the given order, without ``spans`` and ``buckets``."""
         low, high = (keys.take(rows) if keys is not None else None for keys in (self.low, self.high))
         return Zones(low, high, self.flags[rows], None if self.fails is None else self.fails[rows])
 
@@ -372,4 +382,66 @@ class Spans:
         if len(hit):
             # The offsets of entries with ranges are those of their ranges, without gaps.
             missed[self._has] = ~np.logical_or.reduceat(hit, self._starts[self._has] // 2)
+        return missed
+
+
+_HALF_BITS: Final = 32
+
+
+def packed_bucket(bucket: Bucket) -> int:
+    """Returns a number of buckets and a bucket as one number, which is not 0."""
+    return bucket[0] << _HALF_BITS | bucket[1]
+
+
+class Buckets:
+    """The bucket of the values of each entry, as :func:`packed_bucket`; 0: unknown."""
+
+    #: The hash is computed for up to this many values of a list.
+    MAX_VALUES: Final = 1_000
+
+    def __init__(self, dtype: DataType, packed: npt.NDArray[np.int64]) -> None:
+        self.packed = packed
+        self.dtype = dtype
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Buckets | None, int]]) -> Buckets | None:
+        """Concatenates the buckets of several layers' entries, each part with its number of entries.
+
+        None if no part has any.
+        """
+        known = [part for part, _ in parts if part is not None]
+        if not known:
+            return None
+        arrays = [np.zeros(entries, dtype=np.int64) if part is None else part.packed for part, entries in parts]
+        return cls(known[0].dtype, np.concatenate(arrays))
+
+    def seen_as(self, dtype: DataType) -> Buckets:
+        """Returns the buckets of the same values in a wider type."""
+        return Buckets(dtype, self.packed)
+
+    def cut(self, start: int, stop: int) -> Buckets:
+        """Returns the buckets from ``start`` to before ``stop``."""
+        return Buckets(self.dtype, self.packed[start:stop])
+
+    def take(self, rows: npt.NDArray[Any]) -> Buckets:
+        """Returns the buckets of some entries, in the given order."""
+        return Buckets(self.dtype, self.packed[rows])
+
+    def of(self, entry: int) -> Bucket | None:
+        """Returns the number of buckets and the bucket of an entry, None if unknown."""
+        packed = int(self.packed[entry])
+        return (packed >> _HALF_BITS, packed & ((1 << _HALF_BITS) - 1)) if packed else None
+
+    def misses(self, values: Sequence[Value]) -> Mask | None:
+        """Returns the entries that have none of some values; None: that is not known of any."""
+        if len(values) > self.MAX_VALUES:
+            return None
+        counts = self.packed >> _HALF_BITS
+        missed = np.zeros(len(counts), dtype=bool)
+        for count in np.unique(counts[counts > 0]).tolist():
+            try:
+                hit = [packed_bucket((count, bucket_of(self.dtype, value, count))) for value in values]
+            except (OverflowError, struct.error):  # beyond 64 bits
+                return None
+            missed |= (counts == count) & ~np.isin(self.packed, hit)
         return missed

@@ -238,7 +238,7 @@ class BlockLayer:
         complete: Mask = np.ones(count, dtype=bool)
         for leaf in filter.columns:
             zones = self._blocks.inner(leaf, chunks, self._load)
-            if zones is None or any(chunk.column(leaf, self._load).zones.spans is not None for chunk in chunks):
+            if zones is None or any(chunk.column(leaf, self._load).zones.has_gaps for chunk in chunks):
                 return np.zeros(count, dtype=bool)
             common[leaf] = zones
             complete &= (zones.flags & np.uint8(_COMPLETE)) == _COMPLETE

@@ -91,11 +91,22 @@ def never_true(node: BoundPredicate, zones_of: ZonesOf) -> Mask | None:
     if not isinstance(node, Comparison | Membership) or not may_have_gaps(node.term):
         return None
     zones = zones_of(node.term)
+    if isinstance(node, Comparison) and (node.op != "eq" or _is_nan(node.value)):
+        return None
+    missed = _not_in_ranges(node, zones)
+    if zones.buckets is None:
+        return missed
+    values = (node.value,) if isinstance(node, Comparison) else node.values
+    others = zones.buckets.misses(values)
+    return missed if others is None else others if missed is None else missed | others
+
+
+def _not_in_ranges(node: Comparison | Membership, zones: Zones) -> Mask | None:
     spans = zones.spans
     if spans is None:
         return None
     if isinstance(node, Comparison):
-        return None if node.op != "eq" or _is_nan(node.value) else spans.misses(_hit(node, spans))
+        return spans.misses(_hit(node, spans))
     values = np.array(node.values, dtype=spans.low.dtype)
     first, last = np.searchsorted(values, spans.low, "left"), np.searchsorted(values, spans.high, "right")
     missed = spans.misses(first < last)
@@ -493,7 +504,7 @@ class Evaluator:
         """The outcome over ``count`` entries."""
         gaps = self._has_parts
         for column in self.columns:
-            gaps = gaps or lookup(column).spans is not None
+            gaps = gaps or lookup(column).has_gaps
         return self._by_class(self.split, lookup, count, gaps)
 
     def _by_class(self, columns: _Split, lookup: Lookup, count: int, gaps: bool) -> Outcome:

@@ -138,5 +138,5 @@ def only(zones: Zones, kinds: int) -> Zones:
     mask = kinds | NULLS_KNOWN | ((LOW_KNOWN | HIGH_KNOWN) if kinds & MAY_NUMBER else 0)
     made = Zones(zones.low, zones.high, zones.flags & np.uint8(mask), zones.fails)
     if kinds & MAY_NUMBER:
-        made.spans = zones.spans
+        made.spans, made.buckets = zones.spans, zones.buckets
     return made

@@ -3,7 +3,7 @@
 A partition value is the result of a transform of the source column, the same for all rows of the file (Iceberg's table
 specification, "Partition Transforms"). So the column's values are in the range that the transform maps to this value.
 Timestamps of Spark (INT96) and files written without statistics have no other bounds. ``bucket`` maps a value to a
-hash, and bounds nothing but nulls.
+hash, which excludes values of other hashes (:mod:`lamella.snapshot.stats.bucket`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, Value, from_bound
+from lamella.snapshot.stats.bucket import MAX_BUCKETS, Bucket, has_bucket
 from lamella.snapshot.stats.column import is_all_null
 
 #: A transform as text, with the partition value.
 Transformed = tuple[str, Any]
 
 _TRUNCATE: Final = re.compile(r"truncate\[([1-9][0-9]{0,9})\]")
-_BUCKET: Final = re.compile(r"bucket\[[0-9]+\]")
+_BUCKET: Final = re.compile(r"bucket\[([1-9][0-9]{0,9})\]")
 _TIMES: Final = ("year", "month", "day", "hour")
 _EPOCH: Final = dt.date(1970, 1, 1)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
@@ -70,6 +71,10 @@ def _narrowed(dtype: DataType, stats: ColumnStats, transform: str, value: Any, r
         if stats.min is not None or stats.max is not None or stats.null_count not in (None, row_count):
             return stats
         return ColumnStats(null_count=row_count, source="partition")
+    bucket = _bucket(dtype, transform, value)
+    if bucket is not None and stats.bucket is None and stats.null_count in (None, 0):
+        source = stats.source if stats.null_count == 0 else "partition"
+        return msgspec.structs.replace(stats, null_count=0, bucket=bucket, source=source)
     low, high = transform_range(dtype, transform, value)
     known_low = None if stats.min is None else from_bound(dtype, stats.min)
     known_high = None if stats.max is None else from_bound(dtype, stats.max)
@@ -87,6 +92,14 @@ def _narrowed(dtype: DataType, stats: ColumnStats, transform: str, value: Any, r
         source="partition",
         reason=None if low is not None and high is not None else stats.reason,
     )
+
+
+def _bucket(dtype: DataType, transform: str, value: Any) -> Bucket | None:
+    match = _BUCKET.fullmatch(transform)
+    if match is None or not has_bucket(dtype) or not isinstance(value, int) or isinstance(value, bool):
+        return None
+    count = int(match[1])
+    return (count, value) if count <= MAX_BUCKETS and 0 <= value < count else None
 
 
 def _maps_nulls_only_to_null(transform: str) -> bool:

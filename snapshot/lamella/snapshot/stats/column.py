@@ -19,6 +19,7 @@ from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats.bound import Bound, Value, decimal_text, from_bound, from_bounds, to_bound
+from lamella.snapshot.stats.bucket import Bucket, keeps_bucket
 
 #: The greatest count or size in manifests and requests: sidecars store 64 bits.
 MAX_INT64: Final = (1 << 63) - 1
@@ -35,8 +36,9 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     either sign). ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
     ``ranges``: low and high of each of a few ranges, ascending, that together contain every value from ``min`` to
     ``max``; empty: only those two are known. ``sum``: the exact sum of all values of an integer or decimal column, with
-    the digits of its scale, such as ``"12.50"``; None: unknown. ``reason`` states why a bound is missing, ``source``
-    where the numbers come from.
+    the digits of its scale, such as ``"12.50"``; None: unknown. ``bucket``: a number of buckets, and the one that has
+    every value that is not null (:mod:`lamella.snapshot.stats.bucket`). ``reason`` states why a bound is missing,
+    ``source`` where the numbers come from.
     """
 
     min: Bound | None = None
@@ -51,6 +53,7 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reason: str | None = None
     ranges: tuple[Bound, ...] = ()
     sum: str | None = None
+    bucket: Bucket | None = None
 
 
 #: A sum has at most this many digits, like a decimal; a longer one is unknown.
@@ -329,6 +332,7 @@ def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnSta
         min_exact=stats.min_exact and low is not None,
         max_exact=stats.max_exact and high is not None,
         sum=_converted_sum(stats, source, target),
+        bucket=stats.bucket if keeps_bucket(source, target) else None,
         reason=f"a bound of type {source} is outside the range of {target}" if lost else stats.reason,
     )
 

@@ -173,6 +173,7 @@ _ALL: Final = (
     Check("values_bounds", "error", "A value is outside the bounds.", _REGISTER),
     Check("values_nulls", "error", "The null count is not the number of nulls.", _REGISTER),
     Check("values_sum", "error", "The sum is not the sum of the values.", _REGISTER),
+    Check("values_bucket", "error", "A value is not in the bucket that the statistics state.", _REGISTER),
     Check("values_nan", "error", "NaN, or numbers, are there that the statistics exclude.", _REGISTER),
     Check("values_exact", "error", "A bound is said to be a value, and is none.", _REGISTER),
     Check("values_ranges", "error", "A value lies in a gap between the ranges.", _REGISTER),

@@ -24,6 +24,7 @@ from lamella.snapshot.errors import (
     SchemaMismatch,
     StoreError,
 )
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.parquet.block import optional_in_files, with_constants
@@ -35,6 +36,7 @@ from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.arrow import absent, conform_leaf, constant_scalars, leaf_type, repeated
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.bucket import Bucket, bucket_of, has_bucket
 from lamella.snapshot.stats.column import sum_of, sum_text
 from lamella.snapshot.stats.constant import constant_values
 from lamella.snapshot.stats.measure import Extent, extent
@@ -195,6 +197,8 @@ def _excludes_nan(stats: ColumnStats, fresh: ColumnStats) -> bool:
 
 #: Distinct values are counted in columns of up to this many rows.
 _DISTINCT_ROWS: Final = 1 << 20
+#: Hashes are computed for the batches that end within this many rows.
+_BUCKET_ROWS: Final = 1 << 16
 #: Counts of distinct values may be estimates: a deviation of one part in this many, plus a few, is not a finding.
 _DISTINCT_SHARE: Final = 5
 _DISTINCT_FEW: Final = 5
@@ -265,6 +269,7 @@ def as_type(array: pa.Array, dtype: DataType, name: str) -> pa.Array:
 class _Measured(msgspec.Struct):
     span: Extent
     outside: Any = None  # a value in a gap
+    unhashed: Any = None  # a value of another bucket
     distinct: int | None = None
 
 
@@ -277,11 +282,24 @@ def _measured(file: DecodedFile, column: PlannedColumn, stats: ColumnStats) -> _
         found.span = found.span.joined(extent(column.dtype, array))
         if edges is not None and found.outside is None:
             found.outside = _in_a_gap(vector_of(array, column.dtype), edges)
+        if stats.bucket is not None and found.unhashed is None and found.span.count <= _BUCKET_ROWS:
+            found.unhashed = _in_other_bucket(vector_of(array, column.dtype), column.dtype, stats.bucket)
         if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
             seen.append(pc.unique(array.drop_null()))
     if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
         found.distinct = len(pc.unique(pa.chunked_array(seen))) if seen else 0
     return found
+
+
+def _in_other_bucket(vector: Vector, dtype: DataType, bucket: Bucket) -> Any:
+    """Returns a value that is not in the bucket, None if there is none, or the type has no buckets."""
+    if not has_bucket(dtype):
+        return None  # reported of the manifest
+    values = vector.values.take(np.flatnonzero(vector.valid)) if vector.is_bytes else vector.values[vector.valid]
+    for value in values.to_pylist() if vector.is_bytes else values.tolist():
+        if bucket_of(dtype, value, bucket[0]) != bucket[1]:
+            return value
+    return None
 
 
 def _edges(dtype: DataType, stats: ColumnStats) -> Any:
@@ -343,6 +361,9 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
             )
     if measured.outside is not None:
         yield wrong("values_ranges", f"{measured.outside!r} is in a gap between the ranges")
+    if measured.unhashed is not None and stats.bucket is not None:
+        count, number = stats.bucket
+        yield wrong("values_bucket", f"{measured.unhashed!r} is not in bucket {number} of {count}")
     stated, counted = stats.distinct_of_values, measured.distinct
     if stated is None or counted is None:
         return

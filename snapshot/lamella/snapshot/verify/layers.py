@@ -17,6 +17,7 @@ from lamella.snapshot.sketch import Sketch, estimate
 from lamella.snapshot.sketch.hll import united
 from lamella.snapshot.sketch.layers import Columns, read_blocks, read_union
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.bucket import bucket_problem
 from lamella.snapshot.stats.column import MAX_INT64, is_all_null, sum_of, sum_problem, sum_text, unknown
 from lamella.snapshot.stats.ranges import problem as range_problem
 from lamella.snapshot.storage import Store, TableLayout
@@ -79,6 +80,8 @@ def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int, *, has_deletes
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     if any(count is not None and count < 0 for count in (stats.distinct_of_values, stats.in_memory_size)):
         return "a count is negative"
+    if (wrong := bucket_problem(leaf, stats.bucket)) is not None:
+        return wrong
     if (wrong := sum_problem(leaf, stats, row_count, has_deletes=has_deletes)) is not None:
         return wrong
     if stats.min is None and stats.max is None:

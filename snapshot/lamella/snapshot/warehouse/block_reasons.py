@@ -23,6 +23,7 @@ from lamella.snapshot.prune.outcome import NONE, SOME, VERDICT_NAMES
 from lamella.snapshot.prune.pages import page_layer, page_segments
 from lamella.snapshot.prune.result import PruneResult, SegmentSelection
 from lamella.snapshot.schema import Leaf
+from lamella.snapshot.stats.bucket import Bucket
 from lamella.snapshot.stats.column import Nan
 from lamella.snapshot.warehouse.block_view import zones_nan, zones_text
 from lamella.snapshot.warehouse.finder import Finder
@@ -41,7 +42,8 @@ Said = Literal["ruled_out", "may_match", "not_indexed", "unreadable"]
 class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds that a filter was compared with. ``min`` and ``max`` are SQL literals, None if unknown; ``is_cut``:
     one is too long to show. ``nulls`` and ``nan``: whether rows are null or NaN; ``nan`` is None for types without
-    NaN. ``is_constant``: the block's own value of a column that its file does not hold."""
+    NaN. ``is_constant``: the block's own value of a column that its file does not hold. ``bucket``: a number of
+    buckets, and the one that all values are in."""
 
     column: str
     min: str | None = None
@@ -50,6 +52,7 @@ class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
     nulls: Nan = "maybe"
     nan: Nan | None = None
     is_constant: bool = False
+    bucket: Bucket | None = None
 
 
 class LayerWhy(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,11 +188,14 @@ def _bounds_text(bounds: ColumnBounds) -> str:
         return f"{name} is NULL in every row"
     if bounds.nan == "all":
         return f"{name} is NaN in every row that has a value"
+    bucket = "" if bounds.bucket is None else f" and in bucket {bounds.bucket[1]} of {bounds.bucket[0]}"
     if bounds.min is not None and bounds.max is not None:
-        return f"{name} lies in [{bounds.min}, {bounds.max}]"
+        return f"{name} lies in [{bounds.min}, {bounds.max}]{bucket}"
     if bounds.min is not None:
-        return f"{name} is at least {bounds.min}"
-    return f"{name} has no bounds" if bounds.max is None else f"{name} is at most {bounds.max}"
+        return f"{name} is at least {bounds.min}{bucket}"
+    if bounds.max is not None:
+        return f"{name} is at most {bounds.max}{bucket}"
+    return f"{name} is{bucket.removeprefix(' and')}" if bucket else f"{name} has no bounds"
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -415,6 +421,7 @@ def _bounds(leaf: Leaf, zones: Zones, entry: int, *, is_constant: bool) -> Colum
         nulls=some if flags & MAY_NULL else "none",
         nan=zones_nan(leaf.dtype, zones, entry),
         is_constant=is_constant,
+        bucket=None if zones.buckets is None else zones.buckets.of(entry),
     )
 
 
