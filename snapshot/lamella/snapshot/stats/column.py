@@ -219,7 +219,7 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
         min_exact=has_low and low_exact,
         max_exact=has_high and high_exact,
         in_memory_size=_fitting(size),
-        sum=sum_text(dtype, total),
+        sum=sum_text(dtype, total) if finite_seen else None,
         source="merge",
         reason=None if low_known and high_known else reason or "a child's bound is unknown",
     )
