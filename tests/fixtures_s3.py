@@ -65,7 +65,8 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+            [sys.executable, "-m", "support.moto_server"],
+            cwd=Path(__file__).parent,
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
