@@ -25,8 +25,11 @@ from pyiceberg.typedef import Record
 from external.test_iceberg import Make, follow, make
 from lamella.client import Lamella
 from lamella.snapshot.schema import parse_type
+from lamella.snapshot.schema.types import factor
 from lamella.snapshot.source.transforms import transform_range
+from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.bucket import MAX_BUCKETS, bucket_of, has_bucket
+from lamella.snapshot.stats.column import widened
 from support.sources import rows_of
 
 assert make  # a fixture
@@ -153,6 +156,22 @@ def test_buckets_are_those_of_iceberg(kind: str) -> None:
     check_bucket()
 
 
+@given(data=st.data(), count=st.integers(1, 100))
+@settings(max_examples=300)
+def test_a_bucket_is_kept_where_values_keep_their_hash(data: st.DataObject, count: int) -> None:
+    """As a column becomes each type that it may become; elsewhere it is unknown."""
+    kinds = [*_BUCKETED, "int8", "int16", "decimal(9,2)", "decimal(12,2)", "decimal(12,4)", "timestamp_ntz(ns)", "json"]
+    source, target = (parse_type(data.draw(st.sampled_from(kinds))) for _ in range(2))
+    bucket = (count, 0)
+    kept = widened(ColumnStats(bucket=bucket), source, target).bucket
+    assert kept in (None, bucket)
+    if kept is None or source.order == "bytes":
+        return
+    low, high = source.int_range
+    value = data.draw(st.integers(low, high))
+    assert bucket_of(source, value, count) == bucket_of(target, value * factor(source, target), count)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "hashed"),
     [
@@ -170,7 +189,7 @@ def test_buckets_are_those_of_iceberg(kind: str) -> None:
     ],
 )
 def test_hashes_are_those_of_the_specification(kind: str, value: Any, hashed: int) -> None:
-    """Appendix B has these examples; with the greatest number of buckets, a bucket is nearly the hash itself."""
+    """Those of the examples in appendix B. With the maximum number of buckets, few hashes share a bucket."""
     assert bucket_of(parse_type(kind), value, MAX_BUCKETS) == (hashed & 0x7FFF_FFFF) % MAX_BUCKETS
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -133,11 +134,11 @@ def test_statements_are_about_the_table_and_not_about_a_view(spark: SparkSession
     """Descriptions, lists, writes, copies, the cache and temporary views, as for any other table."""
     namespace, sql = f"{CATALOG}.{table.name.split('.')[0]}", table.sql
 
-    def rows(statement: str) -> list[tuple[object, ...]]:
+    def rows(statement: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in spark.sql(statement).collect()]
 
     assert rows(f"DESCRIBE {sql}") == [("a", "bigint", None), ("b", "bigint", None)]
-    assert rows(f"SHOW CREATE TABLE {sql}")[0][0].startswith(f"CREATE TABLE {sql}")  # type: ignore[attr-defined]
+    assert rows(f"SHOW CREATE TABLE {sql}")[0][0].startswith(f"CREATE TABLE {sql}")
     assert [row[1] for row in rows(f"SHOW TABLES IN {namespace}")] == ["t"]
     assert rows(f"SHOW VIEWS IN {namespace}") == []
     assert spark.catalog.tableExists(sql)

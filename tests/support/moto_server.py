@@ -28,7 +28,8 @@ def main() -> None:
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in _WRITES or not any(environ.get(name) for name in _CONDITIONS):
-            return moto(environ, start_response)  # type: ignore[no-any-return]  # moto's server has no types
+            answer: Iterable[bytes] = moto(environ, start_response)
+            return answer
         with lock:
             return list(moto(environ, start_response))
 

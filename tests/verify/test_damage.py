@@ -6,7 +6,7 @@ import pytest
 
 from lamella.snapshot.verify import CHECKS, Deep, Options
 from support.lying_writer import LyingWriter
-from verify.damage import ALL, Damage
+from verify.damage import ALL, Damage, without_sums
 
 
 @pytest.mark.parametrize("damage", ALL, ids=lambda damage: damage.code)
@@ -23,6 +23,13 @@ def test_damage_is_found_as_what_it_is(damage: Damage) -> None:
         assert finding.object.startswith("memory://")
         assert finding.message
         assert finding.advice
+
+
+def test_a_sidecar_from_before_there_were_sums_contradicts_nothing() -> None:
+    """It asserts none, where this release has those of the manifest, or of a default."""
+    table = LyingWriter(scanned=True)
+    table.lie(sidecar=without_sums)
+    assert set(table.verify(Options()).counts) == {"sidecar_older"}
 
 
 def test_every_check_has_its_damage() -> None:

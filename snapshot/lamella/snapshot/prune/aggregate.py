@@ -61,8 +61,8 @@ class AggregateTerm(msgspec.Struct, frozen=True):
         return self.function == "count"
 
     @property
-    def is_added(self) -> bool:
-        """True for counts and sums, to which each block adds; the others are the least and the greatest value."""
+    def is_additive(self) -> bool:
+        """True for counts and sums, to which each block adds; the others are minima and maxima."""
         return self.function in ("count", "sum")
 
     @property
@@ -510,12 +510,12 @@ class _State:
         for index, term in enumerate(self._plan.aggregates):
             facts = layer.facts(term)
             known = whole & (facts.exact[rows] | facts.nan[rows])
-            spare = facts.empty if term.is_added else beaten(term, facts, group.best[index])
+            spare = facts.empty if term.is_additive else beaten(term, facts, group.best[index])
             resolved &= known | spare[rows]
         done = rows[resolved]
         counted = done[layer.all[done]]
         for index, term in enumerate(self._plan.aggregates):
-            if term.is_added:
+            if term.is_additive:
                 facts = layer.facts(term)
                 group.totals[index] += facts.added(counted)
                 group.has_values[index] |= bool(facts.holds[counted].any())
@@ -523,7 +523,7 @@ class _State:
 
     def surely_opened(self, left: list[tuple[Key | None, Rows]]) -> list[int]:
         """The rows of ``left`` that no other one resolves: of least and greatest values alone there is none."""
-        counts = any(term.is_added for term in self._plan.aggregates)
+        counts = any(term.is_additive for term in self._plan.aggregates)
         return [row for key, rows in left if key is None or counts for row in rows.tolist()]
 
     def worth_opening(self, layer: Layer, left: list[tuple[Key | None, Rows]]) -> Iterator[int]:
@@ -531,7 +531,7 @@ class _State:
 
         They come with the most promising first, and in growing steps: a lookup of the newest value opens few.
         """
-        counts = any(term.is_added for term in self._plan.aggregates)
+        counts = any(term.is_additive for term in self._plan.aggregates)
         for key, rows in left:
             if key is None or counts:
                 yield from rows.tolist()
@@ -556,7 +556,7 @@ class _State:
         group.certain |= bool(layer.certain[rows].any())
         rows = rows[layer.all[rows]]
         for index, term in enumerate(self._plan.aggregates):
-            if term.is_added:
+            if term.is_additive:
                 continue
             facts = layer.facts(term)
             group.certain |= bool(facts.holds[rows].any())

@@ -8,7 +8,7 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar.keys import Keys
+from lamella.snapshot.columnar.keys import Keys, Mask
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER
 from lamella.snapshot.errors import LimitExceeded
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, leaves_of
@@ -189,7 +189,8 @@ def _sum_limits(term: AggregateTerm, total: int, rest: list[Rest], *, has_values
     if not has_values and not parts:
         return AggregateValue()  # null: no row of the group has a value
     for part, rows in parts:
-        facts, zones = part.layer.facts(term), part.layer.facts(term).zones
+        facts = part.layer.facts(term)
+        zones = facts.zones
         whole = part.layer.all[rows] if part.key is not None else np.zeros(len(rows), dtype=bool)
         has_values |= bool(facts.holds[rows[whole]].any())
         known = whole & facts.exact[rows]
@@ -203,12 +204,16 @@ def _sum_limits(term: AggregateTerm, total: int, rest: list[Rest], *, has_values
         max_counts = facts.max_count[rows].tolist()
         counted = whole if facts.counted is None else whole & facts.counted[rows]
         min_counts = np.where(counted, facts.max_count[rows], whole & facts.holds[rows]).tolist()
-        lows = [value_at(zones.low, row) if zones.has(LOW_KNOWN)[row] else None for row in rows.tolist()]
-        highs = [value_at(zones.high, row) if zones.has(HIGH_KNOWN)[row] else None for row in rows.tolist()]
+        lows = _known_values(zones.low, zones.has(LOW_KNOWN), rows)
+        highs = _known_values(zones.high, zones.has(HIGH_KNOWN), rows)
         low = _sum_limit(low, lows, min_counts, max_counts, min)
         high = _sum_limit(high, highs, min_counts, max_counts, max)
     low, high = (None if each is None or abs(each) >= 10**MAX_SUM_DIGITS else each for each in (low, high))
     return _between(term, low, high, may_be_null=not has_values)
+
+
+def _known_values(keys: Keys, known: Mask, rows: Rows) -> list[Value | None]:
+    return [value_at(keys, row) if is_known else None for row, is_known in zip(rows.tolist(), known[rows], strict=True)]
 
 
 def _sum_limit(

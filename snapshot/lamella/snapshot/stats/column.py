@@ -123,9 +123,9 @@ def sum_problem(leaf: Leaf, stats: ColumnStats, row_count: int, *, has_deletes: 
         return f"{stats.sum!r} is not written as a sum of type {leaf.dtype}"
     max_count = row_count - (stats.null_count or 0)
     min_count = 0 if has_deletes or stats.null_count is None else max_count
-    if low is not None and total < min(low * min_count, low * max_count):  # type: ignore[operator]  # integers
+    if isinstance(low, int) and total < min(low * min_count, low * max_count):
         return f"the sum {stats.sum} is less than the values can have"
-    if high is not None and total > max(high * min_count, high * max_count):  # type: ignore[operator]  # integers
+    if isinstance(high, int) and total > max(high * min_count, high * max_count):
         return f"the sum {stats.sum} is more than the values can have"
     return f"the sum is {stats.sum}, but every value is null" if not max_count and total else None
 

@@ -269,7 +269,7 @@ def as_type(array: pa.Array, dtype: DataType, name: str) -> pa.Array:
 class _Measured(msgspec.Struct):
     span: Extent
     outside: Any = None  # a value in a gap
-    unhashed: Any = None  # a value of another bucket
+    of_other_bucket: Any = None  # a value that is not in the bucket
     distinct: int | None = None
 
 
@@ -282,8 +282,8 @@ def _measured(file: DecodedFile, column: PlannedColumn, stats: ColumnStats) -> _
         found.span = found.span.joined(extent(column.dtype, array))
         if edges is not None and found.outside is None:
             found.outside = _in_a_gap(vector_of(array, column.dtype), edges)
-        if stats.bucket is not None and found.unhashed is None and found.span.count <= _BUCKET_ROWS:
-            found.unhashed = _in_other_bucket(vector_of(array, column.dtype), column.dtype, stats.bucket)
+        if stats.bucket is not None and found.of_other_bucket is None and found.span.count <= _BUCKET_ROWS:
+            found.of_other_bucket = _in_other_bucket(vector_of(array, column.dtype), column.dtype, stats.bucket)
         if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
             seen.append(pc.unique(array.drop_null()))
     if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
@@ -361,9 +361,9 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
             )
     if measured.outside is not None:
         yield wrong("values_ranges", f"{measured.outside!r} is in a gap between the ranges")
-    if measured.unhashed is not None and stats.bucket is not None:
+    if measured.of_other_bucket is not None and stats.bucket is not None:
         count, number = stats.bucket
-        yield wrong("values_bucket", f"{measured.unhashed!r} is not in bucket {number} of {count}")
+        yield wrong("values_bucket", f"{measured.of_other_bucket!r} is not in bucket {number} of {count}")
     stated, counted = stats.distinct_of_values, measured.distinct
     if stated is None or counted is None:
         return

@@ -42,7 +42,7 @@ from lamella.snapshot.wire.maintenance import Finding
 
 _EXACT: Final = LOW_EXACT | HIGH_EXACT
 #: Arrays that older releases did not write; without them nothing is asserted.
-_OPTIONAL: Final = (".spans", ".elsewhere", *BLOCK_KEY)
+_OPTIONAL: Final = (".spans", ".elsewhere", ".sum", ".bucket", *BLOCK_KEY)
 _HEADER: Final = b"lamella.header"
 #: Version of the writing release; a newer one is refused when the sidecar is opened.
 _VERSION: Final = b"lamella.format_version"
