@@ -158,14 +158,14 @@ def test_buckets_are_those_of_iceberg(kind: str) -> None:
 
 @given(data=st.data(), count=st.integers(1, 100))
 @settings(max_examples=300)
-def test_a_bucket_is_kept_where_values_keep_their_hash(data: st.DataObject, count: int) -> None:
+def test_a_bucket_stays_where_values_keep_their_hash(data: st.DataObject, count: int) -> None:
     """As a column becomes each type that it may become; elsewhere it is unknown."""
     kinds = [*_BUCKETED, "int8", "int16", "decimal(9,2)", "decimal(12,2)", "decimal(12,4)", "timestamp_ntz(ns)", "json"]
     source, target = (parse_type(data.draw(st.sampled_from(kinds))) for _ in range(2))
     bucket = (count, 0)
-    kept = widened(ColumnStats(bucket=bucket), source, target).bucket
-    assert kept in (None, bucket)
-    if kept is None or source.order == "bytes":
+    found = widened(ColumnStats(bucket=bucket), source, target).bucket
+    assert found in (None, bucket)
+    if found is None or source.order == "bytes":
         return
     low, high = source.int_range
     value = data.draw(st.integers(low, high))

@@ -131,11 +131,11 @@ def without_exact_bits(data: bytes) -> bytes:
 def without_sums(data: bytes) -> bytes:
     """A sidecar as it was before there were sums."""
     batch = pa.ipc.open_file(pa.BufferReader(data)).get_batch(0)
-    kept = batch.select([name for name in batch.schema.names if not name.endswith(".sum")])
-    assert kept.num_columns < batch.num_columns
+    cut = batch.select([name for name in batch.schema.names if not name.endswith(".sum")])
+    assert cut.num_columns < batch.num_columns
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, kept.schema) as writer:
-        writer.write_batch(kept)
+    with pa.ipc.new_file(sink, cut.schema) as writer:
+        writer.write_batch(cut)
     return bytes(sink.getvalue())
 
 
