@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lamella.client.http.call import TableName
+from lamella.client.http.lake import Lake
 from lamella.client.http.scan import TableScan
-from lamella.client.http.sync.methods import LakeMethods
 
 
-class Lamella(LakeMethods):
+class Lamella(Lake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Errors are :class:`~lamella.snapshot.errors.LamellaError`: the class named by the

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http.lake import Lake
 from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
 from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
@@ -33,7 +33,7 @@ _SHARE: Final = 2
 
 
 def commit_blocks(
-    lake: Lamella,
+    lake: Lake,
     name: str,
     blocks: Iterable[Block],
     *,
@@ -111,7 +111,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
 
     @classmethod
-    def read(cls, lake: Lamella, name: str, *, snapshot_id: str | None = None) -> TableState:
+    def read(cls, lake: Lake, name: str, *, snapshot_id: str | None = None) -> TableState:
         """Read the table's current state or that of a snapshot; raises TableNotFound, NamespaceNotFound,
         SnapshotNotFound."""
         handle = lake.table(name)
@@ -173,7 +173,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commit_result(
-    lake: Lamella,
+    lake: Lake,
     state: TableState,
     target: Target,
     written: Iterable[WrittenBlocks],

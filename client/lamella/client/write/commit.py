@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http.lake import Lake
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.delete import delete_rows
 from lamella.client.rewrite.block_writer import WrittenBlocks
@@ -57,7 +57,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(
         self,
-        lake: Lamella,
+        lake: Lake,
         engine: Engine,
         state: TableState,
         target: Target,
@@ -100,9 +100,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         )
         return RowsCommitted(done.snapshot_id, done.rows)
 
-    def _append(
-        self, lake: Lamella, state: TableState, target: Target, written: Sequence[WrittenBlocks]
-    ) -> RowsCommitted:
+    def _append(self, lake: Lake, state: TableState, target: Target, written: Sequence[WrittenBlocks]) -> RowsCommitted:
         if not any(each.blocks for each in written):
             return RowsCommitted(state.info.snapshot_id)
         answer = commit_result(
@@ -117,7 +115,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         return RowsCommitted(answer.snapshot_id)
 
     def _replace_read_rows(
-        self, lake: Lamella, target: Target, written: Sequence[WrittenBlocks], state: TableState
+        self, lake: Lake, target: Target, written: Sequence[WrittenBlocks], state: TableState
     ) -> RowsCommitted:
         if self.replaces != EVERY_ROW:
             raise InvalidRequest(
