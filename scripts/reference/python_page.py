@@ -27,6 +27,7 @@ _PARTS = (
     ),
     ("lamella.client.scan", ("Scan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
+    ("lamella.client.jobs.delete", ("DeleteResult",)),
     (
         "lamella.client.spark",
         (

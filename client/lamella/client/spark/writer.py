@@ -283,6 +283,7 @@ def write_into(
         size_bytes=sum(block.file_size for block in blocks),
         snapshot_id=committed.snapshot_id,
         rows_removed=committed.rows_removed,
+        committed=committed.committed,
     )
 
 

@@ -27,10 +27,12 @@ _PAGE_BLOCKS: Final = 10_000
 
 
 class RowsCommitted(msgspec.Struct, frozen=True):
-    """The snapshot that contains the rows, and the number of removed rows."""
+    """The snapshot that contains the rows, and the number of removed rows. ``committed``: False: there was nothing to
+    commit."""
 
     snapshot_id: str
     rows_removed: int = 0
+    committed: bool = True
 
 
 class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,19 +92,20 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             scratch=scratch,
             compression=target.compression,
         )
+        added = [each for each in written if each.blocks]
         done = delete_rows(
             context,
             self.replaces,
             time_zone=self.time_zone,
-            added=[each for each in written if each.blocks],
+            added=added,
             operation="overwrite",
             properties=self.properties,
         )
-        return RowsCommitted(done.snapshot_id, done.rows)
+        return RowsCommitted(done.snapshot_id, done.rows, committed=bool(added or done.dropped or done.rows))
 
     def _append(self, lake: Lake, state: TableState, target: Target, written: Sequence[WrittenBlocks]) -> RowsCommitted:
         if not any(each.blocks for each in written):
-            return RowsCommitted(state.info.snapshot_id)
+            return RowsCommitted(state.info.snapshot_id, committed=False)
         answer = commit_result(
             lake,
             state,
@@ -128,7 +131,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         )
         removed = [block.location for page in pages for block in page.records()]
         if not removed and not any(each.blocks for each in written):
-            return RowsCommitted(state.snapshot.snapshot_id)
+            return RowsCommitted(state.snapshot.snapshot_id, committed=False)
         answer = commit_result(
             lake,
             state,

@@ -13,14 +13,18 @@ from lamella.snapshot.errors import InvalidRequest
 
 
 class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a write; ``snapshot_id``: the snapshot that contains it. ``rows_removed``: rows that an overwrite
-    removed."""
+    """The outcome of a write. ``rows_removed``: rows that an overwrite removed.
+
+    ``snapshot_id``: the snapshot that contains it. ``committed``: False: there was nothing to write or to remove, so
+    there was no commit, and ``snapshot_id`` is the snapshot that the table had.
+    """
 
     blocks: int
     rows: int
     size_bytes: int
     snapshot_id: str
     rows_removed: int = 0
+    committed: bool = True
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
