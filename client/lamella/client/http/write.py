@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lamella.client.jobs.delete import DeleteResult
     from lamella.client.write.append import WriteOptions
     from lamella.client.write.layout import WriteResult
+    from lamella.client.write.upsert import UpsertResult
 
 
 class TableWrite(TableMethods):
@@ -155,6 +156,63 @@ class TableWrite(TableMethods):
             time_zone=time_zone,
             properties=set_properties,
         )
+
+    def upsert(
+        self,
+        data: Any,
+        on: Sequence[str],
+        *,
+        create: bool = False,
+        cluster_by: Sequence[str] | None = None,
+        cluster_kind: ClusterKind = "linear",
+        properties: Mapping[str, str] | None = None,
+        target_block_rows: int | None = None,
+        target_block_bytes: int | None = None,
+        compression: str = "zstd",
+        indexes: bool = True,
+        set_properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        scratch: str | None = None,
+        memory_bytes: int = 256 << 20,
+        workers: int | None = None,
+        progress: bool = False,
+    ) -> UpsertResult:
+        """Replace the rows of the table that have the same key as a row of ``data``, and insert the others, in one
+        commit.
+
+        ``on``: the columns of the key (dotted paths). Keys are compared as in Spark: NaN equals NaN, -0.0 equals 0.0. A
+        null equals nothing, so rows of the table with a null in their key stay, and one in ``data`` is an error; so are
+        two rows of ``data`` with one key. Only the columns of the key are read, of blocks that may have one of the
+        keys; the rows that are replaced are deleted without rewriting their blocks. Of two upserts at once the later
+        one sees the rows of the other. All keys of ``data`` are in memory. A repeated upsert has the same effect, so it
+        takes no idempotency key. The other arguments are those of :meth:`append`.
+
+        Raises as :meth:`append`, and:
+            UnknownColumn: no such column of the key.
+            InvalidRequest: two rows have one key, which the error names; a null in a key; a column that cannot be a
+                key.
+            CommitConflict: other writers changed the same rows on every attempt; nothing was done.
+            SchemaConflict: the table's columns were changed in the meantime; nothing was done.
+        """
+        from lamella.client.write.upsert import upsert
+
+        options = _options(
+            create=create,
+            cluster_by=cluster_by,
+            cluster_kind=cluster_kind,
+            properties=properties,
+            target_block_rows=target_block_rows,
+            target_block_bytes=target_block_bytes,
+            compression=compression,
+            indexes=indexes,
+            storage_options=storage_options,
+            scratch=scratch,
+            memory_bytes=memory_bytes,
+            workers=workers,
+            progress=progress,
+        )
+        keys = text_tuple("on", on)
+        return upsert(self._service, str(self._name), data, keys, options, properties=set_properties)
 
     def delete(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import msgspec
@@ -72,14 +73,14 @@ def append(
     """Append rows; see :meth:`lamella.client.http.Table.append`."""
     options.check()
     stream = open_rows(data)
-    with _table_for(lake, name, stream, options):
-        state, target, columns = _prepared(lake, name, stream, options)
+    with table_of(lake, name, stream, options):
+        state, target, columns = prepared(lake, name, stream, options)
         once = CommitOnce(lake, state, target.store(), idempotency_key)
         earlier = once.earlier()
         if earlier is not None:
             return earlier
         with scratch_space(target, is_near=True, folder=options.layout.scratch) as space:
-            with _progress(options) as shown:
+            with progress_of(options) as shown:
                 batches = counted(map(columns.fit, stream), shown)
                 written = write_rows(batches, target, space, workers=options.threads, progress=shown.done)
             result = summary(written, state)
@@ -115,11 +116,11 @@ def overwrite(
     rows_commit = RowsCommit(
         replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=dict(properties or {})
     )
-    with _table_for(lake, name, stream, options):
-        state, target, columns = _prepared(lake, name, stream, options)
+    with table_of(lake, name, stream, options):
+        state, target, columns = prepared(lake, name, stream, options)
         rows_commit.check(target.schema)
         with scratch_space(target, is_near=True, folder=options.layout.scratch) as space:
-            with _progress(options) as shown:
+            with progress_of(options) as shown:
                 batches = counted(map(columns.fit, stream), shown)
                 written = write_rows(batches, target, space, workers=options.threads, progress=shown.done)
             engine = ThreadEngine(options.threads)
@@ -151,7 +152,7 @@ def delete(
             if where is None
             else "every_row deletes all rows; give no filter with it"
         )
-    with _progress(options, "blocks") as shown:
+    with progress_of(options, "blocks") as shown:
         context = JobContext(
             lake=lake,
             table=name,
@@ -184,7 +185,8 @@ def counted(batches: Iterable[pa.RecordBatch], shown: Progress) -> Iterator[pa.R
         yield batch
 
 
-def _table_for(lake: Lake, name: str, stream: RowStream, options: WriteOptions) -> Any:
+def table_of(lake: Lake, name: str, stream: RowStream, options: WriteOptions) -> AbstractContextManager[None]:
+    """Create the table for the rows, if that was requested; see :func:`table_for`."""
     new = options.new_table
     return table_for(
         lake,
@@ -197,7 +199,7 @@ def _table_for(lake: Lake, name: str, stream: RowStream, options: WriteOptions) 
     )
 
 
-def _prepared(
+def prepared(
     lake: Lake, name: str, stream: RowStream, options: WriteOptions
 ) -> tuple[TableState, Target, TableColumns]:
     """Return the table, how its blocks are written, and its columns; raises for rows that can never fit."""
@@ -209,7 +211,8 @@ def _prepared(
     return state, target, columns
 
 
-def _progress(options: WriteOptions, doing: str = "rows in blocks") -> Progress:
+def progress_of(options: WriteOptions, doing: str = "rows in blocks") -> Progress:
+    """Return the progress bar of a write."""
     return Progress(None, shown=options.progress, doing=doing)
 
 

@@ -102,13 +102,21 @@ class CommitOnce:
         return self._send(call, stored.result)
 
     def _send(self, call: Call[CommitAnswer], result: WriteResult) -> CommitAnswer:
-        for left in range(_REPEATS, -1, -1):
-            try:
-                answer = self._lake.run(call, self._key)
-            except OutcomeUnknown:
-                if not left:
-                    raise
-            else:
-                self.result = msgspec.structs.replace(result, snapshot_id=answer.snapshot_id)
-                return answer
-        raise AssertionError("unreachable")
+        answer = send_resolved(self._lake, call, self._key)
+        self.result = msgspec.structs.replace(result, snapshot_id=answer.snapshot_id)
+        return answer
+
+
+def send_resolved(lake: Lake, call: Call[CommitAnswer], key: str) -> CommitAnswer:
+    """Send a commit; when its outcome is unknown, send it again under the same key, so that the service answers again.
+
+    Raises:
+        OutcomeUnknown: still unknown.
+    """
+    for left in range(_REPEATS, -1, -1):
+        try:
+            return lake.run(call, key)
+        except OutcomeUnknown:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
