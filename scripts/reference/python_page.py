@@ -28,6 +28,7 @@ _PARTS = (
     ("lamella.client.scan", ("Scan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
     ("lamella.client.jobs.delete", ("DeleteResult",)),
+    ("lamella.client.write.upsert", ("UpsertResult",)),
     (
         "lamella.client.spark",
         (

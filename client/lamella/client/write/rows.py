@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
@@ -23,6 +23,10 @@ from lamella.client.rewrite.stages import RunSorter, Sink, Stage
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.schema import Schema
+
+#: The fraction of memory for a sample of keys, which has at least this many rows.
+_SAMPLE_SHARE: Final = 8
+_MIN_SAMPLE: Final = 1_000
 
 
 def write_rows(
@@ -67,28 +71,32 @@ def _tasks_at_once(target: Target, runs: list[Run], workers: int) -> int:
 
 
 class KeySample:
-    """The key columns of at most ``max_rows`` rows, evenly from all that were added."""
+    """The key columns of at most ``max_rows`` rows and about ``max_bytes`` bytes, evenly from all that were added."""
 
-    def __init__(self, order: Order, schema: Schema, max_rows: int = SAMPLE_ROWS) -> None:
+    def __init__(self, order: Order, schema: Schema, *, max_bytes: int, max_rows: int = SAMPLE_ROWS) -> None:
         self._order = order
         self._schema = schema
+        self._max_bytes = max_bytes
         self._max_rows = max_rows
         self._parts: list[pa.Table] = []
-        self._sampled = 0
         self._step = 1
         self._seen = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows: every n-th, where n doubles whenever the sample is full."""
         keys = self._order.columns(pa.Table.from_batches([batch]), self._schema)
-        rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
+        positions = np.arange(-self._seen % self._step, batch.num_rows, self._step)
         self._seen += batch.num_rows
-        self._parts.append(keys.take(pa.array(rows)))
-        self._sampled += len(rows)
-        while self._sampled > self._max_rows:
+        self._parts.append(keys.take(pa.array(positions)))
+        while self._is_full():
             sample = self.rows()
-            thinned = sample.take(pa.array(np.arange(0, sample.num_rows, 2)))
-            self._parts, self._sampled, self._step = [thinned], thinned.num_rows, 2 * self._step
+            self._parts = [sample.take(pa.array(np.arange(0, sample.num_rows, 2)))]
+            self._step *= 2
+
+    def _is_full(self) -> bool:
+        count = int(sum(part.num_rows for part in self._parts))
+        size_bytes = int(sum(part.nbytes for part in self._parts))
+        return count > self._max_rows or (size_bytes > self._max_bytes and count > _MIN_SAMPLE)
 
     def rows(self) -> pa.Table:
         """Return the sample; there is at least one row."""
@@ -109,7 +117,7 @@ class SortRun(Stage, frozen=True, kw_only=True):
 
 
 def _along_curve(batches: Iterable[pa.RecordBatch], target: Target, space: ScratchSpace) -> tuple[Target, list[Run]]:
-    sample = KeySample(target.order, target.schema)
+    sample = KeySample(target.order, target.schema, max_bytes=target.memory_bytes // _SAMPLE_SHARE)
     sorter = RunSorter(msgspec.structs.replace(target, order=Order()), space.store, space.scratch, Ids())
     for batch in batches:
         if batch.num_rows:
