@@ -18,7 +18,7 @@ from lamella.client.http import NO_RETRY, Table
 from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.client.write.once import SentCommit
-from lamella.snapshot.errors import IdempotencyMismatch, OutcomeUnknown, SchemaMismatch, Unavailable
+from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest, OutcomeUnknown, SchemaMismatch, Unavailable
 from write.conftest import MakeTable
 
 ROWS = {"id": [1, 2, 3]}
@@ -71,6 +71,16 @@ def test_rows_are_not_read_again_for_a_key_that_was_used(make_table: MakeTable) 
     rows = iter([{"id": 4}])
     table.append(rows, idempotency_key="once")
     assert list(rows) == [{"id": 4}]
+
+
+@pytest.mark.parametrize("key", ["", "with space", "ä", "k" * 256])
+def test_an_impossible_key_is_refused_before_rows_are_read(make_table: MakeTable, key: str) -> None:
+    """And leaves nothing behind under its name."""
+    table = make_table(id="int64")
+    rows = iter([{"id": 1}])
+    with pytest.raises(InvalidRequest):
+        table.append(rows, idempotency_key=key)
+    assert (list(rows), sent_commits(table)) == ([{"id": 1}], [])
 
 
 def test_a_key_belongs_to_one_table(make_table: MakeTable) -> None:

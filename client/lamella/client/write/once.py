@@ -17,11 +17,13 @@ from lamella.client.http.lake import Lake
 from lamella.client.http.tables import commit_call
 from lamella.client.rewrite.commit import TableState
 from lamella.client.write.layout import WriteResult
-from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, OutcomeUnknown
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound, OutcomeUnknown
 from lamella.snapshot.ids import Ids, unix_ms, uuid7
 from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.wire import CommitAnswer
 
+#: The longest key that the service accepts.
+MAX_KEY_LENGTH: Final = 255
 #: Times that a request is repeated, each with the client's own retries, when its outcome is unknown.
 _REPEATS: Final = 3
 #: The fraction of an answer's lifetime at the service in which a stored request is sent again. The rest is for clocks
@@ -45,6 +47,10 @@ class CommitOnce:
         self._lake = lake
         self._name = state.name
         self._store = store
+        if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and all(32 < ord(c) < 127 for c in key)):
+            raise InvalidRequest(
+                f"an idempotency key is printable ASCII without spaces, of at most {MAX_KEY_LENGTH} characters"
+            )
         self._key = key or str(Ids().new())
         self._location: str | None = None
         self.result: WriteResult | None = None
