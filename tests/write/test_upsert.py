@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import random
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -12,8 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fixtures_server import ServerProcess
 from lamella.client import Lamella
 from lamella.client.http import Table
+from lamella.client.jobs.context import JobContext, Sizes
+from lamella.client.jobs.rewrite import compact
+from lamella.client.rewrite.engine import SerialEngine
 from lamella.client.write.keys import MAX_LISTED, KeySet, key_leaves
 from lamella.snapshot.errors import InvalidRequest, SchemaConflict, SchemaMismatch, UnknownColumn
 from lamella.snapshot.schema import Column, Schema
@@ -262,3 +267,43 @@ def test_index_entries_help_to_find_keys(make_table: MakeTable) -> None:
     result = table.upsert({"id": ["0500", "x"], "v": [1, 1]}, ["id"])
     assert result.rows_updated == 1
     assert result.blocks_read < 5
+
+
+def test_keys_stay_unique_beside_compactions_and_deletes(make_table: MakeTable, shared_server: ServerProcess) -> None:
+    """Whoever wins: each key is in the table once at most, with a value that someone wrote."""
+    table = make_table(id="int64", v="int64", cluster_key=["id"])
+    table.append({"id": range(40), "v": [0] * 40}, target_block_rows=4)
+    errors: list[Exception] = []
+
+    def repeat(work: Callable[[Lamella, int], object], times: int) -> None:
+        try:
+            with Lamella(shared_server.url) as lake:
+                for n in range(times):
+                    work(lake, n)
+        except Exception as error:  # the main thread raises it
+            errors.append(error)
+
+    def upsert(writer: int) -> Callable[[Lamella, int], object]:
+        rng = random.Random(writer)
+        return lambda lake, n: lake.table(str(table)).upsert(
+            [{"id": id, "v": 100 * writer + n} for id in rng.sample(range(50), 5)], ["id"]
+        )
+
+    def compacted(lake: Lamella, _: int) -> object:
+        context = JobContext(lake=lake, table=str(table), engine=SerialEngine(), sizes=Sizes(block_rows=8))
+        return compact(context)
+
+    def delete(lake: Lamella, n: int) -> object:
+        return lake.table(str(table)).delete(f"id IN ({n}, {n + 7}, {n + 20})")
+
+    work = [(upsert(1), 8), (upsert(2), 8), (upsert(3), 8), (compacted, 6), (delete, 8)]
+    threads = [threading.Thread(target=repeat, args=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    rows = table.scan().to_arrow()
+    assert len(set(rows["id"].to_pylist())) == rows.num_rows
+    assert {v // 100 for v in rows["v"].to_pylist()} <= {0, 1, 2, 3}
+    assert table.verify(deep=True, sample=1.0).is_clean
