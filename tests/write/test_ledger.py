@@ -197,7 +197,15 @@ def test_random_changes_equal_those_of_a_list(namespace: tuple[Lamella, str], da
     table_name = f"{name}.{fresh_name('t')}"
     key = data.draw(st.sampled_from(CLUSTER_KEYS), label="cluster key")
     kind = data.draw(st.sampled_from(["linear", "zorder", "hilbert"]), label="kind") if len(key) > 1 else "linear"
-    lake.create_table(table_name, schema=COLUMNS, cluster_key=key, cluster_kind=kind)  # type: ignore[arg-type]
+    mode = data.draw(st.sampled_from(["auto", "copy-on-write", "merge-on-read"]), label="how rows are deleted")
+    properties = {"write.delete.mode": mode}
+    lake.create_table(
+        table_name,
+        schema=COLUMNS,
+        cluster_key=key,
+        cluster_kind=kind,  # type: ignore[arg-type]
+        properties=properties,
+    )
     ledger = Ledger(lake.table(table_name))
     if data.draw(st.booleans(), label="with an index"):
         ledger.table.create_index("by_t", "bloom", "t")

@@ -169,6 +169,16 @@ def test_a_delete_reads_only_blocks_that_may_match_partly(make_table: MakeTable)
     assert table.verify(deep=True, sample=1.0).is_clean
 
 
+@pytest.mark.parametrize(("mode", "rewritten"), [(None, 0), ("copy-on-write", 1), ("merge-on-read", 0)])
+def test_a_delete_rewrites_blocks_on_request(make_table: MakeTable, mode: Any, rewritten: int) -> None:
+    """Otherwise as the table's properties say."""
+    table = make_table(id="int64")
+    table.append({"id": range(10)})
+    result = table.delete("id IN (1, 2)", mode=mode)
+    assert (result.rows, result.rewritten, result.vectors) == (2, rewritten, 1 - rewritten)
+    assert ids_of(table) == [0, *range(3, 10)]
+
+
 def test_two_writers_at_once_lose_nothing(make_table: MakeTable, lake: Lamella) -> None:
     """One appends, the other deletes what it finds; what is left are the rows that no delete saw."""
     table = make_table(id="int64", m="int8", cluster_key=["id"])

@@ -149,7 +149,7 @@ def test_keys_that_cannot_be_decided_change_nothing(
 
 
 def test_only_blocks_that_may_have_a_key_are_read(make_table: MakeTable) -> None:
-    """And only those that have one are changed; the rows go without rewriting a block."""
+    """And only those that have one are changed; few rows go without rewriting a block."""
     table = make_table(id="int64", v="int64", cluster_key=["id"])
     table.append({"id": range(10_000), "v": [0] * 10_000}, target_block_rows=100)
     blocks = {location for page in table.prune_pages(None, page_size=1_000) for location in page.locations}
@@ -160,6 +160,23 @@ def test_only_blocks_that_may_have_a_key_are_read(make_table: MakeTable) -> None
     assert sorted(row[0] for row in rows_of(table) if row[1] == 1) == [5, 5_000, 20_000]
     assert table.info().row_count == 10_003
     assert table.scan().count() == 10_001
+
+
+@pytest.mark.parametrize(
+    ("mode", "rewritten", "stay"), [("auto", 1, 1), ("copy-on-write", 2, 0), ("merge-on-read", 0, 2)]
+)
+def test_blocks_are_rewritten_as_the_table_says(make_table: MakeTable, mode: str, rewritten: int, stay: int) -> None:
+    """By default those that lose many rows; a block of which all rows are replaced goes."""
+    table = make_table(id="int64", v="int64", cluster_key=["id"], properties={"write.delete.mode": mode})
+    table.create_index("by_v", "bloom", "v")
+    table.append({"id": range(30), "v": [0] * 30}, target_block_rows=10)
+    before = set(table.prune(None).locations)
+    changed = [0, *range(10, 16), *range(20, 30)]
+    result = table.upsert({"id": changed, "v": [1] * len(changed)}, ["id"])
+    assert (result.rows_updated, result.blocks_changed, result.blocks_rewritten) == (len(changed), 3, rewritten)
+    assert len(before & set(table.prune(None, reader_features=("deletes",)).locations)) == stay
+    assert rows_of(table) == sorted([(n, int(n in changed)) for n in range(30)], key=repr)
+    assert table.verify(deep=True, sample=1.0).is_clean
 
 
 @pytest.mark.parametrize("kind", ["int64", "string", "float64"])

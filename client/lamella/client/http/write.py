@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lamella.client.http.call import Filter, TableName, text_tuple
 from lamella.client.http.lake import Lake
@@ -183,9 +183,10 @@ class TableWrite(TableMethods):
         ``on``: the columns of the key (dotted paths). Keys are compared as in Spark: NaN equals NaN, -0.0 equals 0.0. A
         null equals nothing, so rows of the table with a null in their key stay, and one in ``data`` is an error; so are
         two rows of ``data`` with one key. Only the columns of the key are read, of blocks that may have one of the
-        keys; the rows that are replaced are deleted without rewriting their blocks. Of two upserts at once the later
-        one sees the rows of the other. All keys of ``data`` are in memory. A repeated upsert has the same effect, so it
-        takes no idempotency key. The other arguments are those of :meth:`append`.
+        keys. The rows that are replaced are deleted by deletion vectors, or by rewriting blocks that lose many rows, as
+        the table's properties say. Of two upserts at once the later one sees the rows of the other. All keys of
+        ``data`` are in memory. A repeated upsert has the same effect, so it takes no idempotency key. The other
+        arguments are those of :meth:`append`.
 
         Raises as :meth:`append`, and:
             UnknownColumn: no such column of the key.
@@ -221,6 +222,7 @@ class TableWrite(TableMethods):
         every_row: bool = False,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
+        mode: Literal["auto", "copy-on-write", "merge-on-read"] | None = None,
         compression: str = "zstd",
         storage_options: Mapping[str, Mapping[str, Any]] | None = None,
         scratch: str | None = None,
@@ -230,8 +232,10 @@ class TableWrite(TableMethods):
         """Delete the rows for which ``where`` is true, in one commit.
 
         ``where``: SQL text or a JSON tree, as in :meth:`prune`. ``every_row``: delete all rows; ``where`` is then None.
-        Blocks whose rows all match are removed without being read; only blocks that may match partly are read. Rows
-        that others add in the meantime stay. The other arguments are those of :meth:`append`.
+        Blocks whose rows all match are removed without being read; only blocks that may match partly are read. These
+        get a deletion vector, or are rewritten if they lose many rows; ``mode``: replaces the table's property
+        ``write.delete.mode`` (see ``docs/rewriting.md#delete``). Rows that others add in the meantime stay. The other
+        arguments are those of :meth:`append`.
 
         Raises:
             InvalidRequest: neither or both of ``where`` and ``every_row``.
@@ -259,6 +263,7 @@ class TableWrite(TableMethods):
             every_row=every_row,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
+            mode=mode,
         )
 
 

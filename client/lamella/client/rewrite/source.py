@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client.rewrite.target import arrow_schema
-from lamella.snapshot.deletes import deleted_rows, remaining
+from lamella.snapshot.deletes import Positions, deleted_rows, remaining
 from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.manifest import ClusterStats, DeleteFile, live_rows
 from lamella.snapshot.parquet.footer import StoreFile
@@ -123,6 +124,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of rows that are not deleted; reads the lists of deleted rows if it is not known."""
         known = live_rows(self.row_count, self.deletes)
         return self.row_count - len(deleted_rows(store, self.deletes, self.row_count)) if known is None else known
+
+
+def live_positions(store: Store, source: Source) -> Positions:
+    """Return the positions in a block's file of its rows that are not deleted, ascending; raises CorruptDeletes,
+    HashMismatch, ObjectNotFound, StoreError."""
+    left = remaining(deleted_rows(store, source.deletes, source.row_count), 0, source.row_count)
+    return np.arange(source.row_count) if left is None else np.flatnonzero(left)
 
 
 def source_rows(

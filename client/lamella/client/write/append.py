@@ -25,6 +25,7 @@ from lamella.client.write.layout import Layout, WriteResult, require_sizes
 from lamella.client.write.new_table import table_for
 from lamella.client.write.once import CommitOnce
 from lamella.client.write.rows import write_rows
+from lamella.snapshot.deletes import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind
 
@@ -142,6 +143,7 @@ def delete(
     every_row: bool = False,
     time_zone: str = "UTC",
     case_sensitive: bool = False,
+    mode: DeleteMode | None = None,
 ) -> DeleteResult:
     """Delete rows; see :meth:`lamella.client.http.Table.delete`."""
     options.check()
@@ -163,7 +165,11 @@ def delete(
             on_progress=lambda done, total, _unit: shown.done(done, total),
         )
         return delete_rows(
-            context, EVERY_ROW if every_row else where, time_zone=time_zone, case_sensitive=case_sensitive
+            context,
+            EVERY_ROW if every_row else where,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+            mode=mode,
         )
 
 

@@ -1,7 +1,8 @@
 """Upserts: rows replace those with equal keys, and the others are inserted.
 
 The new rows are written like those of an append. Of the blocks that may have rows with equal keys only the columns of
-the key are read; the rows that are found are deleted in the commit that adds the new ones. The commit is refused if
+the key are read; the rows that are found are deleted in the commit that adds the new ones, by deletion vectors or by
+rewriting their blocks, as the table's properties say. The commit is refused if
 others changed one of these rows, or added rows that may have one of the keys; then the search is repeated on the newer
 snapshot, and blocks that are still the same are not read again.
 """
@@ -20,7 +21,7 @@ from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, ThreadEngine, scratch_space
 from lamella.client.rewrite.source import Source, source_rows
-from lamella.client.rewrite.stages import Bin, Stage
+from lamella.client.rewrite.stages import Bin, BlockRemoval, RemovalStage
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.client.scan.progress import Progress
 from lamella.client.write.append import WriteOptions, counted, prepared, progress_of, summary, table_of
@@ -28,7 +29,7 @@ from lamella.client.write.data import open_rows
 from lamella.client.write.keys import KeyCollector, KeySet, Numbers, key_columns, key_leaves
 from lamella.client.write.once import send_resolved
 from lamella.client.write.rows import write_rows
-from lamella.snapshot.deletes import deleted_rows
+from lamella.snapshot.deletes import DeletePolicy, decode_vector, delete_policy_of
 from lamella.snapshot.errors import (
     BlockReplaced,
     CommitConflict,
@@ -55,9 +56,9 @@ class UpsertResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rows_inserted``: rows whose key was not in the table; ``rows_updated``: the others. ``rows_removed``: rows that
     they replaced, more than ``rows_updated`` if the table had several rows of one key. ``blocks``: written blocks, of
-    ``size_bytes`` together. ``blocks_read``: blocks of which the key was read; ``blocks_changed``: those that lost
-    rows. ``tries``: number of attempts, more than one when another writer committed first. ``committed``: False: there
-    were no rows.
+    ``size_bytes`` together, without rewritten ones. ``blocks_read``: blocks of which the key was read;
+    ``blocks_changed``: those that lost rows, of which ``blocks_rewritten`` were rewritten. ``tries``: number of
+    attempts, more than one when another writer committed first. ``committed``: False: there were no rows.
     """
 
     rows_inserted: int = 0
@@ -67,16 +68,17 @@ class UpsertResult(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     blocks_read: int = 0
     blocks_changed: int = 0
+    blocks_rewritten: int = 0
     tries: int = 1
     snapshot_id: str
     committed: bool = True
 
 
 class KeyMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one block with one of the keys: their positions in the file, and the numbers of their keys; both are
-    little-endian 64-bit integers."""
+    """What becomes of one block without the rows that have one of the keys. ``keys``: the numbers of these rows' keys,
+    as little-endian 64-bit integers."""
 
-    positions: bytes
+    removal: BlockRemoval
     keys: bytes
 
 
@@ -87,8 +89,8 @@ class KeySearch(msgspec.Struct, frozen=True, kw_only=True):
     failed: str | None = None
 
 
-class FindKeys(Stage, frozen=True, kw_only=True):
-    """Reads the columns of the key, and finds the rows with one of the keys."""
+class RemoveKeys(RemovalStage, frozen=True, kw_only=True):
+    """Removes the rows that have one of the keys; reads the columns of the key first."""
 
     keys: KeySet
 
@@ -110,10 +112,8 @@ class FindKeys(Stage, frozen=True, kw_only=True):
         rows = pa.Table.from_batches(batches, wanted).combine_chunks().to_batches()
         numbers = [self.keys.positions(key_columns(batch, self.keys.leaves)) for batch in rows]
         found: Numbers = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
-        deleted = deleted_rows(store, source.deletes, source.row_count)
-        live = np.delete(np.arange(source.row_count, dtype=np.int64), deleted)
         is_match = found >= 0
-        return KeyMatches(positions=_packed(live[is_match]), keys=_packed(found[is_match]))
+        return KeyMatches(removal=self.removal(store, source, is_match), keys=found[is_match].astype("<i8").tobytes())
 
 
 def upsert(
@@ -173,17 +173,24 @@ class _Change:
         for attempt in range(1, _TRIES + 1):
             state = self._state()
             blocks = self._candidates(state)
-            self._search([block for block in blocks if block not in self._known])
-            found = {block.location: self._known[block] for block in blocks if self._known[block].positions}
+            policy = delete_policy_of(state.snapshot.properties)
+            self._search(policy, [block for block in blocks if block not in self._known])
+            found = [(block, self._known[block]) for block in blocks if self._known[block].keys]
+            vectors = {
+                block.location: decode_vector(each.removal.vector, block.row_count, location=block.location)
+                for block, each in found
+                if each.removal.vector is not None
+            }
             try:
                 answer = commit_result(
                     self._lake,
                     state,
                     self._target,
-                    self._written,
+                    [*self._written, *(each.removal.written for _, each in found)],
                     operation="upsert",
+                    removed=[block.location for block, each in found if each.removal.vector is None],
                     properties=properties,
-                    deletes={location: _unpacked(each.positions) for location, each in found.items()},
+                    deletes=vectors,
                     no_new_matches=NoNewMatches(filter=self._filter),
                     send=lambda call: send_resolved(self._lake, call, str(Ids().new())),
                 )
@@ -191,7 +198,8 @@ class _Change:
                 if attempt == _TRIES:
                     raise
             else:
-                return self._result(state, found, len(blocks), attempt, answer.snapshot_id)
+                matches = [each for _, each in found]
+                return self._result(state, matches, len(blocks), attempt, answer.snapshot_id)
         raise AssertionError("unreachable")
 
     def _state(self) -> TableState:
@@ -214,22 +222,23 @@ class _Change:
             raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
         return facts.blocks
 
-    def _search(self, blocks: Sequence[BlockFacts]) -> None:
+    def _search(self, policy: DeletePolicy, blocks: Sequence[BlockFacts]) -> None:
         engine = ThreadEngine(self._options.threads)
         tasks = list(_tasks(blocks))
-        stage = FindKeys(target=self._target, scratch=self._space.scratch, keys=self._keys)
+        stage = RemoveKeys(target=self._target, scratch=self._space.scratch, policy=policy, keys=self._keys)
         done = 0
         for number, result in engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
             if result.failed is not None:
                 raise BlockReplaced(result.failed)
+            self._space.used(written=[each.removal.written for each in result.blocks])
             self._known.update(zip(tasks[number], result.blocks, strict=True))
             done += len(tasks[number])
             self._shown.done(done, len(blocks))
 
     def _result(
-        self, state: TableState, found: Mapping[str, KeyMatches], read: int, attempt: int, snapshot_id: str
+        self, state: TableState, found: Sequence[KeyMatches], read: int, attempt: int, snapshot_id: str
     ) -> UpsertResult:
-        keys = [_unpacked(each.keys) for each in found.values()]
+        keys = [np.frombuffer(each.keys, dtype="<i8") for each in found]
         matched = np.concatenate([np.zeros(0, dtype=np.int64), *keys])
         updated = len(np.unique(matched))
         whole = summary(self._written, state)
@@ -241,6 +250,7 @@ class _Change:
             size_bytes=whole.size_bytes,
             blocks_read=read,
             blocks_changed=len(found),
+            blocks_rewritten=sum(each.removal.disposition == "rewritten" for each in found),
             tries=attempt,
             snapshot_id=snapshot_id,
         )
@@ -257,11 +267,3 @@ def _tasks(blocks: Sequence[BlockFacts]) -> Iterator[list[BlockFacts]]:
         size_bytes += block.file_size
     if some:
         yield some
-
-
-def _packed(numbers: Numbers) -> bytes:
-    return numbers.astype("<i8").tobytes()
-
-
-def _unpacked(data: bytes) -> Numbers:
-    return np.frombuffer(data, dtype="<i8").astype(np.int64)
