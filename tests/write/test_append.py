@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -71,6 +72,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
         lambda: ds.dataset(PLAIN),
         lambda: ds.dataset(PLAIN).scanner(),
         lambda: Capsule(PLAIN),
+        lambda: duckdb.from_arrow(PLAIN),
         lambda: PLAIN.to_pylist(),
         lambda: iter(PLAIN.to_pylist()),
         lambda: PLAIN.to_pydict(),
@@ -79,7 +81,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     ],
     ids=[
         *("table", "batch", "reader", "pandas", "pandas-index", "polars", "lazy", "categorical", "dataset", "scanner"),
-        *("capsule", "dictionaries", "iterator", "columns", "mixed", "generator"),
+        *("capsule", "duckdb", "dictionaries", "iterator", "columns", "mixed", "generator"),
     ],
 )
 def test_whatever_holds_rows_is_appended(make_table: MakeTable, make: Any) -> None:

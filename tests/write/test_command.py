@@ -175,12 +175,12 @@ def test_a_table_is_created_on_request(append: Command, lake: Lamella, tmp_path:
     ("name", "text", "message"),
     [
         ("a.txt", "id\n1\n", "does not tell its format"),
-        ("a.csv", "id,z\n1,2\n", "unknown"),
+        ("a.csv", "id,z\n1,2\n", "a.csv: the data's columns are not the table's: missing"),
         ("a.csv", "id,n\nx,1\n", "a.csv"),
         ("a.csv", "id,n\n1,200\n", "a.csv"),
         ("a.jsonl", '{"id": 1}\n{"id": \n', "a.jsonl, line 2"),
         ("a.jsonl", "[1]\n", "a.jsonl, line 1: a line is not an object"),
-        ("a.jsonl", '{"id": 1.5}\n', "float64"),
+        ("a.jsonl", '{"id": 1.5}\n', "a.jsonl: column 'id' is float64"),
         ("a.jsonl", '{"day": "2024-02-30"}\n', "a.jsonl, line 1"),
         ("a.jsonl", '{"ts": "2024-01-01T00:00:00"}\n', "a.jsonl, line 1"),
         ("a.parquet", "no Parquet", "a.parquet"),
@@ -198,6 +198,13 @@ def test_a_file_that_does_not_fit_changes_nothing(
     assert done.exit_code == 1
     assert message in done.stderr
     assert table.info().row_count == 0
+
+
+def test_a_delimiter_is_one_character(append: Command, make_table: MakeTable, tmp_path: Path) -> None:
+    """Anything else is refused before a file is read."""
+    done = append(make_table(id="int64"), tmp_path / "none.csv", "--delimiter", "ab")
+    assert done.exit_code == 1
+    assert "one character" in done.stderr
 
 
 def test_a_missing_file_is_named(append: Command, make_table: MakeTable, tmp_path: Path) -> None:

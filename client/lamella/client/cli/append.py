@@ -10,7 +10,7 @@ from lamella.client.cli.arguments import store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import console, size_text
-from lamella.snapshot.errors import LamellaError, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import LamellaError, NamespaceNotFound, SchemaMismatch, TableNotFound
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Schema
 
@@ -73,10 +73,11 @@ def append(
     FILE is Parquet, CSV with a header, JSON lines or Arrow IPC (Feather), as its name says; "-" is an Arrow stream on
     standard input. CSV and JSON lines may be compressed (.gz). If a row does not fit, nothing is appended.
     """
-    from lamella.client.write.files import file_rows
+    from lamella.client.write.files import FileRows
 
+    rows: FileRows | None = None
     try:
-        rows = file_rows(paths, _schema(session, table, create=create), kind=kind, delimiter=delimiter)
+        rows = FileRows(paths, _schema(session, table, create=create), kind=kind, delimiter=delimiter)
         result = session.lake.table(table).append(
             rows,
             create=create,
@@ -93,6 +94,11 @@ def append(
         )
     except OSError as error:
         raise click.FileError(str(error.filename or paths[0]), error.strerror or str(error)) from error
+    except SchemaMismatch as error:
+        path = None if rows is None else rows.path
+        if path is None or error.message.startswith(path):
+            raise CommandFailure(error) from error
+        raise CommandFailure(SchemaMismatch(f"{path}: {error.message}", **error.details)) from error
     except LamellaError as error:
         raise CommandFailure(error) from error
     if session.as_json:

@@ -45,28 +45,50 @@ _ENDINGS: Final[dict[str, FileFormat]] = {
 _COMPRESSED: Final = re.compile(r"\.(gz|bz2|zst|lz4)$", re.IGNORECASE)
 _FILE_MAGIC: Final = b"ARROW1"
 _BATCH_ROWS: Final = 64 << 10
+#: Lines of JSON that are converted together.
+_LINES: Final = 10_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Numbers that JSON has only as text.
 _NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def file_rows(
-    paths: Sequence[str], schema: Schema | None, *, kind: FileFormat | None = None, delimiter: str | None = None
-) -> Iterator[Any]:
-    """Yield the rows of files in their order, as record batches and dictionaries, without holding more than a part of
-    one.
+class FileRows:
+    """The rows of files in their order, as record batches and lists of dictionaries, of which few are in memory.
 
-    ``schema``: the table's columns, as which the texts of CSV and JSON are read; None: there is no table yet, and types
-    are guessed. ``kind``: None: by each file's name. ``delimiter``: of CSV; None: a tab for ``.tsv``, otherwise a
-    comma.
-
-    Raises:
-        InvalidRequest: a name that does not tell the format; raised before a file is read.
-        SchemaMismatch: a file is not of its format, or a value cannot be read as its column's type; names the file.
-        OSError: a file cannot be read.
+    ``path``: the file that is being read; None: none is yet.
     """
-    readers = [(path, _reader(path, kind)) for path in paths]
-    return (row for path, read in readers for row in _named(path, read(path, schema, delimiter)))
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        schema: Schema | None,
+        *,
+        kind: FileFormat | None = None,
+        delimiter: str | None = None,
+    ) -> None:
+        """``schema``: the table's columns, as which the texts of CSV and JSON are read; None: there is no table yet,
+        and types are guessed. ``kind``: None: by each file's name. ``delimiter``: of CSV; None: a tab for ``.tsv``,
+        otherwise a comma.
+
+        Raises InvalidRequest for a name that does not tell the format, and for a delimiter of several characters.
+        """
+        if delimiter is not None and len(delimiter) != 1:
+            raise InvalidRequest(f"the delimiter of CSV is one character, not {delimiter!r}")
+        self.path: str | None = None
+        self._readers = [(path, _reader(path, kind)) for path in paths]
+        self._schema = schema
+        self._delimiter = delimiter
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows.
+
+        Raises:
+            SchemaMismatch: a file is not of its format, or a value cannot be read as its column's type; names the file.
+            OSError: a file cannot be read.
+        """
+        for path, read in self._readers:
+            self.path = path
+            yield from _named(path, read(path, self._schema, self._delimiter))
 
 
 _Reader = Callable[[str, "Schema | None", "str | None"], Iterator[Any]]
@@ -164,6 +186,7 @@ def _json_lines(path: str, schema: Schema | None, _delimiter: str | None) -> Ite
     columns = () if schema is None else schema.columns
     decoder = msgspec.json.Decoder(float_hook=Decimal if any(map(_has_decimal, columns)) else float)
     by_name = {column.name.lower(): column for column in columns}
+    rows: list[dict[str, Any]] = []
     with pa.input_stream(path, compression="detect") as source, io.BufferedReader(source) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -172,10 +195,14 @@ def _json_lines(path: str, schema: Schema | None, _delimiter: str | None) -> Ite
                 row = decoder.decode(line)
                 if not isinstance(row, dict):
                     raise SchemaMismatch("a line is not an object")
-                yield {name: _json_value(value, by_name.get(name.lower())) for name, value in row.items()}
+                rows.append({name: _json_value(value, by_name.get(name.lower())) for name, value in row.items()})
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LamellaError) as error:
                 text = error.message if isinstance(error, LamellaError) else str(error)
                 raise SchemaMismatch(f"{path}, line {number}: {text}", path=path, line=number) from error
+            if len(rows) >= _LINES:
+                yield rows
+                rows = []
+    yield rows
 
 
 def _has_decimal(column: Column) -> bool:
