@@ -14,7 +14,7 @@ _HEAD = """# Python reference
 <!-- written by make reference -->
 
 What users import, from the code's own signatures and docstrings. `AsyncLamella` and its tables have the same methods,
-awaited. Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in
+awaited, but none that read or write rows. Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in
 `lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Arguments
 called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
 """
