@@ -122,12 +122,12 @@ def _of_pandas(data: Any) -> RowStream:
 
 def _of_lazy(data: Any) -> RowStream:
     """Return the rows of a Polars LazyFrame, streamed where this release of Polars can."""
-    library("polars", "append", "polars")
+    frames = library("polars", "append", "polars")
     if not hasattr(data, "collect_batches"):
         return _of_reader(pa.RecordBatchReader.from_stream(data.collect(engine="streaming")))
-    empty = pa.RecordBatchReader.from_stream(data.head(0).collect()).schema
-    frames = data.collect_batches(chunk_size=CHUNK_ROWS)
-    return RowStream((part for frame in frames for part in _of_reader(pa.RecordBatchReader.from_stream(frame))), empty)
+    empty = pa.RecordBatchReader.from_stream(frames.DataFrame(schema=data.collect_schema())).schema
+    batches = data.collect_batches(chunk_size=CHUNK_ROWS, lazy=True)
+    return RowStream((part for frame in batches for part in _of_reader(pa.RecordBatchReader.from_stream(frame))), empty)
 
 
 def _of_items(items: Iterable[Any]) -> Iterator[Chunk]:
