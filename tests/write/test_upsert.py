@@ -8,9 +8,11 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fixtures_server import ServerProcess
@@ -324,3 +326,25 @@ def test_keys_stay_unique_beside_compactions_and_deletes(make_table: MakeTable, 
     assert len(set(rows["id"].to_pylist())) == rows.num_rows
     assert {v // 100 for v in rows["v"].to_pylist()} <= {0, 1, 2, 3}
     assert table.verify(deep=True, sample=1.0).is_clean
+
+
+def test_registered_files_and_older_columns_are_searched(lake: Lamella, tmp_path: Path) -> None:
+    """A key may be a constant of its folder, or a column that the file lacks, with its default or null."""
+    for year in (2023, 2024):
+        (tmp_path / f"year={year}").mkdir()
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / f"year={year}" / "0.parquet")
+    namespace = fresh_name("folders")
+    lake.create_namespace(namespace)
+    lake.create_table(f"{namespace}.t", schema_from=f"{tmp_path}/")
+    table = lake.table(f"{namespace}.t")
+    table.register([f"{tmp_path}/"])
+    table.evolve([AddColumn(name="n", type="int64", default="7"), AddColumn(name="t", type="string")])
+    rows = [{"id": 1, "year": 2024, "n": 7, "t": "new"}, {"id": 1, "year": 2024, "n": 8}]
+    result = table.upsert(rows, ["id", "year", "n"])
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    found = sorted((row["year"], row["id"], row["n"], row["t"] or "") for row in table.scan().to_arrow().to_pylist())
+    assert found == [(2023, 1, 7, ""), (2023, 2, 7, ""), (2024, 1, 7, "new"), (2024, 1, 8, ""), (2024, 2, 7, "")]
+    assert table.upsert([{"id": 3, "year": 2025, "t": "x"}], ["t"]).rows_inserted == 1
+    assert table.delete("year = 2023 AND id = 1").rows == 1
+    assert table.overwrite([{"id": 9, "year": 2030}], "n = 8").rows_removed == 1
+    assert table.scan().count() == 5
