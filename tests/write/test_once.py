@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures_server import ServerProcess
+from fixtures_server import ServerProcess, StartServer
 from lamella.client import Lamella
 from lamella.client.http import NO_RETRY, Table
 from lamella.client.http.fake_transport import FakeTransport
@@ -236,3 +236,19 @@ def test_a_killed_append_is_finished_by_the_next(
     assert (appends(table), table.info().row_count) == (1, 3)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert table.verify(deep=True, sample=1.0).is_clean
+
+
+def test_a_commit_beyond_one_request_happens_once(start_server: StartServer, tmp_path: Path) -> None:
+    """Its blocks are in lists, which are gone when the stored request is sent again; and stay while it is unknown."""
+    server = start_server(warehouse=tmp_path / "warehouse", max_body_bytes=40_000)
+    with Lamella(server.url) as lake:
+        table = lake.table("db.t")
+        rows = {"id": range(60)}
+        first = table.append(rows, create=True, target_block_rows=1, idempotency_key="once")
+        assert first.blocks == 60
+        assert table.append(rows, target_block_rows=1, idempotency_key="once") == first
+        faulty, _ = with_faults(server, lambda _attempt: "drop")
+        with pytest.raises(OutcomeUnknown):
+            faulty.table("db.t").append(rows, target_block_rows=1, idempotency_key="twice")
+        assert table.append(rows, target_block_rows=1, idempotency_key="twice").blocks == 60
+        assert (appends(table), table.info().row_count) == (2, 120)
