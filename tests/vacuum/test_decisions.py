@@ -107,6 +107,7 @@ def test_what_expires_is_what_nothing_keeps(
         (f"_ts/{ID}_v1.hll", "sketch"),
         (f"_b/{ID}_v1.parquet", "block"),
         (f"_tmp/{ID}_v1.blocks", "temporary"),
+        (f"_tmp/{ID}_v1.commit", "temporary"),
         (f"_sg/.{ID}_v1.json.{'a' * 32}.tmp", "temporary"),
         (f"_sg/{ID}_v1.JSON", None),
         (f"_sg/{ID.upper()}_v1.json", None),

@@ -19,7 +19,7 @@ from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
 from lamella.client.spark.table import LakeRowLevel, LakeRowLevelWrite, LakeTableProxy, StagedLakeTable, quoted
-from lamella.client.spark.writer import Layout
+from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:

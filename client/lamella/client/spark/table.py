@@ -9,14 +9,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from lamella.client.spark.commit import EVERY_ROW
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
-from lamella.client.spark.writer import drop_unused
+from lamella.client.write.commit import EVERY_ROW
+from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
 from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
