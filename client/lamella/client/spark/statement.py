@@ -1,0 +1,216 @@
+"""The statement that Spark runs, as its plan tells it: which tables it reads, and whether it finds the same rows twice.
+
+Spark evaluates the source of a statement twice: once to find the rows of the table that match, and once to compute the
+new rows. If the second time the source has other rows, a row that matches could be missing among those that were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.spark.catalyst import kind_of
+from lamella.client.spark.gateway import SQL, Gateway
+from lamella.client.spark.lake import LakeTable
+from lamella.client.spark.literal import TRUE
+from lamella.client.spark.proxy import Proxy
+from lamella.snapshot.errors import InvalidRequest
+
+_EXECUTION: Final = "spark.sql.execution.id"
+_SCAN: Final = "DataSourceV2ScanRelation"
+#: Nodes whose rows depend on nothing but the rows of their children. Limits and samples are missing: they choose.
+_REPEATABLE: Final = frozenset(
+    {
+        *("Project", "Filter", "Join", "Aggregate", "Union", "Expand", "Generate", "Sort", "Distinct", "Deduplicate"),
+        *("Except", "Intersect", "Repartition", "RepartitionByExpression", "RebalancePartitions", "SubqueryAlias"),
+        *("View", "WithCTE", "CTERelationDef", "CTERelationRef", "ResolvedHint", "CollectMetrics", "LateralJoin"),
+        *("BatchEvalPython", "ArrowEvalPython", "LocalRelation", "Range", "OneRowRelation"),
+    }
+)
+_FILE_TABLES: Final = frozenset({"ParquetTable", "OrcTable", "CSVTable", "JsonTable", "TextTable", "AvroTable"})
+_WINDOWS: Final = frozenset({"Window", "WindowGroupLimit"})
+_RANKS: Final = frozenset({"RowNumber", "Rank", "DenseRank"})
+
+
+class ReadTable(Proxy):
+    """A table of a Lamella service in a plan."""
+
+    class Java:
+        implements: list[str] = []  # noqa: RUF012  # of the subclasses
+
+    #: The table at its snapshot.
+    _table: LakeTable
+
+
+class ReadScan(Proxy):
+    """A scan of such a table."""
+
+    class Java:
+        implements: list[str] = []  # noqa: RUF012
+
+    def _filter(self) -> tuple[dict[str, Any], str]:
+        """Return the filter by which the scan left out blocks, and its time zone."""
+        raise NotImplementedError
+
+
+class TableRead(msgspec.Struct, frozen=True):
+    """A table that a statement reads, at its snapshot. ``filter``: a tree that is true for every row that it needs."""
+
+    table: LakeTable
+    filter: dict[str, Any]
+    time_zone: str
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """``is_repeatable``: the rows that match are the same whenever Spark looks for them. ``reads``: the tables of
+    Lamella services that it reads, other than for the rows to change."""
+
+    is_repeatable: bool
+    reads: tuple[TableRead, ...]
+
+    @classmethod
+    def running(cls, gateway: Gateway, verb: str) -> Statement:
+        """Return the statement that the current callback is part of.
+
+        Raises:
+            InvalidRequest: it cannot be told from others, since threads are not pinned; or its condition may find other
+                rows each time.
+        """
+        query = changing_query(gateway, verb)
+        matching = list(_matching_plans(query))
+        is_repeatable = all(_is_repeatable(gateway, plan) for plan in matching)
+        if verb == "UPDATE" and kind_of(query) == "Union" and not (matching and is_repeatable):
+            # Spark evaluates the condition once for the rows that change, and once for those that stay.
+            raise InvalidRequest(
+                "the subquery of this UPDATE may find other rows each time it runs (LIMIT, or a source that is not"
+                " known to stay the same); write its result to a table first, or use MERGE"
+            )
+        return cls(is_repeatable, tuple(table_reads(gateway, query)))
+
+
+def changing_query(gateway: Gateway, verb: str) -> Any:
+    """Return the plan of the rows that the running statement writes.
+
+    Raises:
+        InvalidRequest: which statement runs cannot be told, since threads are not pinned.
+    """
+    context = gateway.session.sparkContext()
+    number = context.getLocalProperty(_EXECUTION) if gateway.pins_threads else None
+    execution = None if number is None else gateway.java_class(SQL + "execution.SQLExecution")
+    query = None if execution is None else execution.getQueryExecution(int(number))
+    for node in () if query is None else _nodes(query.optimizedPlan()):
+        if kind_of(node) == "ReplaceData":
+            return node.query()
+    raise InvalidRequest(
+        f"this session cannot {verb} rows of a Lamella table by SQL: callbacks of Spark need pinned threads"
+        " (PYSPARK_PIN_THREAD). The functions update, merge and delete of lamella.client.spark do without"
+    )
+
+
+def table_reads(gateway: Gateway, plan: Any) -> Iterator[TableRead]:
+    """Yield what an optimised plan reads of Lamella tables at their current snapshots."""
+    for node in _nodes(plan, but_matching=True):
+        kind = kind_of(node)
+        if kind == "InMemoryRelation":
+            yield from table_reads(gateway, node.cacheBuilder().logicalPlan())
+        if kind not in (_SCAN, "DataSourceV2Relation"):
+            continue
+        relation = node.relation() if kind == _SCAN else node
+        table = gateway.python_object(relation.table())
+        if not isinstance(table, ReadTable) or relation.timeTravelSpec().isDefined():
+            continue
+        scan = gateway.python_object(node.scan()) if kind == _SCAN else None
+        tree, time_zone = scan._filter() if isinstance(scan, ReadScan) else (TRUE, "UTC")
+        yield TableRead(table._table, tree, time_zone)
+
+
+def _nodes(plan: Any, *, but_matching: bool = False) -> Iterator[Any]:
+    """Yield a plan and everything below it, with the plans inside of expressions; ``but_matching``: without those by
+    which Spark looks for the rows that match."""
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        yield node
+        below = [node.children()]
+        if not (but_matching and kind_of(node) == "Filter" and _is_changed(node.child())):
+            below.append(node.subqueries())
+        for more in below:
+            pending += _elements(more)
+
+
+def _elements(seq: Any) -> list[Any]:
+    return [seq.apply(at) for at in range(seq.size())]
+
+
+def _matching_plans(query: Any) -> Iterator[Any]:
+    """Yield the plans by which Spark looks for the rows that match."""
+    for node in _nodes(query, but_matching=True):
+        if kind_of(node) == "Filter" and _is_changed(node.child()):
+            yield from _elements(node.subqueries())
+
+
+def _is_changed(node: Any) -> bool:
+    """Whether a node is a scan of the rows to change."""
+    return kind_of(node) == _SCAN and kind_of(node.relation().table()) == "RowLevelOperationTable"
+
+
+def _is_repeatable(gateway: Gateway, plan: Any) -> bool:
+    """Whether a plan has the same rows each time it runs."""
+    nodes = list(_nodes(plan))
+    windows = [node for node in nodes if kind_of(node) in _WINDOWS]
+    others = [node for node in nodes if kind_of(node) not in _WINDOWS]
+    if not all(_is_repeatable_node(gateway, node) for node in others) or not plan.deterministic():
+        return False
+    return not windows or _uses_only_partitions(others, windows)
+
+
+def _is_repeatable_node(gateway: Gateway, node: Any) -> bool:
+    kind = kind_of(node)
+    if kind in _REPEATABLE:
+        return True
+    if kind == "LogicalRelation":
+        return kind_of(node.relation()) == "HadoopFsRelation"
+    if kind == _SCAN:
+        table = node.relation().table()
+        return kind_of(table) in _FILE_TABLES or isinstance(gateway.python_object(table), ReadTable)
+    if kind == "LogicalRDD":
+        return str(node.rdd().outputDeterministicLevel().toString()) != "INDETERMINATE"
+    return False
+
+
+def _uses_only_partitions(nodes: list[Any], windows: list[Any]) -> bool:
+    """Whether joins and filters use only ranks and the columns by which ranks are partitioned.
+
+    Of rows with equal order either may be the first, but each partition has one. This is how a source is reduced to one
+    row for each key.
+    """
+    same: dict[int, int] = {}
+    for node in nodes:
+        for each in _elements(node.projectList()) if kind_of(node) == "Project" else ():
+            if kind_of(each) == "Alias" and kind_of(each.child()) == "AttributeReference":
+                same[int(each.exprId().id())] = int(each.child().exprId().id())
+    chosen: set[int] = set()
+    below: set[int] = set()
+    for window in windows:
+        chosen |= _attributes(window.partitionSpec())
+        below |= _attributes(window.child().output())
+        for each in _elements(window.windowExpressions()) if kind_of(window) == "Window" else ():
+            if kind_of(each) != "Alias" or kind_of(each.child().windowFunction()) not in _RANKS:
+                return False
+    for node in nodes:
+        if kind_of(node) not in ("Join", "Filter", "Aggregate", "Generate", "Deduplicate"):
+            continue
+        for used in _attributes(node.expressions()):
+            while used in same:
+                used = same[used]
+            if used in below and used not in chosen:
+                return False
+    return True
+
+
+def _attributes(expressions: Any) -> set[int]:
+    """Return the ids of the attributes that expressions refer to."""
+    found = [_elements(each.references().toSeq()) for each in _elements(expressions)]
+    return {int(attribute.exprId().id()) for some in found for attribute in some}
