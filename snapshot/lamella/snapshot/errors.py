@@ -408,8 +408,8 @@ class QuotaExceeded(Conflict):
 
 
 class CommitConflict(Conflict):
-    """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the commit that removed
-    them."""
+    """Blocks to be removed or changed are no longer in the table, or others changed the same rows; ``blocks`` names
+    them, ``snapshot_id`` the commit that changed them."""
 
     code = "commit_conflict"
 
@@ -418,6 +418,12 @@ class NewMatches(CommitConflict):
     """Blocks were added that may contain rows which the change should have seen; ``blocks`` names them."""
 
     code = "new_matches"
+
+
+class ReadConflict(CommitConflict):
+    """Rows that a commit depends on may have changed since they were read; ``table`` names their table."""
+
+    code = "read_conflict"
 
 
 class BlocksGone(Conflict):

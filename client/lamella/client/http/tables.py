@@ -10,7 +10,7 @@ import msgspec
 from lamella.client.http.call import Call, TableName, make_call, text_tuple
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
+from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire import operations
@@ -124,8 +124,11 @@ def commit_call(
     no_new_matches: wire.NoNewMatches | None = None,
     added_from: Sequence[wire.BlockListSent] = (),
     take_replaced: bool = False,
+    deletes: Sequence[wire.BlockDeletes] = (),
+    row_change: RowChange | None = None,
+    reads: Sequence[wire.TableRead] = (),
 ) -> Call[wire.CommitAnswer]:
-    """Add and remove blocks in one new snapshot."""
+    """Add, remove and change blocks in one new snapshot."""
     body = wire.CommitRequest(
         added=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in added),
         removed=text_tuple("removed", removed),
@@ -136,6 +139,9 @@ def commit_call(
         index_parts=tuple(index_parts) or msgspec.UNSET,
         no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
         take_replaced=take_replaced or msgspec.UNSET,
+        deletes=tuple(deletes) or msgspec.UNSET,
+        row_change=row_change or msgspec.UNSET,
+        reads=tuple(reads) or msgspec.UNSET,
     )
     call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:

@@ -15,11 +15,20 @@ from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit.block_lists import packed
-from lamella.snapshot.errors import AlreadyExists, LamellaError, OutcomeUnknown, StoreError
+from lamella.snapshot.deletes import Positions, VectorFile, Vectors, deleted_rows, union
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import Block, ClusterKind, ClusterStats, Snapshot
+from lamella.snapshot.manifest import FEATURES, Block, ClusterKind, ClusterStats, RowChange, Snapshot
 from lamella.snapshot.storage import Store, TableLayout
-from lamella.snapshot.wire import BlockListSent, CommitAnswer, IndexPartsSent, NoNewMatches, TableInfo
+from lamella.snapshot.wire import (
+    BlockDeletes,
+    BlockListSent,
+    CommitAnswer,
+    IndexPartsSent,
+    NoNewMatches,
+    TableInfo,
+    TableRead,
+)
 
 # Commits with more blocks than fit into a request: the blocks are written ahead as lists in the table's scratch folder.
 #
@@ -45,6 +54,9 @@ def commit_blocks(
     properties: Mapping[str, str] | None = None,
     index_parts: Sequence[IndexPartsSent] = (),
     no_new_matches: NoNewMatches | None = None,
+    deletes: Sequence[BlockDeletes] = (),
+    row_change: RowChange | None = None,
+    reads: Sequence[TableRead] = (),
     idempotency_key: str | None = None,
 ) -> CommitAnswer:
     """:meth:`lamella.client.http.Table.commit` for any number of blocks: those that do not fit into a request are sent
@@ -77,6 +89,9 @@ def commit_blocks(
             properties=properties,
             index_parts=index_parts,
             no_new_matches=no_new_matches,
+            deletes=deletes,
+            row_change=row_change,
+            reads=reads,
             idempotency_key=idempotency_key,
         )
         is_over = True
@@ -182,22 +197,33 @@ def commit_result(
     removed: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     no_new_matches: NoNewMatches | None = None,
+    deletes: Mapping[str, Positions] | None = None,
+    row_change: RowChange | None = None,
+    reads: Sequence[TableRead] = (),
     idempotency_key: str | None = None,
 ) -> CommitAnswer:
     """Commit the blocks that tasks wrote, with their index entries; ``removed``: blocks of the state's snapshot.
 
+    ``deletes``: rows of blocks of the state's snapshot that are deleted, in addition to those that are deleted there:
+    ascending positions in the file, by the block's location. A block of which no row is left is removed.
+    ``row_change``: what the commit does to rows; None: "append" if blocks are only added, else "overwrite".
+    ``reads``: rows that must not have changed.
+
     Blocks that do not fit into one request are sent ahead in lists.
 
     Raises:
-        CommitConflict: a block to remove no longer exists.
+        CommitConflict: a block to remove no longer exists, or others changed the rows to delete.
         NewMatches: see ``no_new_matches``.
+        ReadConflict: see ``reads``.
         OutcomeUnknown: the commit may have happened.
     """
     done = list(written)
     names = {index.index_id: index.name for index in target.indexes}
     store = target.store()
     parts = join_parts(store, target.layout, Ids(), (part for each in done for part in each.parts))
-    needs_base = bool(removed) or no_new_matches is not None
+    sent, emptied = write_vectors(lake, state, target, deletes or {})
+    removed = [*removed, *emptied]
+    needs_base = bool(removed or sent) or no_new_matches is not None
     return commit_blocks(
         lake,
         state.name,
@@ -213,5 +239,48 @@ def commit_result(
             for index_id, sent in parts.items()
         ],
         no_new_matches=no_new_matches,
+        deletes=sent,
+        row_change=row_change,
+        reads=reads,
         idempotency_key=idempotency_key,
     )
+
+
+def write_vectors(
+    lake: Lamella, state: TableState, target: Target, deletes: Mapping[str, Positions]
+) -> tuple[list[BlockDeletes], list[str]]:
+    """Write deletion vectors of blocks of the state's snapshot, all in one file below the table's folder; returns them,
+    and the blocks of which no row is left.
+
+    ``deletes``: see :func:`commit_result`.
+
+    Raises:
+        InvalidRequest: a block is not in the snapshot, or does not have that many rows.
+        CorruptDeletes, HashMismatch: its vector is damaged.
+        StoreError: storage failed.
+    """
+    wanted = {location: positions for location, positions in deletes.items() if len(positions)}
+    if not wanted:
+        return [], []
+    facts = lake.table(state.name).blocks(
+        list(wanted), snapshot_id=state.snapshot.snapshot_id, reader_features=FEATURES
+    )
+    if facts.missing:
+        raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
+    store = target.store()
+    before = Vectors(store, (entry for block in facts.blocks for entry in block.deletes))
+    file = VectorFile(target.layout.deletes(Ids().new()))
+    sent: list[BlockDeletes] = []
+    emptied: list[str] = []
+    for block in facts.blocks:
+        own = wanted[block.location]
+        if own[0] < 0 or own[-1] >= block.row_count:
+            raise InvalidRequest(f"{block.location} has {block.row_count} rows, and no row {own[-1]}")
+        positions = union([own, deleted_rows(before, block.deletes, block.row_count)])
+        if len(positions) == block.row_count:
+            emptied.append(block.location)
+        else:
+            sent.append(BlockDeletes(location=block.location, deletes=file.add(block.location, positions)))
+    if sent:
+        store.put(file.location, file.finished())
+    return sent, emptied

@@ -340,10 +340,12 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         required_seq: int | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
+        unchanged: Mapping[str, int] | None = None,
     ) -> bool:
         """Make ``entry`` current if the table is still at version ``entry.seq - 1``.
 
-        Returns False if another commit came first or the table was dropped. ``required_seq``: only if the snapshot with
+        Returns False if another commit came first or the table was dropped. ``unchanged``: the same if one of these
+        tables, by id, has another version, or was dropped. ``required_seq``: only if the snapshot with
         this ``seq`` is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
         meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
         quota, whatever others commit at the same time.

@@ -42,9 +42,10 @@ def leased_snapshots(connection: Connection, table_id: str, *, now_ms: int) -> s
 _CLOCKS_MS = 60_000
 
 #: Locks a table's row, dropped or not, until the transaction ends.
-LOCK_TABLE = (
-    select(tables.c.version, tables.c.dropped_at_ms).where(tables.c.table_id == bindparam("id")).with_for_update()
-)
+_STATE_OF_TABLE = select(tables.c.version, tables.c.dropped_at_ms).where(tables.c.table_id == bindparam("id"))
+LOCK_TABLE = _STATE_OF_TABLE.with_for_update()
+#: Keeps a table's row from being changed until the transaction ends.
+SHARE_TABLE = _STATE_OF_TABLE.with_for_update(read=True)
 
 _FORGET_DEAD_TAGS = delete(tags).where(tags.c.table_id == bindparam("id"), tags.c.expires_at_ms <= bindparam("now_ms"))
 _TAGGED = select(tags.c.seq).where(tags.c.table_id == bindparam("id")).distinct()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Engine, RowMapping, bindparam, delete, select, tuple_
+from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import schema as sql
@@ -27,7 +27,14 @@ from lamella.service.catalog.session import (
     snapshot_row,
     table_record,
 )
-from lamella.service.catalog.snapshots import SqlExpiry, SqlLeases, SqlTags, require_in_history
+from lamella.service.catalog.snapshots import (
+    LOCK_TABLE,
+    SHARE_TABLE,
+    SqlExpiry,
+    SqlLeases,
+    SqlTags,
+    require_in_history,
+)
 from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row
 from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
 from lamella.snapshot.errors import (
@@ -264,6 +271,7 @@ class SqlCatalog(
         required_seq: int | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
+        unchanged: Mapping[str, int] | None = None,
     ) -> bool:
         swap = {
             "id": table_id,
@@ -274,6 +282,8 @@ class SqlCatalog(
         try:
             with self._transaction(remember) as connection:
                 self._lock_for_commit(connection, table_id, entry)
+                if unchanged and not _lock_unchanged(connection, {**unchanged, table_id: entry.seq - 1}, table_id):
+                    raise _LostRace
                 if connection.execute(sql.SWAP_POINTER, swap).rowcount != 1:
                     raise _LostRace
                 if required_seq is not None:
@@ -302,6 +312,19 @@ class SqlCatalog(
     def close(self) -> None:
         self._current.close()
         self._engine.dispose()
+
+
+def _lock_unchanged(connection: Connection, versions: Mapping[str, int], table_id: str) -> bool:
+    """Lock tables until the transaction ends, ``table_id`` for a change; return whether they have these versions.
+
+    In the order of their ids, so that two commits that depend on each other's table do not wait for each other.
+    """
+    for each, version in sorted(versions.items()):
+        statement = LOCK_TABLE if each == table_id else SHARE_TABLE
+        row = connection.execute(statement, {"id": each}).first()
+        if row is None or row.version != version or row.dropped_at_ms is not None:
+            return False
+    return True
 
 
 class _LostRace(Exception):

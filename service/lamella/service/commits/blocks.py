@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from lamella.service.catalog import Catalog, CommitGuard
 from lamella.service.config.settings import Settings
@@ -27,9 +28,10 @@ from lamella.service.indexes.part_check import MAX_COMMIT_PARTS, require_distinc
 from lamella.service.tables.names import require_allowed, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.commit import conflict, row_change_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.deletes import MAX_VECTOR_BYTES, checked_entry, deleted_rows
+from lamella.snapshot.deletes import MAX_VECTOR_BYTES, RangeReader, Vectors, checked_entry, deleted_rows
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
@@ -43,7 +45,15 @@ from lamella.snapshot.errors import (
     Unavailable,
     UnknownColumn,
 )
-from lamella.snapshot.manifest import MAX_LEVEL, Block, DeleteFile, SegmentRef, Snapshot
+from lamella.snapshot.manifest import (
+    MAX_LEVEL,
+    Block,
+    DeleteFile,
+    RowChange,
+    SegmentRef,
+    Snapshot,
+    SnapshotPointer,
+)
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
@@ -59,7 +69,15 @@ from lamella.snapshot.storage import AllowedLocations, Store
 from lamella.snapshot.storage.location import normal
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import BlockListSent, CommitRequest, IndexPartsSent, NoNewMatches, RefusedFile
+from lamella.snapshot.wire import (
+    BlockDeletes,
+    BlockListSent,
+    CommitRequest,
+    IndexPartsSent,
+    NoNewMatches,
+    RefusedFile,
+    TableRead,
+)
 from lamella.snapshot.workload.recorded_filters import check_recording
 
 _NAMED_BLOCKS: Final = 100
@@ -300,9 +318,13 @@ _OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 class CheckedRequest(msgspec.Struct, frozen=True):
-    """The checked members of a commit request other than blocks: normalized locations; missing members are None."""
+    """The checked members of a commit request other than blocks: normalized locations; missing members are None or
+    empty."""
 
     removed: tuple[str, ...]
+    deletes: tuple[BlockDeletes, ...]
+    row_change: RowChange
+    reads: tuple[TableRead, ...]
     lists: tuple[BlockListSent, ...]
     index_parts: tuple[IndexPartsSent, ...]
     part_locations: tuple[str, ...]
@@ -312,7 +334,8 @@ class CheckedRequest(msgspec.Struct, frozen=True):
 def check_request(request: CommitRequest) -> CheckedRequest:
     """Check a commit request. Raises InvalidRequest: nothing to do, or members invalid or exclusive."""
     lists = () if request.added_from is msgspec.UNSET else request.added_from
-    if not (request.added or lists or request.removed or request.properties):
+    sent = () if request.deletes is msgspec.UNSET else request.deletes
+    if not (request.added or lists or request.removed or sent or request.properties):
         raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
     check_retention(request.properties)
     refuse_properties(request.properties)
@@ -323,6 +346,17 @@ def check_request(request: CommitRequest) -> CheckedRequest:
         raise InvalidRequest(f"{request.operation!r} is not an operation: use a word such as 'append' or 'compact'")
     removed = [normal(location) for location in request.removed]
     refuse_doubled("removed", removed, InvalidRequest)
+    deletes = [_normal_deletes(each) for each in sent]
+    locations_of_deletes = [each.location for each in deletes]
+    refuse_doubled("deletes", locations_of_deletes, InvalidRequest)
+    if both := sorted(set(removed).intersection(locations_of_deletes)):
+        raise InvalidRequest(f"{both[0]!r} is both removed and a block of which rows are deleted", blocks=both[:1])
+    reads = () if request.reads is msgspec.UNSET else request.reads
+    adds, removes = bool(request.added or lists), bool(removed or deletes)
+    row_change = row_change_of(removes=removes) if request.row_change is msgspec.UNSET else request.row_change
+    if row_change in ("append", "delete") and (removes if row_change == "append" else adds and not removes):
+        does = "removes rows" if removes else "only adds rows"
+        raise InvalidRequest(f"row_change is {row_change!r}, but the commit {does}")
     parts = () if request.index_parts is msgspec.UNSET else request.index_parts
     locations: list[str] = []
     if parts:
@@ -330,9 +364,26 @@ def check_request(request: CommitRequest) -> CheckedRequest:
             raise InvalidRequest("index_parts describe added blocks, and there are none")
         locations = require_distinct([part for of_index in parts for part in of_index.parts], MAX_COMMIT_PARTS)
     unwanted = None if request.no_new_matches is msgspec.UNSET else request.no_new_matches
-    if unwanted is not None and request.base_snapshot_id is None:
-        raise InvalidRequest("no_new_matches needs base_snapshot_id")
-    return CheckedRequest(tuple(removed), lists, parts, tuple(locations), unwanted)
+    if request.base_snapshot_id is None and (unwanted is not None or deletes):
+        raise InvalidRequest(f"{'deletes' if deletes else 'no_new_matches'} needs base_snapshot_id")
+    return CheckedRequest(
+        removed=tuple(removed),
+        deletes=tuple(deletes),
+        row_change=row_change,
+        reads=tuple(reads),
+        lists=lists,
+        index_parts=parts,
+        part_locations=tuple(locations),
+        no_new_matches=unwanted,
+    )
+
+
+def _normal_deletes(sent: BlockDeletes) -> BlockDeletes:
+    entry = sent.deletes
+    if entry.offset < 0 or not 0 < entry.length <= MAX_VECTOR_BYTES:
+        raise InvalidRequest(f"a list of deleted rows has {entry.length} bytes from {entry.offset} on")
+    entry = msgspec.structs.replace(entry, location=normal(entry.location), data=None)
+    return BlockDeletes(location=normal(sent.location), deletes=entry)
 
 
 def spelled(blocks: Sequence[Block]) -> list[str]:
@@ -433,6 +484,55 @@ class AddedBlocks:
         guard = msgspec.structs.replace(guard, adds_files=True)
         return Added(segments=tuple(segments), keys=keys_of(b"".join(keys)), guard=guard)
 
+    def more_deletes(
+        self,
+        table_id: str,
+        allowed: AllowedLocations,
+        sent: Sequence[BlockDeletes],
+        base: SnapshotPointer,
+        *,
+        since_ms: int,
+    ) -> tuple[tuple[BlockDeletes, ...], CommitGuard | None]:
+        """Check and return the deleted rows of blocks of ``base``, without blocks of which no more rows are deleted.
+
+        Raises:
+            LocationRefused: a file of vectors is where the table may have none.
+            CommitConflict: ``base`` does not have a block.
+            BlocksRefused: a vector is damaged, or lacks rows that are deleted in ``base``.
+            StoreError: storage failed.
+        """
+        if not sent:
+            return (), None
+        for location in dict.fromkeys(each.deletes.location for each in sent):
+            allowed.require(location)
+            require_own(self._warehouse, table_id, location)
+        guard = self._catalog.guard(
+            table_id, list(dict.fromkeys(each.deletes.location for each in sent)), since_ms=since_ms
+        )
+        with trusted_manifests():
+            blocks = self._warehouse.entries_at(base, [each.location for each in sent])
+        if gone := sorted(each.location for each in sent if each.location not in blocks):
+            raise conflict(gone, "not in the table", base.snapshot_id)
+        before = Vectors(self._store, (entry for block in blocks.values() for entry in block.deletes))
+        store = _Sent(before, self._store, [each.deletes for each in sent])
+        wanted = {each.location: each.deletes for each in sent}
+
+        def checked(block: Block) -> Block:
+            entry = checked_entry(store, wanted[block.location], block.row_count)
+            then = deleted_rows(store, block.deletes, block.row_count)
+            now = deleted_rows(store, (entry,), block.row_count)
+            if not np.isin(then, now, assume_unique=True).all():
+                raise InvalidRequest("the vector lacks rows that are deleted in base_snapshot_id")
+            return msgspec.structs.replace(block, deletes=(entry,) if len(now) > len(then) else block.deletes)
+
+        found, refused = self._file_checker.each_at_once([blocks[each.location] for each in sent], checked)
+        self._file_checker.refuse(refused, all_or_nothing=True)
+        return tuple(
+            BlockDeletes(location=block.location, deletes=block.deletes[0])
+            for block in found
+            if block.deletes != blocks[block.location].deletes
+        ), guard
+
     def _batches(self, sent: Sequence[Block], lists: Sequence[BlockListSent]) -> Iterator[list[Listed]]:
         """Yield as many blocks at a time as a segment has."""
 
@@ -443,6 +543,22 @@ class AddedBlocks:
         waiting = every()
         while some := list(islice(waiting, self._warehouse.segment_blocks)):
             yield some
+
+
+class _Sent:
+    """Reads vectors that a request names; those that cannot be read together are read one by one, for their errors."""
+
+    def __init__(self, before: RangeReader, store: RangeReader, entries: Sequence[DeleteFile]) -> None:
+        self._before = before
+        try:
+            self._sent: RangeReader = Vectors(store, entries)
+        except LamellaError:
+            self._sent = store
+        self._names = {entry.location for entry in entries}
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """See :class:`~lamella.snapshot.deletes.RangeReader`."""
+        return (self._sent if location in self._names else self._before).read_range(location, start, length)
 
 
 class _Check:

@@ -19,7 +19,7 @@ import msgspec
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
-from lamella.service.commits.queue import BlockChange, CommitQueue, MakeAnswer, Step
+from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import History, schema_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
@@ -42,7 +42,15 @@ from lamella.snapshot.source import (
 )
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import CommitResult, Warehouse
-from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
+from lamella.snapshot.wire import (
+    CommitAnswer,
+    CommitRequest,
+    EvolveRequest,
+    RefusedFile,
+    Register,
+    RegisterAnswer,
+    TableRead,
+)
 
 
 class Committer:
@@ -182,18 +190,29 @@ class Committer:
 
         return enrol(blocks, refused)
 
-    def commit(self, table: TableRecord, request: CommitRequest, idempotency_key: IdempotencyKey) -> Pending:
-        """Add and remove blocks in one snapshot, all or nothing.
+    def commit(
+        self,
+        table: TableRecord,
+        request: CommitRequest,
+        idempotency_key: IdempotencyKey,
+        *,
+        require_read: Callable[[str, str], None],
+    ) -> Pending:
+        """Add, remove and change blocks in one snapshot, all or nothing.
+
+        ``require_read``: called with namespace and name of tables that the commit depends on; raises if the caller may
+        not read them.
 
         Raises, here or when awaited: InvalidRequest: nothing to do, an invalid member, or a list of blocks that does
         not match its description. LocationRefused: the location of an added block is not allowed; it was not read.
         BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason. DuplicateBlock: an
         added block is in the table already, or twice in the request; or its file was in the table before and left it,
-        and ``take_replaced`` is not set. CommitConflict: a removed block is no longer in the table, or no longer the
-        file that was read at the base. SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
-        NewMatches: blocks were added since then that may match ``no_new_matches``. SchemaConflict: with
-        ``no_new_matches``, the columns changed since then; or a rollback removed the columns that the added blocks were
-        written with. InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter ``no_new_matches``.
+        and ``take_replaced`` is not set. CommitConflict: a removed or changed block is no longer in the table, or no
+        longer the file that was read at the base; or others changed the rows to be deleted. SnapshotNotFound:
+        ``base_snapshot_id`` is not in the table's history. NewMatches: blocks were added since then that may match
+        ``no_new_matches``. ReadConflict: what the commit depends on may have changed. SchemaConflict: with
+        ``no_new_matches`` or ``reads``, the columns changed since then; or a rollback removed the columns that the
+        added blocks were written with. InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: a filter.
         LimitExceeded: more blocks in lists than one commit may add. ObjectNotFound, StoreError: a list of blocks, or a
         part of an index. Unavailable: its turn did not come in time, or a clean-up was running; nothing was committed.
         """
@@ -204,15 +223,21 @@ class Committer:
         lists = self._added.lists(table.table_id, payload.lists)
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
-            if request.added or lists or request.removed:
+            if request.added or lists or request.removed or payload.deletes:
                 refuse_added(versions.properties)
             default_snapshot = versions if read_at is None else self._warehouse.head(read_at)
             if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.
                 self._warehouse.new_matches(read_at, read_at, payload.no_new_matches)
+        allowed = self._rules.of(table.namespace, table.table_id)
+        reads = tuple(self._checked_read(read, require_read) for read in payload.reads)
+        # The guard of the deletes comes first: it must be older than whatever is looked at.
+        deletes, guard = self._added.more_deletes(
+            table.table_id, allowed, payload.deletes, read_at or table.pointer, since_ms=self._clock()
+        )
         added = self._added.taken(
             table.table_id,
-            self._rules.of(table.namespace, table.table_id),
+            allowed,
             request,
             lists,
             payload.part_locations,
@@ -231,6 +256,7 @@ class Committer:
                 row_count=result.snapshot.summary.row_count,
                 block_count=result.snapshot.summary.block_count,
                 left_out_parts=left_out_parts(result.snapshot, payload.index_parts, parts),
+                changed=result.changed,
             )
 
         change = BlockChange(
@@ -244,10 +270,26 @@ class Committer:
             properties=request.properties,
             index_parts=parts.additions,
             no_new_matches=payload.no_new_matches,
-            guard=added.guard,
+            guard=guard or added.guard,
             only_new=request.take_replaced is not True,
+            deletes=deletes,
+            row_change=payload.row_change,
+            reads=reads,
         )
-        return Pending(self._submit(table, change, change.added + len(payload.removed)))
+        return Pending(self._submit(table, change, change.added + len(payload.removed) + len(deletes)))
+
+    def _checked_read(self, read: TableRead, require_read: Callable[[str, str], None]) -> CheckedRead:
+        """Return what a commit depends on. Raises InvalidRequest, TableNotFound, PermissionDenied, SnapshotNotFound,
+        and the errors of an invalid filter."""
+        namespace, _, name = read.table.rpartition(".")
+        if not namespace:
+            raise InvalidRequest(f"{read.table!r} is not namespace.table")
+        require_read(namespace, name)
+        record = self._catalog.table(namespace, name)
+        pointer = self._history.pointer(record, snapshot_id=read.snapshot_id)
+        with trusted_manifests():
+            self._warehouse.changed_reads(pointer, pointer, read)
+        return CheckedRead(record.table_id, pointer, read)
 
     def evolve(self, table: TableRecord, request: EvolveRequest, idempotency_key: IdempotencyKey) -> Pending:
         """Change the table's schema in one snapshot, without rewriting blocks or segments.
@@ -293,7 +335,7 @@ class Committer:
 
     def _submit(self, table: TableRecord, change: BlockChange | Step, blocks: int) -> Future[StoredResponse]:
         deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
-        alone = isinstance(change, Step) or change.no_new_matches is not None
+        alone = isinstance(change, Step) or change.is_alone
         ended = self._metrics.process.commit_begun()
         entry = self._queue.submit(
             table.table_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -85,6 +85,8 @@ class SharedSegments:
             index_parts=first.index_parts,
             no_new_matches=first.no_new_matches,
             only_new=first.only_new and len(entries) == 1,
+            deletes=first.deletes,
+            row_change=first.row_change,
         )
 
     def _segments(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> tuple[SegmentRef, ...]:
@@ -163,6 +165,9 @@ class GroupCommit:
             self._metrics.commit_attempts.inc()
             attempts += 1
             numbered = {"lamella.commit.attempt": attempts}
+            unchanged, refused = self._reads(group)
+            if refused is not None:
+                raise refused
             try:
                 with self._traces.span("commit prepare", numbered), trusted_manifests():
                     attempt = self._merge(record.pointer, group, leaves)
@@ -173,7 +178,7 @@ class GroupCommit:
                 return
             try:
                 with self._traces.span("commit swap", numbered) as span:
-                    is_current = attempt.result is None or self._swap(record, attempt.result, attempt, guard)
+                    is_current = attempt.result is None or self._swap(record, attempt.result, attempt, guard, unchanged)
                     if span is not None:
                         span.note({"lamella.commit.is_current": is_current})
                 if is_current:
@@ -213,13 +218,39 @@ class GroupCommit:
                 else:
                     assert done.result is not None and isinstance(entry.change, BlockChange)  # noqa: S101, PT018  # landed
                     own = msgspec.structs.replace(
-                        done.result, added=entry.change.added, removed=len(entry.change.removed)
+                        done.result,
+                        added=entry.change.added,
+                        removed=outcome.removed if len(entries) == 1 else 0,
+                        changed=outcome.changed,
                     )
                     attempt.applied.append((entry, own))
         return attempt
 
-    def _swap(self, record: TableRecord, result: CommitResult, attempt: _Attempt, guard: CommitGuard) -> bool:
-        """Make the attempt's snapshot current, with all answers; False if another commit came first."""
+    def _reads(self, group: Sequence[Waiting]) -> tuple[dict[str, int], LamellaError | None]:
+        """Return the versions of tables that a group depends on, and the error if it depends on what has changed."""
+        records: dict[str, TableRecord] = {}
+        for entry in group:
+            for each in entry.change.reads if isinstance(entry.change, BlockChange) else ():
+                if each.table_id not in records:
+                    records[each.table_id] = self._catalog.table_by_id(each.table_id)
+                with trusted_manifests():
+                    error = self._warehouse.changed_reads(each.pointer, records[each.table_id].pointer, each.read)
+                if error is not None:
+                    return {}, error
+        return {table_id: record.version for table_id, record in records.items()}, None
+
+    def _swap(
+        self,
+        record: TableRecord,
+        result: CommitResult,
+        attempt: _Attempt,
+        guard: CommitGuard,
+        unchanged: Mapping[str, int],
+    ) -> bool:
+        """Make the attempt's snapshot current, with all answers; False if another commit came first.
+
+        ``unchanged``: versions that tables which the attempt depends on must still have.
+        """
         attempt.stored_response = [
             entry.change.idempotency_key.store_as(200, entry.change.answer(own)) for entry, own in attempt.applied
         ]
@@ -236,6 +267,7 @@ class GroupCommit:
                 required_seq=attempt.required_seq,
                 guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
                 remember=rows,
+                unchanged=unchanged,
             )
         except OutcomeUnknown:
             # An entry in the history was committed, with its answer; the others may still be committed.

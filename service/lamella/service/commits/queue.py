@@ -22,14 +22,22 @@ from lamella.service.http.idempotency import IdempotencyKey
 from lamella.service.telemetry.tracing import SpanContext
 from lamella.snapshot.errors import OutcomeUnknown, Unavailable
 from lamella.snapshot.index.directory import Addition
-from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
+from lamella.snapshot.manifest import Block, RowChange, SegmentRef, SnapshotPointer
 from lamella.snapshot.warehouse import CommitResult
-from lamella.snapshot.wire import NoNewMatches
+from lamella.snapshot.wire import BlockDeletes, NoNewMatches, TableRead
 
 _APPEND: Final = "append"
 
 #: Makes the body of a caller's answer; ``added`` and ``removed`` of the result are those of the caller.
 MakeAnswer = Callable[[CommitResult], msgspec.Struct]
+
+
+class CheckedRead(msgspec.Struct, frozen=True):
+    """What a change depends on: rows of a table of this service, at a snapshot."""
+
+    table_id: str
+    pointer: SnapshotPointer
+    read: TableRead
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +48,8 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     ``index_parts``: entries of skip indexes for the blocks. ``no_new_matches``: see
     :class:`~lamella.snapshot.commit.ChangeSet`; such a change has a snapshot of its own. ``guard``: the state of
     clean-ups before the files of the blocks were checked. ``only_new``: refuse it if one of its files was in the table
-    before.
+    before. ``deletes``, ``row_change``: see :class:`~lamella.snapshot.commit.ChangeSet`. ``reads``: what it depends on,
+    with the snapshots; it has a snapshot of its own then.
     """
 
     idempotency_key: IdempotencyKey
@@ -55,6 +64,9 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     no_new_matches: NoNewMatches | None = None
     guard: CommitGuard | None = None
     only_new: bool = False
+    deletes: tuple[BlockDeletes, ...] = ()
+    row_change: RowChange = _APPEND
+    reads: tuple[CheckedRead, ...] = ()
 
     @property
     def added(self) -> int:
@@ -63,8 +75,8 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def adds_files(self) -> bool:
-        """Return whether blocks are added that a clean-up might have deleted."""
-        return bool(self.blocks or self.segments)
+        """Return whether it adds files that a clean-up might have deleted."""
+        return bool(self.blocks or self.segments or self.deletes)
 
     @property
     def wrote_since_ms(self) -> int | None:
@@ -74,8 +86,13 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain_append(self) -> bool:
         """Return whether it may share segments with other appends."""
-        is_append = bool(self.blocks) and not self.removed and self.operation == _APPEND
-        return is_append and not (self.properties or self.index_parts or self.no_new_matches is not None)
+        is_append = bool(self.blocks) and not (self.removed or self.deletes) and self.operation == _APPEND
+        return is_append and self.row_change == _APPEND and not (self.properties or self.index_parts or self.is_alone)
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether it has a snapshot of its own, since it depends on what it read."""
+        return self.no_new_matches is not None or bool(self.reads)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access.permissions import check
+from lamella.service.access.principal import principal_of
 from lamella.service.catalog import Catalog
 from lamella.service.commits.committer import Committer
 from lamella.service.http.admission import MAX_RAW_VALUES, read_json
@@ -47,7 +51,12 @@ class CommitRoutes:
 
         def work(idempotency_key: IdempotencyKey) -> Pending:
             payload = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
-            return self._committer.commit(self._catalog.table(namespace, name), payload, idempotency_key)
+            return self._committer.commit(
+                self._catalog.table(namespace, name),
+                payload,
+                idempotency_key,
+                require_read=partial(check, principal_of(request), "read"),
+            )
 
         # An estimate from the unparsed body: it decides which queue the request waits in.
         threads = self._with_lists if b'"added_from"' in body else None

@@ -13,6 +13,7 @@ from lamella.snapshot.commit.changes import (
     Request,
     apply_changes,
     conflict,
+    row_change_of,
 )
 from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, segments_to_merge, to_merge, to_move
 from lamella.snapshot.commit.snapshots import (
@@ -48,6 +49,7 @@ __all__ = [
     "is_perfect",
     "iso",
     "next_snapshot",
+    "row_change_of",
     "schema_ids",
     "seen_blocks",
     "seen_refs",

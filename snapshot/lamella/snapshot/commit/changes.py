@@ -1,21 +1,28 @@
 """Change sets, and how several of them are applied to one base: conflicts per block, as pure logic.
 
 The result is that of applying them one after another. An addition succeeds unless a block of its location exists. A
-removal succeeds unless a block that it names was removed, or is not the one that was read. A change that fails is left
-out as a whole, with its own error, and does not affect the others.
+removal succeeds unless a block that it names was removed, or is not the one that was read. Deletions of rows in one
+block are merged unless one of them also moved a row that the other deletes. A change that fails is left out as a whole,
+with its own error, and does not affect the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, NewMatches, SchemaConflict
+from lamella.snapshot.errors import (
+    CommitConflict,
+    DuplicateBlock,
+    LamellaError,
+    NewMatches,
+    SchemaConflict,
+)
 from lamella.snapshot.index.directory import Addition
-from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
-from lamella.snapshot.wire.commit import NoNewMatches
+from lamella.snapshot.manifest import Block, RowChange, SegmentRef, SnapshotPointer
+from lamella.snapshot.wire.commit import BlockDeletes, NoNewMatches
 
 #: Maximum number of blocks that an error names.
 NAMED_BLOCKS = 100
@@ -31,6 +38,9 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     table no longer has are dropped. ``no_new_matches``: the change is valid only if no row added after ``read_at``
     matches a filter. ``only_new``: no added file may have been in the table before, see
     :mod:`lamella.snapshot.manifest.replaced_files`.
+
+    ``deletes``: blocks of ``read_at`` of which rows are deleted, with all deleted rows of each. ``row_change``: see
+    :data:`RowChange`.
     """
 
     added: tuple[SegmentRef, ...] = ()
@@ -41,13 +51,32 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     index_parts: tuple[Addition, ...] = ()
     no_new_matches: NoNewMatches | None = None
     only_new: bool = False
+    deletes: tuple[BlockDeletes, ...] = ()
+    row_change: RowChange = "overwrite"
+
+    @property
+    def changes_rows(self) -> bool:
+        """Returns whether it adds, removes or changes blocks."""
+        return bool(self.added or self.removed or self.deletes)
+
+
+def row_change_of(*, removes: bool) -> RowChange:
+    """Returns what a change does to rows if its writer does not say; ``removes``: it removes blocks or deletes rows."""
+    return "overwrite" if removes else "append"
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """A change set that was applied to the new snapshot: how many blocks it added and removed."""
+    """A change set that was applied to the new snapshot: how many blocks it added and removed, and of how many others
+    it deleted rows."""
 
     added: int
     removed: int
+    changed: int = 0
+
+
+#: Returns by location the blocks of a request with more deleted rows, None for one without any other row, as they
+#: follow from the requests before it; or why that cannot be done. Called once, if the request has no other problem.
+MergeDeletes = Callable[[], "Mapping[str, Block | None] | LamellaError"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +87,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ``replaced``: added files that left the table before the base and must not be added again; with ``only_new`` this
     also applies to files that an earlier request removed. ``is_serial``: it cannot follow a request that added blocks.
     ``refused``: the reason why it cannot be applied to the base, if already known.
+
+    ``deletes``: locations of blocks of which rows are deleted, each once; ``merge``: how.
     """
 
     added: Sequence[tuple[str, str]]
@@ -68,14 +99,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     schema_ids: frozenset[int] = frozenset()
     is_serial: bool = False
     refused: LamellaError | None = None
+    deletes: Sequence[str] = ()
+    merge: MergeDeletes | None = None
 
 
 class AppliedChanges(msgspec.Struct, frozen=True):
     """The outcomes of the requests, in order; ``removals``: by segment id, of the base and of requests, the blocks that
-    leave it."""
+    leave it; ``changes``: by segment id and location, the blocks that stay with more deleted rows."""
 
     outcomes: tuple[Applied | LamellaError, ...]
     removals: dict[str, set[str]]
+    changes: dict[str, dict[str, Block]]
 
 
 def apply_changes(
@@ -88,45 +122,67 @@ def apply_changes(
     files its columns can read.
 
     Outcomes may be the errors DuplicateBlock, CommitConflict and NewMatches (``blocks`` names the blocks,
-    ``snapshot_id`` is the base), SchemaConflict, and ``refused``.
+    ``snapshot_id`` is the base), SchemaConflict, ``refused``, and what ``merge`` returns.
     """
-    now = dict(segment_ids)
-    fresh: set[str] = set()
-    removals: dict[str, set[str]] = {}
+    state = _State(dict(segment_ids), set(), {}, {})
     outcomes: list[Applied | LamellaError] = []
     for request in requests:
-        error = _refusal(now, fresh, removals, request, known_schemas, snapshot_id)
-        if error is not None:
-            outcomes.append(error)
-            continue
-        for location in request.removed:
-            removals.setdefault(now.pop(location), set()).add(location)
-        now.update(request.added)
-        fresh.update(location for location, _ in request.added)
-        outcomes.append(Applied(added=len(request.added), removed=len(request.removed)))
-    return AppliedChanges(tuple(outcomes), removals)
+        error = _refusal(state, request, known_schemas, snapshot_id)
+        merged = error or (request.merge() if request.merge is not None else {})
+        outcomes.append(merged if isinstance(merged, LamellaError) else state.apply(request, merged))
+    changes = {segment_id: blocks for segment_id, blocks in state.changes.items() if blocks}
+    return AppliedChanges(tuple(outcomes), state.removals, changes)
 
 
-def _refusal(
-    now: Mapping[str, str],
-    fresh: Collection[str],
-    removals: Mapping[str, Collection[str]],
-    request: Request,
-    known_schemas: Collection[int],
-    snapshot_id: str,
-) -> LamellaError | None:
+class _State(msgspec.Struct, eq=False):
+    """The base after some requests. ``segment_ids``: of the blocks in it. ``fresh``: blocks that requests added.
+    ``removals``, ``changes``: as in :class:`AppliedChanges`."""
+
+    segment_ids: dict[str, str]
+    fresh: set[str]
+    removals: dict[str, set[str]]
+    changes: dict[str, dict[str, Block]]
+
+    def is_changed(self, location: str) -> bool:
+        """Returns whether a request deleted rows of a block."""
+        return location in self.changes.get(self.segment_ids.get(location, ""), {})
+
+    def apply(self, request: Request, merged: Mapping[str, Block | None]) -> Applied:
+        """Apply a request that can be applied; ``merged``: its blocks with more deleted rows."""
+        empty = [location for location, block in merged.items() if block is None]
+        for location in (*request.removed, *empty):
+            segment_id = self.segment_ids.pop(location)
+            self.removals.setdefault(segment_id, set()).add(location)
+            self.changes.get(segment_id, {}).pop(location, None)
+        for location, block in merged.items():
+            if block is not None:
+                self.changes.setdefault(self.segment_ids[location], {})[location] = block
+        self.segment_ids.update(request.added)
+        self.fresh.update(location for location, _ in request.added)
+        return Applied(
+            added=len(request.added), removed=len(request.removed) + len(empty), changed=len(merged) - len(empty)
+        )
+
+
+def _refusal(state: _State, request: Request, known_schemas: Collection[int], snapshot_id: str) -> LamellaError | None:
     strange = sorted(request.schema_ids.difference(known_schemas))
     if strange:
         text = f"a segment was written under schema {strange[0]}, which is not a schema of the table"
         return SchemaConflict(text, schema_id=strange[0], snapshot_id=snapshot_id)
-    gone = sorted(location for location in request.removed if location not in now)
+    now, fresh, removals = state.segment_ids, state.fresh, state.removals
+    gone = sorted(location for location in (*request.removed, *request.deletes) if location not in now)
     if gone:
         return conflict(gone, "not in the table", snapshot_id)
+    # The caller cannot have read a block that an earlier request added, or its rows that one deleted.
+    changed = {location for location in request.deletes if location in fresh}
     if request.stale is not None:
-        # The caller cannot have read a block that an earlier request added.
-        changed = sorted(location for location in request.removed if location in request.stale or location in fresh)
-        if changed:
-            return conflict(changed, "not the blocks that were read", snapshot_id)
+        changed.update(
+            location
+            for location in request.removed
+            if location in request.stale or location in fresh or state.is_changed(location)
+        )
+    if changed:
+        return conflict(sorted(changed), "not the blocks that were read", snapshot_id)
     if request.refused is not None:
         return request.refused
     if request.is_serial and fresh:
@@ -154,10 +210,10 @@ def _doubled(locations: Iterable[str]) -> list[str]:
 
 
 def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflict:
-    """Returns the error for blocks that cannot be removed; ``snapshot_id`` is the base until the winning commit is
-    known."""
+    """Returns the error for blocks that cannot be removed or changed; ``snapshot_id`` is the base until the winning
+    commit is known."""
     return CommitConflict(
-        f"{len(blocks)} blocks to be removed are {why}, first {blocks[0]!r}",
+        f"{len(blocks)} blocks to be changed are {why}, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),
         snapshot_id=snapshot_id,
         snapshot_is="current",

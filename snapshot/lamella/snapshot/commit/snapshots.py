@@ -17,6 +17,7 @@ from lamella.snapshot.manifest import (
     ClusterKind,
     GroupRef,
     ObjectRef,
+    RowChange,
     SegmentRef,
     Snapshot,
     Summary,
@@ -180,6 +181,7 @@ def empty_snapshot(
         cluster_kind=_recorded(cluster_kind),
         operation="create",
         properties=dict(properties),
+        row_changes=(),
     )
 
 
@@ -191,6 +193,7 @@ def next_snapshot(
     segments: Sequence[SegmentRef],
     appended: Sequence[SegmentRef] | None,
     operation: str,
+    row_changes: Sequence[RowChange],
     properties: Mapping[str, str],
     prev_manifest: ObjectRef | None = None,
     now_ms: int,
@@ -217,6 +220,7 @@ def next_snapshot(
         groups=tuple(groups),
         block_schema_ids=schema_ids(groups, segments) if len(base.history) > 1 else msgspec.UNSET,
         operation=operation,
+        row_changes=tuple(sorted(set(row_changes))),
         properties={**base.properties, **properties},
         prev_manifest=prev_manifest,
     )
@@ -331,7 +335,7 @@ def _following(base: Snapshot, *, snapshot_id: str, now_ms: int, **changed: Any)
         timestamp=iso(timestamp_ms),
         prev_snapshot_id=base.snapshot_id,
         sidecar=None,
-        **changed,
+        **{"row_changes": (), **changed},
     )
 
 
@@ -410,5 +414,6 @@ def rolled_back_snapshot(
         last_cluster_key_id=last if last > own else msgspec.UNSET,
         # The content of indexes is true of a block whenever it returns.
         indexes=base.indexes,
+        row_changes=("overwrite",),
         sidecar=None,
     )

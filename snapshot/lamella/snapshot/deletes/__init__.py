@@ -4,6 +4,7 @@ from lamella.snapshot.deletes.puffin import VectorFile
 from lamella.snapshot.deletes.read import (
     MAX_VECTOR_BYTES,
     RangeReader,
+    Vectors,
     checked_entry,
     deleted_rows,
     positions_of,
@@ -31,6 +32,7 @@ __all__ = [
     "Positions",
     "RangeReader",
     "VectorFile",
+    "Vectors",
     "checked_entry",
     "decode_bitmap",
     "decode_inline_vector",

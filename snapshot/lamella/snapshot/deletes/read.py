@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,12 +17,54 @@ from lamella.snapshot.manifest.structs import DeleteFile
 MAX_VECTOR_BYTES: Final = 256 << 20
 
 
+#: Vectors of one file are read together if so few other bytes lie between them, and at most this many bytes at a time.
+_GAP_BYTES: Final = 64 << 10
+_READ_BYTES: Final = 32 << 20
+
+
 class RangeReader(Protocol):
     """Reads parts of objects."""
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
         """Returns up to ``length`` bytes from ``start`` on."""
         ...
+
+
+class Vectors:
+    """Reads the vectors of some entries ahead, those of one file together. Anything else is read when asked for."""
+
+    def __init__(self, store: RangeReader, entries: Iterable[DeleteFile]) -> None:
+        self._store = store
+        self._data: dict[tuple[str, int, int], bytes] = {}
+        by_file: dict[str, set[tuple[int, int]]] = {}
+        for entry in entries:
+            if entry.data is None:
+                by_file.setdefault(entry.location, set()).add((entry.offset, entry.length))
+        for location, spans in by_file.items():
+            for some in _runs(sorted(spans)):
+                start, end = some[0][0], max(offset + length for offset, length in some)
+                data = store.read_range(location, start, end - start)
+                for offset, length in some:
+                    self._data[location, offset, length] = data[offset - start : offset - start + length]
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """See :class:`RangeReader`."""
+        data = self._data.get((location, start, length))
+        return self._store.read_range(location, start, length) if data is None else data
+
+
+def _runs(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield ascending spans (offset, length) in groups that are read together."""
+    some: list[tuple[int, int]] = []
+    end = 0
+    for offset, length in spans:
+        if some and (offset > end + _GAP_BYTES or offset + length - some[0][0] > _READ_BYTES):
+            yield some
+            some, end = [], 0
+        some.append((offset, length))
+        end = max(end, offset + length)
+    if some:
+        yield some
 
 
 def deleted_rows(store: RangeReader, deletes: Sequence[DeleteFile], row_count: int) -> Positions:

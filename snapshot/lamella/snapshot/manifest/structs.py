@@ -20,6 +20,9 @@ from lamella.snapshot.stats.column import Int64, with_deleted_rows
 ClusterKind = Literal["linear", "zorder", "hilbert"]
 #: The highest level of a block.
 MAX_LEVEL: Final = 32
+#: What a commit does to the rows of a table, in the words of Iceberg's snapshot summaries: only adds rows; only removes
+#: rows, each because of a condition on the row alone; writes the same rows into other blocks; anything else.
+RowChange = Literal["append", "delete", "replace", "overwrite"]
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -350,6 +353,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     there are none. Releases that do not know the member neither read nor extend it.
 
     ``required_features``: as in :class:`Segment`; absent if there are none.
+
+    ``row_changes``: what the commits of this snapshot did to rows, in alphabetical order; none: it has the rows of the
+    previous one, in the same blocks. Absent: unknown (written by an earlier release).
     """
 
     format_version: int
@@ -374,6 +380,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     last_cluster_key_id: int | msgspec.UnsetType = msgspec.UNSET
     replaced_files: tuple[ReplacedFiles, ...] | msgspec.UnsetType = msgspec.UNSET
     required_features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    row_changes: tuple[RowChange, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def cluster_key(self) -> ClusterKey | None:

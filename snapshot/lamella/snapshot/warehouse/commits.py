@@ -4,125 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.commit import NAMED_BLOCKS, Applied, ChangeSet
-from lamella.snapshot.errors import CommitConflict, LamellaError, NewMatches, ObjectNotFound, SchemaConflict
+from lamella.snapshot.commit import Applied, ChangeSet, row_change_of
+from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError, NewMatches
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
-from lamella.snapshot.manifest import FEATURES, Block, GroupRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, GroupRef, RowChange, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import AllowExtraColumns, SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.source import KIND
-from lamella.snapshot.storage import TableLayout
+from lamella.snapshot.storage import Store, TableLayout
+from lamella.snapshot.warehouse.conflicts import Conflicts, DeletesMerge, Difference
 from lamella.snapshot.warehouse.manifest_writer import Directories, IndexPart, ManifestWriter, Replacing
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Lookup, SegmentPosition
-from lamella.snapshot.wire import DiffAnswer, DiffRequest, NoNewMatches
-
-#: Maximum number of snapshots that are searched for the one that removed a block.
-_WINNER_STEPS: Final = 16
-
-#: Returns the difference of two snapshots, the earlier one first.
-Difference = Callable[[SnapshotPointer, SnapshotPointer, DiffRequest], DiffAnswer]
-
-
-class Conflicts:
-    """Conflict checks between snapshots; writes nothing."""
-
-    def __init__(self, manifests: Manifests, lookup: Lookup, difference: Difference) -> None:
-        self._manifests = manifests
-        self._lookup = lookup
-        self._difference = difference
-
-    def new_matches(
-        self, read_at: SnapshotPointer, base: SnapshotPointer, unwanted: NoNewMatches
-    ) -> LamellaError | None:
-        """Checks a change that requires that no new row matches a filter. Returns the error if it cannot be made on
-        ``base``, otherwise None.
-
-        The change is valid if no block that was added between ``read_at`` and ``base`` may match. NewMatches names the
-        blocks that may. Blocks that only contain rows of earlier ones, as after a compaction, count as new.
-        SchemaConflict: the filter's columns may have changed.
-
-        Raises:
-            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter does not apply to the table.
-        """
-        request = DiffRequest(
-            filter=unwanted.filter,
-            time_zone=unwanted.time_zone,
-            case_sensitive=unwanted.case_sensitive,
-            reader_features=FEATURES,
-        )
-        if read_at.snapshot_id == base.snapshot_id:
-            self._difference(base, base, request)  # called for the errors that it raises
-            return None
-        then, now = self._manifests.head(read_at), self._manifests.head(base)
-        if then.schema.schema_id != now.schema.schema_id:
-            return SchemaConflict(
-                "the table's columns changed since the rows were read",
-                schema_id=now.schema.schema_id,
-                snapshot_id=base.snapshot_id,
-            )
-        added = self._difference(read_at, base, request).added
-        if not added:
-            return None
-        return NewMatches(
-            f"{len(added)} blocks that were added meanwhile may hold matching rows, first {added[0].location!r}",
-            blocks=[block.location for block in added[:NAMED_BLOCKS]],
-            snapshot_id=base.snapshot_id,
-            snapshot_is="current",
-        )
-
-    def of(self, change: ChangeSet, base: SnapshotPointer) -> LamellaError | None:
-        """Returns the result of :meth:`new_matches` for a change set."""
-        if change.no_new_matches is None or change.read_at is None:
-            return None
-        return self.new_matches(change.read_at, base, change.no_new_matches)
-
-    def stale(
-        self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, SegmentPosition]
-    ) -> frozenset[str]:
-        """Returns those of the blocks that differ in the base (``found``) from what was read.
-
-        Blocks in the same segment are unchanged, so segments are opened only if their ids differ.
-        """
-        then = self._lookup.find(self._manifests.snapshot(read_at), removed)
-        both = [location for location in removed if location in then and location in found]
-        moved = [location for location in both if then[location].ref.segment_id != found[location].ref.segment_id]
-        before = self._lookup.contents({location: then[location] for location in moved})
-        after = self._lookup.contents({location: found[location] for location in moved})
-        changed = {location for location in moved if before.get(location) != after.get(location)}
-        return frozenset(changed.union(removed).difference(set(both) - changed))
-
-    def name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
-        """Add to the error the snapshot that removed the blocks, if it is one of the last few."""
-        blocks: list[str] = error.details["blocks"]
-        now = self._lookup.find(base, blocks)
-        gone = [location for location in blocks if location not in now]
-        replaced = [] if gone else [location for location in blocks if location in stale]
-        contents = self._lookup.contents({location: now[location] for location in replaced})
-        snapshot = base
-        for _ in range(_WINNER_STEPS if gone or replaced else 0):
-            if snapshot.prev_manifest is None or snapshot.prev_snapshot_id is None:
-                return
-            try:
-                before = self._manifests.snapshot_at(snapshot.prev_snapshot_id, snapshot.prev_manifest)
-                then = self._lookup.find(before, gone or replaced)
-                differs = bool(then) if gone else self._lookup.contents(then) != contents
-            except ObjectNotFound:  # deleted since
-                return
-            if differs:
-                error.details.update(snapshot_id=snapshot.snapshot_id, snapshot_is="winner")
-                return
-            snapshot = before
-
+from lamella.snapshot.wire import BlockDeletes, NoNewMatches
 
 #: A group that lost more than one in this many segments is rewritten without them.
 _DROPPED_PART = 8
@@ -131,6 +35,16 @@ _DROPPED_PART = 8
 Origin = tuple[SegmentRef, int]
 #: Called with new segments and where their blocks were, one after another.
 OnMove = Callable[[Sequence[tuple[SegmentRef, Sequence[Origin]]]], object]
+
+
+class SegmentEdit(msgspec.Struct, frozen=True):
+    """What changes in a segment: locations that are removed, and blocks, by location, that are replaced."""
+
+    removed: AbstractSet[str] = frozenset()
+    changed: Mapping[str, Block] = {}
+
+
+_UNCHANGED: Final = SegmentEdit()
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -161,30 +75,29 @@ class Reshaper:
         self,
         base: Snapshot,
         added: Sequence[SegmentRef],
-        removals: Mapping[str, AbstractSet[str]],
+        edits: Mapping[str, SegmentEdit],
         found: Mapping[str, SegmentPosition],
     ) -> Shaped:
-        """Returns ``base`` with segments appended and blocks removed.
+        """Returns ``base`` with segments appended, and blocks removed or replaced.
 
-        ``removals``: locations by segment id, of the base's segments and the added ones. ``found``: where the base has
-        the blocks.
+        ``edits``: by segment id, of the base's segments and the added ones. ``found``: where the base has the blocks.
         """
         layout = self._writer.layout(base.table_id)
-        hit = {position.ref.segment_id: position for position in found.values() if position.ref.segment_id in removals}
-        groups, pieces = self._groups_without(layout, base, hit, removals)
+        hit = {position.ref.segment_id: position for position in found.values() if position.ref.segment_id in edits}
+        groups, pieces = self._edited_groups(layout, base, hit, edits)
         for ref in (*base.segments, *added):
-            pieces += self._without(layout, base, ref, removals.get(ref.segment_id, frozenset()))
+            pieces += self._edited(layout, base, ref, edits.get(ref.segment_id, _UNCHANGED))
         segments = self._merged_pieces(layout, base, pieces)
         return self._grouped(layout, base, groups, segments)
 
-    def _groups_without(
+    def _edited_groups(
         self,
         layout: TableLayout,
         base: Snapshot,
         hit: Mapping[str, SegmentPosition],
-        removals: Mapping[str, AbstractSet[str]],
+        edits: Mapping[str, SegmentEdit],
     ) -> tuple[list[GroupRef], list[_Piece]]:
-        """Returns the base's groups without the segments that lose blocks, and the remains of those segments."""
+        """Returns the base's groups without the segments that change, and what these become."""
         groups: list[GroupRef] = []
         pieces: list[_Piece] = []
         for number, group in enumerate(base.groups):
@@ -195,7 +108,7 @@ class Reshaper:
                 groups.append(group)
                 continue
             for position in leaving:
-                pieces += self._without(layout, base, position.ref, removals[position.ref.segment_id])
+                pieces += self._edited(layout, base, position.ref, edits[position.ref.segment_id])
             dropped = tuple(sorted({*group.dropped, *(position.row for position in leaving)}))
             groups += self._group_without(layout, base, group, dropped)
         return groups, pieces
@@ -219,17 +132,18 @@ class Reshaper:
         )
         return [self._sketches.of_rest(layout, smaller, left)]
 
-    def _without(self, layout: TableLayout, base: Snapshot, ref: SegmentRef, gone: AbstractSet[str]) -> list[_Piece]:
-        """Returns a segment without some of its blocks; a small rest is not written yet, since it may be merged."""
-        if not gone:
+    def _edited(self, layout: TableLayout, base: Snapshot, ref: SegmentRef, edit: SegmentEdit) -> list[_Piece]:
+        """Returns a segment with an edit; a small one is not written yet, since it may be merged."""
+        if not (edit.removed or edit.changed):
             return [_Piece(ref.summary.block_count, (ref,))]
-        if len(gone) == ref.summary.block_count:
+        if len(edit.removed) == ref.summary.block_count:
             return []
         blocks = self._manifests.segment(ref).blocks
-        numbers = [number for number, block in enumerate(blocks) if block.location not in gone]
+        numbers = [number for number, block in enumerate(blocks) if block.location not in edit.removed]
         if not numbers:
             return []
-        left = self._sketches.restored(layout, ref, [blocks[number] for number in numbers])
+        left = [edit.changed.get(blocks[number].location, blocks[number]) for number in numbers]
+        left = self._sketches.restored(layout, ref, left)
         origins = [(ref, number) for number in numbers]
         if self._shape.is_small(len(left)):
             return [_Piece(len(left), (), left, origins)]
@@ -317,12 +231,13 @@ SEVERAL = "several"
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A written snapshot that the catalog does not point to yet."""
+    """A written snapshot that the catalog does not point to yet; ``changed``: blocks of which rows were deleted."""
 
     pointer: SnapshotPointer
     snapshot: Snapshot
     added: int
     removed: int
+    changed: int = 0
 
 
 class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,6 +277,7 @@ class Changes:
         sketches: SketchLayers,
         reshaper: Reshaper,
         difference: Difference,
+        store: Store,
         ids: Ids,
         *,
         segment_blocks: int,
@@ -374,8 +290,11 @@ class Changes:
         self._reshaper = reshaper
         self._lookup = Lookup(manifests)
         self._replacing = Replacing(manifests, writer)
-        self._conflicts = Conflicts(manifests, self._lookup, difference)
+        self._conflicts = Conflicts(manifests, self._lookup, difference, store)
         self.new_matches = self._conflicts.new_matches
+        self.changed_reads = self._conflicts.changed_reads
+        self.blocks_at = self._conflicts.blocks_at
+        self._store = store
         self._ids = ids
         self._segment_blocks = segment_blocks
         self._with_pages = with_pages
@@ -416,6 +335,8 @@ class Changes:
         properties: Mapping[str, str] | None = None,
         index_parts: Sequence[Addition] = (),
         no_new_matches: NoNewMatches | None = None,
+        deletes: Sequence[BlockDeletes] = (),
+        row_change: RowChange | None = None,
         schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
         now_ms: int,
     ) -> CommitResult:
@@ -424,7 +345,9 @@ class Changes:
         ``read_at`` is the snapshot in which the writer read the removed blocks: a file that was replaced at the same
         location since then is another block, and removing it would lose rows that the writer never saw.
         ``index_parts``: index parts of the added blocks; parts of indexes that the table lacks are ignored.
-        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.commits.Conflicts.new_matches`; requires ``read_at``.
+        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.conflicts.Conflicts.new_matches`; requires
+        ``read_at``. ``deletes``, ``row_change``: see :class:`~lamella.snapshot.commit.ChangeSet`; None:
+        "append" if blocks are only added, otherwise "overwrite".
         ``schemas``: schema changes of the same snapshot, each list a new schema; see :meth:`seen_after`.
 
         Raises:
@@ -445,6 +368,8 @@ class Changes:
             properties=dict(properties or {}),
             index_parts=tuple(index_parts),
             no_new_matches=no_new_matches,
+            deletes=tuple(deletes),
+            row_change=row_change or row_change_of(removes=bool(removed or deletes)),
         )
         done = self.commit_many(base, [change], schemas=schemas, now_ms=now_ms)
         for outcome in done.outcomes:
@@ -475,19 +400,35 @@ class Changes:
         """
         snapshot = self.seen_after(base, schemas)
         requests = [self._request(change) for change in changes]
-        named = {location for request in requests for location in (*request.removed, *(p for p, _ in request.added))}
+        named = {
+            location
+            for request in requests
+            for location in (*request.removed, *request.deletes, *(path for path, _ in request.added))
+        }
         found = self._lookup.find(snapshot, named)
         segment_ids = {location: each.ref.segment_id for location, each in found.items()}
+        layout = self._writer.layout(snapshot.table_id)
+        merge = DeletesMerge(
+            self._conflicts, self._lookup, self._store, base, found, lambda: layout.deletes(self._ids.new())
+        )
         for number, change in enumerate(changes):
             if change.only_new:
                 replaced = self._returned(snapshot, change, requests[number])
                 requests[number] = msgspec.structs.replace(requests[number], replaced=replaced, only_new=True)
-            if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
-                stale = self._conflicts.stale(change.read_at, requests[number].removed, found)
+            if change.read_at is not None and change.removed:
+                is_base = change.read_at.snapshot_id == base.snapshot_id
+                removed = requests[number].removed
+                stale = frozenset() if is_base else self._conflicts.stale(change.read_at, removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
-            if change.no_new_matches is not None:
+            if change.row_change == "replace" and (uneven := self._uneven(change, found)) is not None:
+                requests[number] = msgspec.structs.replace(requests[number], refused=uneven)
+            elif change.no_new_matches is not None:
                 refused = self._conflicts.of(change, base)
                 requests[number] = msgspec.structs.replace(requests[number], refused=refused, is_serial=True)
+            if change.deletes and change.read_at is not None:
+                requests[number] = msgspec.structs.replace(
+                    requests[number], merge=partial(merge, change.read_at, change)
+                )
         known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
         applied_changes = commits.apply_changes(
             segment_ids, requests, known_schemas=known, snapshot_id=base.snapshot_id
@@ -503,6 +444,22 @@ class Changes:
         leaving = self._leaving(requests, applied_changes, found)
         result = self._follow(base, snapshot, applied, applied_changes, found, leaving, now_ms) if applied else None
         return ManyCommitted(result=result, outcomes=applied_changes.outcomes)
+
+    def _uneven(self, change: ChangeSet, found: Mapping[str, SegmentPosition]) -> InvalidRequest | None:
+        """Returns the error for a change that would write the same rows anew, but has another number of rows."""
+        if change.deletes or change.no_new_matches is not None:
+            return InvalidRequest("a commit that replaces blocks by the same rows deletes none and depends on none")
+        removed = self._lookup.blocks({path: found[path] for path in change.removed if path in found})
+        before = [block.live_row_count for block in removed.values()]
+        after = [ref.summary.live_row_count for ref in change.added]
+        if len(removed) < len(set(change.removed)) or None in before or None in after:
+            return None
+        rows = sum(filter(None, before)), sum(filter(None, after))
+        if rows[0] == rows[1]:
+            return None
+        return InvalidRequest(
+            f"the added blocks have {rows[1]} rows and the removed ones {rows[0]}, so they cannot be the same rows"
+        )
 
     def seen_after(
         self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]]
@@ -602,7 +559,10 @@ class Changes:
                 leaving[location] = contents[location][1] if is_known else None
             for location, _ in request.added:
                 leaving.pop(location, None)
-        return leaving
+        # Blocks whose last rows were deleted.
+        named = {location for request in applied for location in request.removed}
+        emptied = {location for locations in applied_changes.removals.values() for location in locations} - named
+        return leaving | dict.fromkeys(emptied)
 
     def _request(self, change: ChangeSet) -> commits.Request:
         return commits.Request(
@@ -612,6 +572,7 @@ class Changes:
                 for location in self._manifests.locations(ref.sidecar)
             ],
             removed=list(dict.fromkeys(change.removed)),
+            deletes=[each.location for each in change.deletes],
             schema_ids=frozenset(
                 schema_id for ref in change.added for schema_id in (ref.schema_id, *ref.block_schema_ids)
             ),
@@ -629,8 +590,8 @@ class Changes:
     ) -> CommitResult:
         """Write the snapshot with the applied change sets. ``leaving``: files that are not in the table afterwards."""
         added = [ref for change in applied for ref in change.added]
-        shaped = self._reshaper.after(snapshot, added, applied_changes.removals, found)
-        appended = None if applied_changes.removals else added
+        shaped = self._reshaper.after(snapshot, added, _edits(applied_changes), found)
+        appended = None if applied_changes.removals or applied_changes.changes else added
         operations = {change.operation for change in applied}
         following = commits.next_snapshot(
             snapshot,
@@ -639,6 +600,7 @@ class Changes:
             segments=shaped.segments,
             appended=appended,
             operation=operations.pop() if len(operations) == 1 else SEVERAL,
+            row_changes=[change.row_change for change in applied if change.changes_rows],
             properties={name: value for change in applied for name, value in change.properties.items()},
             prev_manifest=base.manifest,
             now_ms=now_ms,
@@ -665,4 +627,12 @@ class Changes:
             snapshot=written,
             added=sum(outcome.added for outcome in outcomes),
             removed=sum(outcome.removed for outcome in outcomes),
+            changed=sum(outcome.changed for outcome in outcomes),
         )
+
+
+def _edits(applied: commits.AppliedChanges) -> dict[str, SegmentEdit]:
+    return {
+        segment_id: SegmentEdit(applied.removals.get(segment_id, frozenset()), applied.changes.get(segment_id, {}))
+        for segment_id in applied.removals.keys() | applied.changes.keys()
+    }

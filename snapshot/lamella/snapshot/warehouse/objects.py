@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar.locations import Hashes, hashes_of, may_share
-from lamella.snapshot.manifest import DeleteFile, ObjectRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, DeleteFile, ObjectRef, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.pages.source import SegmentPages
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -58,9 +58,16 @@ class Lookup:
 
     def contents(self, positions: Mapping[str, SegmentPosition]) -> dict[str, Content]:
         """Returns content id, footer hash and deletes of blocks that were found."""
+        return {
+            location: (block.content_id, block.footer_sha256, block.deletes)
+            for location, block in self.blocks(positions).items()
+        }
+
+    def blocks(self, positions: Mapping[str, SegmentPosition]) -> dict[str, Block]:
+        """Returns the blocks that were found, by location."""
         by_segment: dict[str, SegmentRef] = {position.ref.segment_id: position.ref for position in positions.values()}
         return {
-            block.location: (block.content_id, block.footer_sha256, block.deletes)
+            block.location: block
             for ref in by_segment.values()
             for block in self._manifests.segment(ref).blocks
             if block.location in positions

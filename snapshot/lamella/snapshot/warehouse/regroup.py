@@ -19,7 +19,7 @@ from lamella.snapshot.errors import CommitConflict
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SegmentRef, Snapshot, SnapshotPointer, decode_block, raw_blocks
 from lamella.snapshot.sketch.layers import SketchLayers, SketchSpool
-from lamella.snapshot.warehouse.commits import CommitResult, Reshaper
+from lamella.snapshot.warehouse.commits import CommitResult, Reshaper, SegmentEdit
 from lamella.snapshot.warehouse.manifest_writer import ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import SegmentPosition
@@ -125,9 +125,12 @@ class Rearranging:
                 snapshot_is="current",
             )
         leaving = {ref.segment_id for swap in done for ref in swap.old}
-        removals = {segment_id: set(self._manifests.locations(found[segment_id].ref.sidecar)) for segment_id in leaving}
+        edits = {
+            segment_id: SegmentEdit(set(self._manifests.locations(found[segment_id].ref.sidecar)))
+            for segment_id in leaving
+        }
         added = [ref for swap in done for ref in swap.new]
-        shaped = self._reshaper.after(snapshot, added, removals, {name: found[name] for name in leaving})
+        shaped = self._reshaper.after(snapshot, added, edits, {name: found[name] for name in leaving})
         following = commits.next_snapshot(
             snapshot,
             snapshot_id=str(self._ids.new()),
@@ -135,6 +138,7 @@ class Rearranging:
             segments=shaped.segments,
             appended=(),
             operation=OPERATION,
+            row_changes=(),
             properties={},
             prev_manifest=base.manifest,
             now_ms=now_ms,

@@ -96,6 +96,7 @@ class Warehouse:
             sketches,
             reshaper,
             questions.diff,
+            store,
             ids,
             segment_blocks=shape.segment_blocks,
             with_pages=(
@@ -130,6 +131,8 @@ class Warehouse:
         self.commit = changes.commit
         self.commit_many = changes.commit_many
         self.new_matches = changes.new_matches
+        self.changed_reads = changes.changed_reads
+        self.entries_at = changes.blocks_at
         self.seen_after = changes.seen_after
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks

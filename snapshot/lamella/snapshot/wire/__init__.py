@@ -46,6 +46,7 @@ from lamella.snapshot.wire.aggregate import (
     AggregateValue,
 )
 from lamella.snapshot.wire.commit import (
+    BlockDeletes,
     BlockListSent,
     CommitAnswer,
     CommitRequest,
@@ -56,6 +57,7 @@ from lamella.snapshot.wire.commit import (
     RefusedFile,
     Register,
     RegisterAnswer,
+    TableRead,
 )
 from lamella.snapshot.wire.history import (
     ChangesAnswer,
@@ -237,6 +239,7 @@ __all__ = [
     "BatchAnswer",
     "BatchRequest",
     "BlockColumns",
+    "BlockDeletes",
     "BlockFacts",
     "BlockListSent",
     "BlockRanges",
@@ -392,6 +395,7 @@ __all__ = [
     "SubmitJob",
     "TableInfo",
     "TableList",
+    "TableRead",
     "TagInfo",
     "TagList",
     "TagRequest",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from lamella.snapshot.manifest import DeleteFile, RowChange
 from lamella.snapshot.wire.indexes import PartSent
 from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
+
+#: The most tables, or parts of tables, that a commit may depend on.
+MAX_READS: Final = 1_000
 
 #: What to do with a file whose folder gives a column a value that the file does not contain.
 PathColumns = Literal["read", "ignore"]
@@ -102,6 +106,29 @@ class NoNewMatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     case_sensitive: bool = False
 
 
+class BlockDeletes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The deleted rows of a block that stays in the table: those of ``base_snapshot_id``, and more.
+
+    ``deletes``: a deletion vector below the table's folder, of all of these rows.
+    """
+
+    location: Location
+    deletes: DeleteFile
+
+
+class TableRead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a commit depends on: the rows of a table that match ``filter`` (None: all) are those of ``snapshot_id``.
+
+    ``table``: ``namespace.table``, of this service. ``filter``, ``time_zone``, ``case_sensitive``: as in a prune.
+    """
+
+    table: Word
+    snapshot_id: Word
+    filter: Any = None
+    time_zone: Moment = "UTC"
+    case_sensitive: bool = False
+
+
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../commits``.
 
@@ -117,6 +144,12 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``take_replaced``: also add files that were in the table before and left it. False, the default: they are refused as
     if they were in the table, because their rows may be in other blocks by now, or were deleted.
+
+    ``deletes`` (with ``base_snapshot_id``): blocks of which rows are deleted. If others deleted rows of such a block
+    since then, the rows of both are deleted; if they changed the same rows in another way, the commit is refused.
+
+    ``row_change``: what the commit does to rows, as in a snapshot's ``row_changes``; by default "append" if blocks are
+    only added, else "overwrite". ``reads``: what the commit depends on; it is refused if that changed.
     """
 
     added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MAX_LOCATIONS)] = ()
@@ -128,10 +161,14 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     index_parts: Annotated[tuple[IndexPartsSent, ...], Meta(max_length=1_000)] | msgspec.UnsetType = msgspec.UNSET
     no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
     take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
+    deletes: Annotated[tuple[BlockDeletes, ...], Meta(max_length=MAX_LOCATIONS)] | msgspec.UnsetType = msgspec.UNSET
+    row_change: RowChange | msgspec.UnsetType = msgspec.UNSET
+    reads: Annotated[tuple[TableRead, ...], Meta(max_length=MAX_READS)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The snapshot that a commit created.
+    """The snapshot that a commit created. ``removed`` includes blocks of which the last rows were deleted; ``changed``:
+    the number of other blocks of which rows were deleted.
 
     ``left_out_parts``: by the name of an index, why its parts were not added; the blocks were committed anyway.
     """
@@ -143,3 +180,4 @@ class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int
     block_count: int
     left_out_parts: dict[str, str] = {}
+    changed: int = 0

@@ -31,7 +31,7 @@ from lamella.client.http.tables import (
     undrop_table_call,
 )
 from lamella.snapshot import wire
-from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
+from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 
@@ -231,18 +231,24 @@ class TableContents:
         no_new_matches: wire.NoNewMatches | None = None,
         added_from: Sequence[wire.BlockListSent] = (),
         take_replaced: bool = False,
+        deletes: Sequence[wire.BlockDeletes] = (),
+        row_change: RowChange | None = None,
+        reads: Sequence[wire.TableRead] = (),
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
-        """Add blocks with their statistics, and remove blocks by location, in one new snapshot.
+        """Add blocks with their statistics, remove blocks by location, and delete rows of others, in one new snapshot.
 
         ``index_parts``: index parts for the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
         ``no_new_matches``: only if no block that may match a filter was added since ``base_snapshot_id``.
         ``added_from``: lists of more blocks, in the table's scratch folder;
         :func:`lamella.client.rewrite.block_lists.commit_blocks` writes them when they are needed.
         ``take_replaced``: as for :meth:`register`; without it, files that were removed from the table are refused.
+        ``deletes``: deletion vectors of blocks that stay, with all deleted rows of ``base_snapshot_id`` and more.
+        ``row_change``: what the commit does to rows ("append", "delete", "replace", "overwrite"); see
+        :class:`~lamella.snapshot.wire.CommitRequest`. ``reads``: only if these rows have not changed.
 
-        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: matching blocks were added),
-        SchemaConflict, ObjectNotFound.
+        Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
+        rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
         """
         call = commit_call(
             self._name,
@@ -255,6 +261,9 @@ class TableContents:
             no_new_matches,
             added_from,
             take_replaced,
+            deletes,
+            row_change,
+            reads,
         )
         return self._lake.run(call, idempotency_key)
 

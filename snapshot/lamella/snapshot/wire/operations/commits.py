@@ -21,6 +21,7 @@ from lamella.snapshot.errors import (
     ObjectNotFound,
     OutcomeUnknown,
     QuotaExceeded,
+    ReadConflict,
     SchemaConflict,
     SnapshotNotFound,
     StoreError,
@@ -71,7 +72,7 @@ COMMIT: Final = Operation(
     method="POST",
     path=TABLE + "/commits",
     permission=on_table("write"),
-    summary="Add and remove blocks in one snapshot",
+    summary="Add, remove and change blocks in one snapshot",
     tag="Blocks",
     description="The commit is atomic. Appends never conflict; removing a block that is no longer in the table does. "
     "The service gets the size of each added file from the store and ignores the size in the request. `added_from` "
@@ -80,7 +81,9 @@ COMMIT: Final = Operation(
     "`index_parts` are index parts for the added blocks, so that the indexes cover them in the same snapshot; parts "
     "of an index that is no longer used are left out and named in the answer. With `no_new_matches` the commit is "
     "refused if blocks were added since `base_snapshot_id` that may hold rows matching a filter: for changes that "
-    "depend on having read all matching rows.",
+    "depend on having read all matching rows; with `reads`, if such rows of any table may have changed. `deletes` "
+    "deletes rows of blocks that stay in the table: concurrent deletions in one block are merged, unless one of them "
+    "also changed a row that the other deletes.",
     request_type=CommitRequest,
     answer_type=CommitAnswer,
     errors=(
@@ -93,6 +96,7 @@ COMMIT: Final = Operation(
         ObjectNotFound,
         CommitConflict,
         NewMatches,
+        ReadConflict,
         SchemaConflict,
     ),
     resend="with_key",
