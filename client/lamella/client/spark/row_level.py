@@ -105,7 +105,7 @@ class RowLevel(Proxy):
     def _running(self) -> Statement:
         """Return the statement as Spark runs it; only while it runs. Raises InvalidRequest."""
         if self._statement is None:
-            self._statement = Statement.running(self._gateway, self.verb)
+            self._statement = Statement.running(self._gateway, self.verb, self.destination.table.service_url)
         return self._statement
 
     def _scan_read(self) -> RowLevelScan | None:

@@ -30,6 +30,7 @@ from lamella.client.spark.proxy import Proxy, raise_java, spark_exception
 from lamella.client.spark.row_level import RowLevel, Taken
 from lamella.snapshot.errors import CommitConflict, LamellaError, SchemaMismatch, StoreError
 from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.storage import Store
 from lamella.snapshot.wire import NoNewMatches
@@ -276,6 +277,11 @@ class RowLevelBatchWrite(Proxy):
                     rewritten(engine, target, space, sources),
                     operation=self._operation.verb.lower(),
                     removed=[block.source.location for block in taken.blocks if block.positions is None],
+                    deletes={
+                        block.source.location: block.positions for block in taken.blocks if block.positions is not None
+                    },
+                    row_change=self._row_change(sources),
+                    reads=self._operation._running().reads,
                     no_new_matches=NoNewMatches(
                         filter=None if request is None or request.tree == TRUE else request.tree,
                         time_zone="UTC" if request is None else request.time_zone,
@@ -287,6 +293,12 @@ class RowLevelBatchWrite(Proxy):
                     " Run the statement again",
                     **error.details,
                 ) from error
+
+    def _row_change(self, sources: Sequence[Source]) -> RowChange | None:
+        """Return what the commit does to rows; None: what its blocks say."""
+        adds = any(source.row_count for source in sources)
+        only_rows = self._operation._running().reads_only_rows
+        return "delete" if self._operation.verb == "DELETE" and only_rows and not adds else None
 
     def _require_values(self, files: Sequence[WrittenFile]) -> None:
         """Throw Spark's own error if a required column has nulls."""

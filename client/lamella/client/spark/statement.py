@@ -17,6 +17,8 @@ from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import TableRead
+from lamella.snapshot.wire.commit import MAX_READS
 
 _EXECUTION: Final = "spark.sql.execution.id"
 _SCAN: Final = "DataSourceV2ScanRelation"
@@ -55,23 +57,16 @@ class ReadScan(Proxy):
         raise NotImplementedError
 
 
-class TableRead(msgspec.Struct, frozen=True):
-    """A table that a statement reads, at its snapshot. ``filter``: a tree that is true for every row that it needs."""
-
-    table: LakeTable
-    filter: dict[str, Any]
-    time_zone: str
-
-
-class Statement(msgspec.Struct, frozen=True):
-    """``is_repeatable``: the rows that match are the same whenever Spark looks for them. ``reads``: the tables of
-    Lamella services that it reads, other than for the rows to change."""
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """``is_repeatable``: the rows that match are the same whenever Spark looks for them. ``reads_only_rows``: it reads
+    nothing but the rows of the table. ``reads``: tables of the service that it reads in other ways."""
 
     is_repeatable: bool
+    reads_only_rows: bool
     reads: tuple[TableRead, ...]
 
     @classmethod
-    def running(cls, gateway: Gateway, verb: str) -> Statement:
+    def running(cls, gateway: Gateway, verb: str, service_url: str) -> Statement:
         """Return the statement that the current callback is part of.
 
         Raises:
@@ -87,7 +82,12 @@ class Statement(msgspec.Struct, frozen=True):
                 "the subquery of this UPDATE may find other rows each time it runs (LIMIT, or a source that is not"
                 " known to stay the same); write its result to a table first, or use MERGE"
             )
-        return cls(is_repeatable, tuple(table_reads(gateway, query)))
+        nodes = list(_nodes(query, but_matching=True))
+        return cls(
+            is_repeatable=is_repeatable,
+            reads_only_rows=all(_is_changed(node) for node in nodes if not node.children().size()),
+            reads=table_reads(gateway, query, service_url),
+        )
 
 
 def changing_query(gateway: Gateway, verb: str) -> Any:
@@ -96,34 +96,47 @@ def changing_query(gateway: Gateway, verb: str) -> Any:
     Raises:
         InvalidRequest: which statement runs cannot be told, since threads are not pinned.
     """
-    context = gateway.session.sparkContext()
-    number = context.getLocalProperty(_EXECUTION) if gateway.pins_threads else None
-    execution = None if number is None else gateway.java_class(SQL + "execution.SQLExecution")
-    query = None if execution is None else execution.getQueryExecution(int(number))
-    for node in () if query is None else _nodes(query.optimizedPlan()):
-        if kind_of(node) == "ReplaceData":
-            return node.query()
+    number = gateway.session.sparkContext().getLocalProperty(_EXECUTION) if gateway.pins_threads else None
+    if number is not None:
+        execution = gateway.java_class(SQL + "execution.SQLExecution").getQueryExecution(int(number))
+        for node in _nodes(execution.optimizedPlan()) if execution is not None else ():
+            if kind_of(node) == "ReplaceData":
+                return node.query()
     raise InvalidRequest(
         f"this session cannot {verb} rows of a Lamella table by SQL: callbacks of Spark need pinned threads"
         " (PYSPARK_PIN_THREAD). The functions update, merge and delete of lamella.client.spark do without"
     )
 
 
-def table_reads(gateway: Gateway, plan: Any) -> Iterator[TableRead]:
-    """Yield what an optimised plan reads of Lamella tables at their current snapshots."""
+def table_reads(gateway: Gateway, plan: Any, service_url: str) -> tuple[TableRead, ...]:
+    """Return what an optimised plan reads of tables of a service at their current snapshots."""
+    found = dict.fromkeys(map(msgspec.json.encode, _table_reads(gateway, plan, service_url)))
+    if len(found) > MAX_READS:
+        raise InvalidRequest(f"a statement reads at most {MAX_READS} tables in different ways, not {len(found)}")
+    return tuple(msgspec.json.decode(each, type=TableRead) for each in found)
+
+
+def _table_reads(gateway: Gateway, plan: Any, service_url: str) -> Iterator[TableRead]:
     for node in _nodes(plan, but_matching=True):
         kind = kind_of(node)
         if kind == "InMemoryRelation":
-            yield from table_reads(gateway, node.cacheBuilder().logicalPlan())
+            yield from _table_reads(gateway, node.cacheBuilder().logicalPlan(), service_url)
         if kind not in (_SCAN, "DataSourceV2Relation"):
             continue
         relation = node.relation() if kind == _SCAN else node
-        table = gateway.python_object(relation.table())
-        if not isinstance(table, ReadTable) or relation.timeTravelSpec().isDefined():
+        proxy = gateway.python_object(relation.table())
+        if not isinstance(proxy, ReadTable) or relation.timeTravelSpec().isDefined():
             continue
+        table = proxy._table
         scan = gateway.python_object(node.scan()) if kind == _SCAN else None
         tree, time_zone = scan._filter() if isinstance(scan, ReadScan) else (TRUE, "UTC")
-        yield TableRead(table._table, tree, time_zone)
+        if table.service_url == service_url:
+            yield TableRead(
+                table=table.name,
+                snapshot_id=table.snapshot_id,
+                filter=None if tree == TRUE else tree,
+                time_zone=time_zone,
+            )
 
 
 def _nodes(plan: Any, *, but_matching: bool = False) -> Iterator[Any]:
