@@ -28,7 +28,8 @@ from lamella.client.spark.lake import hadoop_path
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy, raise_java, spark_exception
 from lamella.client.spark.row_level import RowLevel, Taken
-from lamella.snapshot.errors import CommitConflict, LamellaError, SchemaMismatch, StoreError
+from lamella.client.spark.statement import run_again
+from lamella.snapshot.errors import CommitConflict, LamellaError, SchemaMismatch
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.parquet.footer import StoreFile
@@ -159,16 +160,22 @@ class WrittenFile(msgspec.Struct, frozen=True):
 
 
 class Staging:
-    """Scratch space for the rows that Spark writes: one folder."""
+    """Scratch space for the rows that Spark writes: one folder, named as vacuum recognises it."""
 
     def __init__(self, gateway: Gateway, target: Target, folder: str | None) -> None:
+        self._gateway = gateway
         self._store = target.store()
         self._local: tempfile.TemporaryDirectory[str] | None = None
         if folder is None and SparkEngine(gateway.spark).is_near:
             self._local = tempfile.TemporaryDirectory(prefix="lamella-", ignore_cleanup_errors=True)
-            self.location = f"file://{self._local.name}"
+            self.location = f"file://{self._local.name}/rows"
         else:
             self.location = f"{(folder or target.layout.scratch).rstrip('/')}/{Ids().new()}_v1.rows"
+
+    @property
+    def folder(self) -> str:
+        """Hadoop's path of the folder."""
+        return hadoop_path(f"{self.location}/f").rpartition("/")[0]
 
     def files(self) -> list[WrittenFile]:
         """Return the files that tasks committed."""
@@ -181,21 +188,23 @@ class Staging:
 
     def clear(self) -> None:
         """Remove everything."""
+        from py4j.protocol import Py4JError
+
         if self._local is not None:
             self._local.cleanup()
             return
-        with suppress(StoreError):
-            self._store.delete_many([each.location for each in self._store.list(f"{self.location}/")])
+        path = self._gateway.path(self.folder)
+        with suppress(Py4JError):  # vacuum removes it
+            path.getFileSystem(self._gateway.session.sessionState().newHadoopConf()).delete(path, True)
 
 
-def spark_writer(gateway: Gateway, location: str, info: Any) -> Any:
+def spark_writer(gateway: Gateway, path: str, info: Any) -> Any:
     """Return Spark's ``BatchWrite`` of Parquet files into a folder; ``info``: the ``LogicalWriteInfo`` of the rows."""
     session = session_with(gateway, _SETTINGS)
     options = gateway.java_class(SQL + "util.CaseInsensitiveStringMap")(gateway.java_map(_OPTIONS))
     of_file = gateway.java_class("java.lang.Class").forName(DATASOURCES + "parquet.ParquetFileFormat")
-    folder = gateway.seq([hadoop_path(f"{location}/f").rpartition("/")[0]])
     table = gateway.java_class(DATASOURCES + "v2.parquet.ParquetTable")(
-        "rows", session, options, folder, gateway.some(info.schema()), of_file
+        "rows", session, options, gateway.seq([path]), gateway.some(info.schema()), of_file
     )
     nothing = gateway.java_class("java.util.Optional").empty()
     own = gateway.java_class(_WRITE + "LogicalWriteInfoImpl")(info.queryId(), info.schema(), options, nothing, nothing)
@@ -230,7 +239,7 @@ class RowLevelBatchWrite(Proxy):
         self._target.check()
         self._staging = Staging(self._gateway, self._target, layout.scratch)
         try:
-            self._native = spark_writer(self._gateway, self._staging.location, info)
+            self._native = spark_writer(self._gateway, self._staging.folder, info)
         except BaseException:
             self._staging.clear()
             raise
@@ -288,11 +297,7 @@ class RowLevelBatchWrite(Proxy):
                     ),
                 )
             except CommitConflict as error:
-                raise type(error)(
-                    f"{error.message}. Other writers changed what this {self._operation.verb} read; nothing was done."
-                    " Run the statement again",
-                    **error.details,
-                ) from error
+                raise run_again(error, self._operation.verb) from error
 
     def _row_change(self, sources: Sequence[Source]) -> RowChange | None:
         """Return what the commit does to rows; None: what its blocks say."""

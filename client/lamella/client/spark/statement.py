@@ -16,7 +16,7 @@ from lamella.client.spark.gateway import SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import CommitConflict, InvalidRequest
 from lamella.snapshot.wire import TableRead
 from lamella.snapshot.wire.commit import MAX_READS
 
@@ -114,6 +114,25 @@ def table_reads(gateway: Gateway, plan: Any, service_url: str) -> tuple[TableRea
     if len(found) > MAX_READS:
         raise InvalidRequest(f"a statement reads at most {MAX_READS} tables in different ways, not {len(found)}")
     return tuple(msgspec.json.decode(each, type=TableRead) for each in found)
+
+
+def excludes_rows_of(gateway: Gateway, plan: Any, table_id: str) -> bool:
+    """Whether an optimised plan has rows that a table lacks: an anti join with it."""
+    for node in _nodes(plan):
+        if kind_of(node) == "Join" and str(node.joinType().toString()) == "LeftAnti":
+            for each in _nodes(node.right()):
+                proxy = gateway.python_object(each.relation().table()) if kind_of(each) == _SCAN else None
+                if isinstance(proxy, ReadTable) and proxy._table.table_id == table_id:
+                    return True
+    return False
+
+
+def run_again(error: CommitConflict, verb: str) -> CommitConflict:
+    """Return a conflict with a sentence on what to do."""
+    return type(error)(
+        f"{error.message}. Others changed what this {verb} read; nothing was done. Run the statement again",
+        **error.details,
+    )
 
 
 def _table_reads(gateway: Gateway, plan: Any, service_url: str) -> Iterator[TableRead]:
