@@ -83,8 +83,8 @@ _ASSIGNED = {
 }
 
 
-#: Spark's name of an error when it casts a value for a column of a table.
-_OF_INSERTS = {"CAST_OVERFLOW": "CAST_OVERFLOW_IN_TABLE_INSERT"}
+#: A value does not fit. Which of several values is met first is chance, and casts for tables have a name of their own.
+_OVERFLOWS = ("CAST_OVERFLOW", "CAST_OVERFLOW_IN_TABLE_INSERT", "NUMERIC_VALUE_OUT_OF_RANGE", "ARITHMETIC_OVERFLOW")
 
 
 @dataclass
@@ -166,8 +166,7 @@ class History:
         except AnalysisException:
             raise  # a mistake of this module
         except PySparkException as error:
-            condition = condition_of(error)
-            return {*conditions, _OF_INSERTS.get(condition, condition)}
+            return {*conditions, condition_of(error)}
         if rows.column("r").null_count:
             conditions.add("NOT_NULL_ASSERT_VIOLATION")
         if not conditions:
@@ -321,7 +320,7 @@ class History:
             f" FROM {self._plain}) t FULL OUTER JOIN (SELECT *, 1 AS __s FROM {source}) s ON {on}"
         )
         deleted = [number for number, (_, _, what) in enumerate(clauses) if what is None]
-        shown = []
+        shown: list[str] = []
         for name in COLUMNS:
             parts = []
             for number, (when, _, what) in enumerate(clauses):
@@ -337,7 +336,9 @@ class History:
         changed = f"SELECT __action, t.__t IS NOT NULL AS __present, {', '.join(shown)} FROM ({with_action})"
         left = f"__action IS NULL AND __present OR __action NOT IN ({', '.join(map(str, [-1, *deleted]))})"
         matched = [(condition, what) for when, condition, what in clauses if when == "matched"]
-        checks = bool(matched) and not (len(matched) == 1 and matched[0] == (None, None))
+        # Spark writes a row that several rows match several times if no clause is about it, unless that is refused.
+        is_read = bool(matched) or any(when == "by source" for when, _, _ in clauses)
+        checks = is_read and matched != [(None, None)]
         several = f"SELECT t.__t FROM ({joined}) WHERE {states['matched']} GROUP BY t.__t HAVING count(*) > 1 LIMIT 1"
         return f"SELECT {names} FROM ({changed}) WHERE {left}", several if checks else None
 
@@ -363,5 +364,6 @@ def shown(rows: pa.Table) -> list[str]:
 
 
 def condition_of(error: PySparkException) -> str:
-    """The condition of Spark's error, or its class."""
-    return str(error.getCondition() or type(error).__name__)
+    """The condition of Spark's error, or its class; the same for all values that do not fit."""
+    found = str(error.getCondition() or type(error).__name__)
+    return "overflow" if found.split(".")[0] in _OVERFLOWS else found

@@ -108,15 +108,25 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
             return cls(copied=copied, updated=_known(summary.numUpdatedRows()), deleted=0, inserted=0)
         return cls(copied=copied, updated=0, deleted=_known(summary.numDeletedRows()), inserted=0)
 
-    def check(self, taken: int, written: int) -> None:
+    def copies_rows_repeatedly(self, taken: int) -> bool:
+        """Whether more rows were copied, updated or deleted than were taken from the table."""
+        return sum(part or 0 for part in (self.copied, self.updated, self.deleted)) > taken
+
+    def check(self, taken: int, written: int, *, may_match_repeatedly: bool) -> None:
         """Raise LamellaError unless each row that was taken from the table was copied, updated or deleted, and each
-        other written row inserted."""
-        kept = (self.copied, self.updated, self.inserted)
-        left = (self.copied, self.updated, self.deleted)
-        for rows, parts, text in ((written, kept, "wrote"), (taken, left, "read")):
-            known = [part for part in parts if part is not None]
-            if sum(known) > rows or (len(known) == len(parts) and sum(known) != rows):
-                raise LamellaError(f"the statement {text} {rows} rows, but Spark counts {self}; nothing was done")
+        other written row inserted. ``may_match_repeatedly``: a deleted row may be counted several times."""
+        kept, left = (self.copied, self.updated, self.inserted), (self.copied, self.updated, self.deleted)
+        known = None not in kept and None not in left
+        wrong = sum(part or 0 for part in kept) > written or sum(part or 0 for part in kept[:2]) > taken
+        if known and not wrong:
+            counted = sum(part or 0 for part in left)
+            wrong = sum(part or 0 for part in kept) != written or (
+                counted < taken if may_match_repeatedly else counted != taken
+            )
+        if wrong:
+            raise LamellaError(
+                f"the statement read {taken} rows and wrote {written}, but Spark counts {self}; nothing was done"
+            )
 
     def is_nothing(self, taken: int, written: int) -> bool:
         """Whether the table stays as it is."""
@@ -261,7 +271,11 @@ class RowLevelBatchWrite(Proxy):
             scan = self._operation._scan_read()
             taken = Taken() if scan is None or scan.taken is None else scan.taken
             counts = Counts.of(self._operation.verb, summary[0] if summary else None)
-            counts.check(taken.row_count, written)
+            repeatedly = self._operation._running().may_match_repeatedly
+            if self._operation.verb == "MERGE" and not repeatedly and counts.copies_rows_repeatedly(taken.row_count):
+                # Spark itself checks this only if there is a clause WHEN MATCHED.
+                raise_java(spark_exception(self._gateway, "MERGE_CARDINALITY_VIOLATION", self._gateway.scala_map({})))
+            counts.check(taken.row_count, written, may_match_repeatedly=repeatedly)
             if not counts.is_nothing(taken.row_count, written):
                 self._commit(taken, files)
         finally:

@@ -59,9 +59,11 @@ class ReadScan(Proxy):
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """``is_repeatable``: the rows that match are the same whenever Spark looks for them. ``reads_only_rows``: it reads
-    nothing but the rows of the table. ``reads``: tables of the service that it reads in other ways."""
+    nothing but the rows of the table. ``may_match_repeatedly``: several rows of the source may match a row, which is
+    deleted in any case. ``reads``: tables of the service that it reads in other ways."""
 
     is_repeatable: bool
+    may_match_repeatedly: bool
     reads_only_rows: bool
     reads: tuple[TableRead, ...]
 
@@ -85,6 +87,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         nodes = list(_nodes(query, but_matching=True))
         return cls(
             is_repeatable=is_repeatable,
+            may_match_repeatedly=any(kind_of(node) == "MergeRows" and _only_deletes(node) for node in nodes),
             reads_only_rows=all(_is_changed(node) for node in nodes if not node.children().size()),
             reads=table_reads(gateway, query, service_url),
         )
@@ -106,6 +109,12 @@ def changing_query(gateway: Gateway, verb: str) -> Any:
         f"this session cannot {verb} rows of a Lamella table by SQL: callbacks of Spark need pinned threads"
         " (PYSPARK_PIN_THREAD). The functions update, merge and delete of lamella.client.spark do without"
     )
+
+
+def _only_deletes(merge: Any) -> bool:
+    """Whether a ``MergeRows`` deletes all rows that match. Spark then lets several rows of the source match one."""
+    # The last instruction copies what no clause is about.
+    return not merge.checkCardinality() and int(merge.matchedInstructions().size()) > 1
 
 
 def table_reads(gateway: Gateway, plan: Any, service_url: str) -> tuple[TableRead, ...]:

@@ -115,6 +115,8 @@ class LakeTableProxy(ReadTable):
         return self._gateway.java_set(found)
 
     def metadataColumns(self) -> Any:
+        if self._gateway.is_called_from("DescribeTableExec"):
+            return self._gateway.empty_array(_CATALOG + "MetadataColumn")
         return columns_array(self._gateway, RowIdColumn(self._gateway, id_column(self._table.schema)))
 
     def canRenameConflictingMetadataColumns(self) -> bool:
