@@ -247,6 +247,7 @@ class RowLevelBatchWrite(Proxy):
             storage_options=layout.storage_options,
         )
         self._target.check()
+        self._properties: dict[str, str | None] = {}
         self._staging = Staging(self._gateway, self._target, layout.scratch)
         try:
             self._native = spark_writer(self._gateway, self._staging.folder, info)
@@ -255,6 +256,11 @@ class RowLevelBatchWrite(Proxy):
             raise
 
     def createBatchWriterFactory(self, info: Any) -> Any:
+        # Tasks have the settings of the session that runs the statement, by properties of its thread.
+        context = self._gateway.session.sparkContext()
+        for name, value in _SETTINGS.items():
+            self._properties.setdefault(name, context.getLocalProperty(name))
+            context.setLocalProperty(name, value)
         return self._native.createBatchWriterFactory(info)
 
     def useCommitCoordinator(self) -> bool:
@@ -279,7 +285,13 @@ class RowLevelBatchWrite(Proxy):
             if not counts.is_nothing(taken.row_count, written):
                 self._commit(taken, files)
         finally:
-            self._staging.clear()
+            self._end()
+
+    def _end(self) -> None:
+        self._staging.clear()
+        for name, value in self._properties.items():
+            self._gateway.session.sparkContext().setLocalProperty(name, value)
+        self._properties.clear()
 
     def _commit(self, taken: Taken, files: Sequence[WrittenFile]) -> None:
         to = self._operation.destination
@@ -331,7 +343,7 @@ class RowLevelBatchWrite(Proxy):
         try:
             self._native.abort(messages)
         finally:
-            self._staging.clear()
+            self._end()
 
 
 def rewritten(engine: Engine, target: Target, space: ScratchSpace, files: Sequence[Source]) -> list[WrittenBlocks]:
