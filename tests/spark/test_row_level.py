@@ -101,6 +101,20 @@ def test_a_block_of_which_many_rows_change_is_replaced(spark: SparkSession, lake
     assert set(after.values()) == {0}
 
 
+def test_properties_of_the_table_say_whether_files_stay(spark: SparkSession, lakes: Lakes) -> None:
+    """With copy on write a block is replaced for one row; with merge on read it stays until its last row goes."""
+    table = Numbers(spark, lakes, 100)
+    table.run("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    (block,) = table.blocks()
+    table.run("DELETE FROM {t} WHERE id % 10 <> 3")
+    assert table.blocks() == {block: 90}
+    table.run("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    table.run("UPDATE {t} SET v = 'x' WHERE id % 1000 = 33")
+    assert [*table.blocks().values()] == [0]
+    assert block not in table.blocks()
+    assert table.rows() == {at: (at % 7, "x" if at == 33 else f"v{at}") for at in range(3, 100, 10)}
+
+
 def test_every_clause_of_merge(spark: SparkSession, lakes: Lakes) -> None:
     """The first clause of its kind whose condition is true applies to a row."""
     table = Numbers(spark, lakes)

@@ -23,6 +23,7 @@ from lamella.client.spark.scan import LakeScanBuilder, LakeStatistics, Request, 
 from lamella.client.spark.sql_write import Destination
 from lamella.client.spark.statement import Statement
 from lamella.snapshot.deletes import Positions, deleted_rows
+from lamella.snapshot.deletes.policy import DeletePolicy, delete_policy_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import FsspecStore
@@ -31,8 +32,6 @@ _WRITE: Final = CONNECTOR + "write."
 _READ: Final = CONNECTOR + "read."
 _CATALOG: Final = CONNECTOR + "catalog."
 _SEPARATOR: Final = ";"
-#: Blocks with a larger share of matching rows are read and replaced as a whole.
-MAX_SHARE: Final = 0.1
 
 
 class RowIdColumn(Proxy):
@@ -279,7 +278,8 @@ class RowLevelScan(Proxy):
         if strange:
             raise LamellaError(f"rows of {min(strange)} match, which the condition excludes; nothing was done")
         sources = self._sources([location for location in self._selection.locations if location in runs])
-        return Taken(tuple(_taken_rows(store, source, runs[source.location]) for source in sources))
+        policy = delete_policy_of(to.table.properties)
+        return Taken(tuple(_taken_rows(store, source, runs[source.location], policy) for source in sources))
 
     def _sources(self, locations: Sequence[str]) -> list[Source]:
         to = self._operation.destination
@@ -294,12 +294,14 @@ class RowLevelScan(Proxy):
         return [Source.of(found[location]) for location in locations]
 
 
-def _taken_rows(store: FsspecStore, source: Source, runs: Sequence[tuple[int, Ids]]) -> TakenBlock:
-    """Return the rows of a block that some ids stand for, or the whole block if these are many."""
+def _taken_rows(
+    store: FsspecStore, source: Source, runs: Sequence[tuple[int, Ids]], policy: DeletePolicy
+) -> TakenBlock:
+    """Return the rows of a block that some ids stand for, or the whole block if its file should not stay."""
     deleted = deleted_rows(store, source.deletes, source.row_count)
     positions = np.setdiff1d(positions_in(runs, source.row_count), deleted, assume_unique=True)
     live = source.row_count - len(deleted)
-    if len(positions) > MAX_SHARE * live:
+    if len(positions) == live or not policy.keeps_file(len(deleted) + len(positions), source.row_count):
         return TakenBlock(source, None, live)
     return TakenBlock(source, positions, len(positions))
 
