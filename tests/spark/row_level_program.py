@@ -18,7 +18,7 @@ from lamella.client import Lamella
 from lamella.client.spark import attach
 
 #: The row of which writing fails.
-LATE = 1900
+FAILS_AT = 1900
 #: Spark starts attempts beside others on clusters only.
 IS_CLUSTER = sys.argv[2].startswith("spark:")
 #: Where attempts leave marks.
@@ -34,21 +34,21 @@ def attempt() -> int:
 
 def fails_at_first(value: int) -> str:
     """Fail in the first attempt of a task, when most rows are written already."""
-    if value == LATE and attempt() == 0:
+    if value == FAILS_AT and attempt() == 0:
         raise ValueError("the first attempt fails")
     return f"n{value}"
 
 
 def fails_always(value: int) -> str:
     """Fail in each attempt, when most rows are written already."""
-    if value == LATE:
+    if value == FAILS_AT:
         raise ValueError("each attempt fails")
     return f"n{value}"
 
 
 def stalls_at_first(value: int) -> str:
     """Stall in the first attempt, when most rows are written already; Spark starts another attempt beside it."""
-    if value == LATE and IS_CLUSTER:
+    if value == FAILS_AT and IS_CLUSTER:
         Path(MARKS, f"attempt-{attempt()}").touch()
         time.sleep(0 if attempt() else 20)
     return f"n{value}"

@@ -210,8 +210,8 @@ class History:
         condition = self.rng.choice(_CONDITIONS if self.rng.random() < 0.6 else _SUBQUERIES)
         here, there = self._text(condition, "t", "t", self.sql), self._text(condition, "t", "t", self._plain)
         if kind == "delete":
-            kept = ", ".join(f"t.{name} AS __c{at}" for at, name in enumerate(COLUMNS))
-            meaning = f"SELECT {kept} FROM {self._plain} t WHERE NOT (({there}) <=> true)"
+            selected = ", ".join(f"t.{name} AS __c{at}" for at, name in enumerate(COLUMNS))
+            meaning = f"SELECT {selected} FROM {self._plain} t WHERE NOT (({there}) <=> true)"
             return f"DELETE FROM {self.sql} t WHERE {here}", meaning, None
         assigned = self._assignments("t")
         where = "" if self.rng.random() < 0.1 else here
@@ -252,8 +252,8 @@ class History:
         if rng.random() < 0.15:
             source = "(SELECT * FROM {target} WHERE r = 1)"
         clauses: list[tuple[str, str | None, dict[str, str] | str | None]] = []
-        for when, most in (("matched", 3), ("not matched", 2), ("by source", 2)):
-            count = rng.choice([0, 1, 1, most]) if when != "by source" else rng.choice([0, 0, 0, 1, most])
+        for when, maximum in (("matched", 3), ("not matched", 2), ("by source", 2)):
+            count = rng.choice([0, 1, 1, maximum]) if when != "by source" else rng.choice([0, 0, 0, 1, maximum])
             for at in range(count):
                 alias = "s" if when == "not matched" else "t"
                 condition = None
@@ -334,13 +334,17 @@ class History:
         names = ", ".join(f"__c{at}" for at in range(len(COLUMNS)))
         with_action = f"SELECT t, s, CASE {' '.join(applies)} END AS __action FROM ({joined})"
         changed = f"SELECT __action, t.__t IS NOT NULL AS __present, {', '.join(shown)} FROM ({with_action})"
-        left = f"__action IS NULL AND __present OR __action NOT IN ({', '.join(map(str, [-1, *deleted]))})"
+        is_read = any(when != "not matched" for when, _, _ in clauses)
+        inserted = f"__action NOT IN ({', '.join(map(str, [-1, *deleted]))})"
+        left = f"__action IS NULL AND __present OR {inserted}" if is_read else inserted
+        meaning = f"SELECT {names} FROM ({changed}) WHERE {left}"
+        if not is_read:  # a row that several rows match stays as it is
+            meaning += f" UNION ALL SELECT * FROM {self._plain}"
         matched = [(condition, what) for when, condition, what in clauses if when == "matched"]
         # Spark writes a row that several rows match several times if no clause is about it, unless that is refused.
-        is_read = bool(matched) or any(when == "by source" for when, _, _ in clauses)
         checks = is_read and matched != [(None, None)]
         several = f"SELECT t.__t FROM ({joined}) WHERE {states['matched']} GROUP BY t.__t HAVING count(*) > 1 LIMIT 1"
-        return f"SELECT {names} FROM ({changed}) WHERE {left}", several if checks else None
+        return meaning, several if checks else None
 
     def _merged(self, name: str, when: str, what: dict[str, str] | str) -> str | None:
         """What a clause gives to a column; None: what the row had."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lamella.client.http import Lamella
 from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpRequest, PooledTransport
-from lamella.client.spark import attach
+from lamella.client.spark import attach, row_ids, row_level_write
 from lamella.client.spark.row_ids import MAX_IDS, BlockNumbers, Runs, ids_of, positions_in, shift_for
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.schema import Column
@@ -516,6 +516,56 @@ def test_types_that_spark_shows_as_others(spark: SparkSession, lakes: Lakes) -> 
     assert lakes.lake.table(name).verify().findings == ()
 
 
+@pytest.mark.parametrize("cluster", ["", "CLUSTER BY (id)", "CLUSTER BY (id, g)"])
+def test_many_rows_are_written_by_tasks(
+    spark: SparkSession, lakes: Lakes, monkeypatch: pytest.MonkeyPatch, cluster: str
+) -> None:
+    """They become blocks of the table's size and order, like those of any other write."""
+    monkeypatch.setattr(row_level_write, "_DRIVER_BYTES", 1)
+    name = f"{fresh('large')}.t"
+    lakes.lake.create_namespace(name.split(".")[0])
+    kind = ", 'lamella.cluster_kind' = 'zorder'" if "g" in cluster else ""
+    spark.sql(
+        f"CREATE TABLE {CATALOG}.{name} (id BIGINT, g INT) {cluster} TBLPROPERTIES ('target_block_rows' = '500'{kind})"
+    )
+    spark.sql(f"INSERT INTO {CATALOG}.{name} SELECT id, CAST(id % 7 AS INT) FROM range(2000)")
+    spark.sql(
+        f"MERGE INTO {CATALOG}.{name} t USING (SELECT id + 1000 AS id FROM range(2000)) s ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET g = -1 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    )
+    counts = "count(*), count(DISTINCT id), sum(id), count_if(g = -1), count_if(g IS NULL)"
+    found = spark.sql(f"SELECT {counts} FROM {CATALOG}.{name}")
+    assert tuple(found.collect()[0]) == (3000, 3000, 3000 * 2999 // 2, 1000, 1000)
+    assert max(block.row_count for block in blocks_of(lakes.lake.table(name)).values()) <= 750
+    assert lakes.lake.table(name).verify().findings == ()
+
+
+def test_names_and_types_that_are_unusual(spark: SparkSession, lakes: Lakes) -> None:
+    """Dots, blanks and quotes in names, times of day, bytes, nested lists."""
+    with setting(spark, spark__sql__timeType__enabled="true"):
+        name = f"{fresh('unusual')}.t"
+        lakes.lake.create_namespace(name.split(".")[0])
+        spark.sql(
+            f"CREATE TABLE {CATALOG}.{name} (`a.b` INT, `x y` STRING, `ü``q` BINARY, tm TIME(6),"
+            " l ARRAY<STRUCT<`p.q`: INT, r: ARRAY<STRING>>>, _lamella_row_id INT)"
+        )
+        spark.sql(
+            f"INSERT INTO {CATALOG}.{name} SELECT CAST(id AS INT), concat('s', id), X'0102', TIME'12:30:00.123456',"
+            " array(named_struct('p.q', 1, 'r', array('u', NULL)), NULL), 9 FROM range(30)"
+        )
+        spark.sql(
+            f"UPDATE {CATALOG}.{name} SET `x y` = concat(`x y`, '!'), _lamella_row_id = `a.b` WHERE `a.b` % 10 = 4"
+        )
+        spark.sql(f"DELETE FROM {CATALOG}.{name} WHERE l[0].`p.q` + `a.b` = 8")
+        rows = spark.table(f"{CATALOG}.{name}").collect()
+        assert {(row[0], row[1], row[5]) for row in rows} == {
+            (at, f"s{at}!" if at % 10 == 4 else f"s{at}", at if at % 10 == 4 else 9) for at in range(30) if at != 7
+        }
+        assert {(bytes(row[2]), str(row[3]), row[4][0][0], tuple(row[4][0][1]), row[4][1]) for row in rows} == {
+            (b"\x01\x02", "12:30:00.123456", 1, ("u", None), None)
+        }
+
+
 def test_rows_are_staged_where_the_session_says(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
     """Nothing is left there, whether a statement ends well or not."""
     table = Numbers(spark, lakes, 100)
@@ -604,7 +654,25 @@ def test_an_id_stands_for_its_row_and_few_others(rows: int) -> None:
         assert decoded.max() < count
 
 
-def test_ids_of_scans_with_different_runs_are_told_apart() -> None:
+def test_rows_beside_those_that_match_are_written_anew(
+    spark: SparkSession, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When ids stand for several rows, all of these leave their block, and stay in the table."""
+    monkeypatch.setattr(row_ids, "MAX_IDS", 32)
+    table = Numbers(spark, lakes, 400)
+    before = table.blocks()
+    table.run("DELETE FROM {t} WHERE id % 200 = 150")
+    table.run("UPDATE {t} SET v = 'x' WHERE id % 200 = 199 AND id % 2 = 1")
+    expected = numbered(400) | {199: (3, "x"), 399: (0, "x")}
+    del expected[150], expected[350]
+    assert table.rows() == expected
+    deleted = [table.blocks()[location] for location in before]
+    assert deleted[0] == deleted[2] == 0
+    assert deleted[1] > 2
+    assert deleted[3] > 2
+
+
+def test_ids_of_scans_with_different_runs_differ() -> None:
     """An id says how many rows it stands for."""
     ids = np.concatenate([ids_of(3, np.array([9]), 0), ids_of(3, np.array([9]), 2)])
     assert positions_in(Runs.of(ids)[3], 11).tolist() == [8, 9, 10]

@@ -95,6 +95,9 @@ def view_of(gateway: Gateway, catalog: str, table: LakeTable, columns: Any) -> A
     builder = builder.withQueryText(
         f"SELECT {shown} FROM {rows} WHERE NOT {hidden} UNION ALL SELECT {shown} FROM {rows} WHERE {hidden}"  # noqa: S608
     )
+    # Spark analyses a view with these settings and otherwise with its defaults.
+    settings = {name: str(gateway.spark.conf.get(name, "false")) for name in ("spark.sql.timeType.enabled",)}
+    builder = builder.withSqlConfigs(gateway.java_map(settings))
     return builder.withQueryColumnNames(gateway.array("java.lang.String", names)).build()
 
 

@@ -39,7 +39,7 @@ _OF_SPARK: Final[dict[str, Any]] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
-    "time(6)": pa.time64("us"),
+    "time(6)": pa.time64("ns"),
     "time(9)": pa.time64("ns"),
     "string": pa.string(),
     "binary": pa.binary(),

@@ -29,7 +29,7 @@ from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy, raise_java, spark_exception
 from lamella.client.spark.row_level import RowLevel, Taken
 from lamella.client.spark.statement import run_again
-from lamella.snapshot.errors import CommitConflict, LamellaError, SchemaMismatch
+from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError, SchemaMismatch
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.parquet.footer import StoreFile
@@ -115,12 +115,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, taken: int, written: int, *, may_match_repeatedly: bool) -> None:
         """Raise LamellaError unless each row that was taken from the table was copied, updated or deleted, and each
         other written row inserted. ``may_match_repeatedly``: a deleted row may be counted several times."""
-        kept, left = (self.copied, self.updated, self.inserted), (self.copied, self.updated, self.deleted)
-        known = None not in kept and None not in left
-        wrong = sum(part or 0 for part in kept) > written or sum(part or 0 for part in kept[:2]) > taken
+        after, before = (self.copied, self.updated, self.inserted), (self.copied, self.updated, self.deleted)
+        known = None not in after and None not in before
+        wrong = sum(part or 0 for part in after) > written or sum(part or 0 for part in after[:2]) > taken
         if known and not wrong:
-            counted = sum(part or 0 for part in left)
-            wrong = sum(part or 0 for part in kept) != written or (
+            counted = sum(part or 0 for part in before)
+            wrong = sum(part or 0 for part in after) != written or (
                 counted < taken if may_match_repeatedly else counted != taken
             )
         if wrong:
@@ -251,6 +251,12 @@ class RowLevelBatchWrite(Proxy):
         self._staging = Staging(self._gateway, self._target, layout.scratch)
         try:
             self._native = spark_writer(self._gateway, self._staging.folder, info)
+        except (TypeError, AttributeError) as error:  # a class that this version of Spark does not have
+            self._staging.clear()
+            raise InvalidRequest(
+                f"this version of Spark lacks what {operation.verb} by SQL needs; use update, merge and delete of"
+                " lamella.client.spark"
+            ) from error
         except BaseException:
             self._staging.clear()
             raise

@@ -67,7 +67,7 @@ class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the rows of the blocks; ``columns``: fields of Spark's JSON, one of which is the column of ids."""
         fields = [field for field in columns if field["name"] != self.column]
         target = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
-        place = [field["name"] for field in columns].index(self.column)
+        position = [field["name"] for field in columns].index(self.column)
         schemas = {schema.schema_id: schema for schema in self.history}
         store = FsspecStore(self.storage_options)
         for block in self.blocks:
@@ -77,7 +77,7 @@ class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
                 if not len(positions):
                     continue
                 arrays = list(rows.columns) if fields else []
-                arrays.insert(place, pa.array(ids_of(block.number, positions, self.shift)))
+                arrays.insert(position, pa.array(ids_of(block.number, positions, self.shift)))
                 yield pa.RecordBatch.from_arrays(arrays, names=[field["name"] for field in columns])
 
 
