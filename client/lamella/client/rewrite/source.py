@@ -68,6 +68,23 @@ def rows_of_file(
     deletes: Sequence[DeleteFile] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Same as :func:`read_rows`, for a file of known size."""
+    pieces = _pieces(store, stat, target, written=written, current=current, constants=constants, deletes=deletes)
+    for _, rows in pieces:
+        yield rows
+
+
+def _pieces(
+    store: Store,
+    stat: ObjectStat,
+    target: pa.Schema,
+    *,
+    written: Schema,
+    current: Schema,
+    constants: Constants = _NO_CONSTANTS,
+    deletes: Sequence[DeleteFile] = (),
+    wanted: Positions | None = None,
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """Yield rows with their positions in the file; ``wanted``: only at these ascending positions."""
     given = constant_scalars(constant_values(constants, written), written)
     with (
         StoreFile(store, stat) as opened,
@@ -76,18 +93,42 @@ def rows_of_file(
         has_old_calendar = any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR)
         names = file_columns(target.names, file.schema_arrow.names, written, current)
         deleted = deleted_rows(store, deletes, file.metadata.num_rows)
-        row = 0
-        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-            left = remaining(deleted, row, batch.num_rows)
-            row += batch.num_rows
-            rows = batch if left is None else batch.filter(pa.array(left))
+        for batch, start in _batches(file, names, wanted):
+            live = remaining(deleted, start, batch.num_rows)
+            keep = np.ones(batch.num_rows, dtype=bool) if live is None else live
+            if wanted is not None:
+                begin, end = np.searchsorted(wanted, [start, start + batch.num_rows])
+                chosen = np.zeros(batch.num_rows, dtype=bool)
+                chosen[wanted[begin:end] - start] = True
+                keep &= chosen
+            rows = batch if keep.all() else batch.filter(pa.array(keep))
             if has_old_calendar:
                 for name, values in zip(rows.schema.names, rows.columns, strict=True):
                     require_gregorian(values, stat.location, name)
             try:
-                yield conformed(rows, target, written, current, given)
+                made = conformed(rows, target, written, current, given)
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{stat.location}: {error.message}", **error.details) from error
+            yield np.flatnonzero(keep) + start, made
+
+
+def _batches(
+    file: pq.ParquetFile, names: Sequence[str], wanted: Positions | None
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield batches and the position of the first row of each; row groups without a wanted row are not read."""
+    row = stop = 0
+    if wanted is None:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            yield batch, row
+            row += batch.num_rows
+        return
+    for number in range(file.metadata.num_row_groups):
+        row, stop = stop, stop + file.metadata.row_group(number).num_rows
+        if np.searchsorted(wanted, row) == np.searchsorted(wanted, stop):
+            continue
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
+            yield batch, row
+            row += batch.num_rows
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,24 +190,41 @@ def source_rows(
         ObjectNotFound, StoreError: it cannot be read.
         SchemaMismatch: a value does not fit its type, or dates use the old calendar.
     """
+    pieces = positioned_rows(store, source, schemas, current, arrow_schema(current) if target is None else target)
+    for _, rows in pieces:
+        yield rows
+
+
+def positioned_rows(
+    store: Store,
+    source: Source,
+    schemas: Mapping[int, Schema],
+    current: Schema,
+    target: pa.Schema,
+    wanted: Positions | None = None,
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """Yield rows of a block, which are not deleted, with their positions in its file; ``wanted``: only at these
+    ascending positions, none of which is deleted.
+
+    Without columns in ``target`` the positions tell the number of rows. Raises as :func:`source_rows`.
+    """
     stat = store.stat(source.location)
     if stat.size_bytes != source.file_size or source.content_id not in (None, stat.content_id):
         raise _replaced_error(source)
-    rows = 0
-    written = schemas[source.schema_id]
-    wanted = arrow_schema(current) if target is None else target
-    for batch in rows_of_file(
+    count = 0
+    for positions, rows in _pieces(
         store,
         stat,
-        wanted,
-        written=written,
+        target,
+        written=schemas[source.schema_id],
         current=current,
         constants=source.constants,
         deletes=source.deletes,
+        wanted=wanted,
     ):
-        rows += batch.num_rows
-        yield batch
-    if rows != source.live_row_count(store):
+        count += len(positions)
+        yield positions, rows
+    if count != (source.live_row_count(store) if wanted is None else len(wanted)):
         raise _replaced_error(source)
     try:
         unchanged = store.stat(source.location) == stat

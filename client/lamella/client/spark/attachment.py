@@ -16,9 +16,11 @@ from lamella.client.spark.deleted_rows import DeletesColumn, RowsTable, table_fr
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, unix_ms
 from lamella.client.spark.proxy import runtime_exception
+from lamella.client.spark.row_level import RowIdColumn, RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
+from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
-from lamella.client.spark.table import LakeRowLevel, LakeRowLevelWrite, LakeTableProxy, StagedLakeTable, quoted
+from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, quoted
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 Mode = Literal["catalog", "views"]
 _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
-    *(LakeWriteBuilder, LakeWrite, LakeInsertion, LakeRowLevel, LakeRowLevelWrite),
+    *(LakeWriteBuilder, LakeWrite, LakeInsertion),
+    *(RowIdColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 

@@ -2,7 +2,7 @@
 
 A file index for Spark's V2 scan, and a ``HadoopFsRelation`` where the V2 scan is not available.
 
-A read uses one of five ways, the first that is correct for its blocks:
+A read uses one of six ways, the first that is correct for its blocks:
 
 ``name``    every block has the requested columns under their current names (or lacks them, and has no other column
             of those names): Spark's Parquet reader, unchanged. Columns whose values are not in the files are partition
@@ -15,6 +15,7 @@ A read uses one of five ways, the first that is correct for its blocks:
             blocks.
 ``signed``  the blocks are read by signed URLs, whatever their column names; in Python workers too, since Spark's own
             readers do not support such URLs.
+``ids``     the ids of rows are read too (see :mod:`.row_ids`), in Python workers.
 
 Spark skips data inside files by the names of its plan, so skipping is disabled in all ways but the first.
 """
@@ -44,6 +45,8 @@ from lamella.client.spark.literal import TRUE
 from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, skippable_columns
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import python_scan, spark_arrow_schema
+from lamella.client.spark.row_ids import id_column
+from lamella.client.spark.rows_with_ids import scan_with_ids, sources_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.schema.arrow import constant_scalars, repeated
@@ -336,7 +339,7 @@ class RelationIndex(Proxy):
         return self._gateway.seq([directory])
 
 
-ReadPath = Literal["name", "renamed", "id", "python", "deletes", "signed"]
+ReadPath = Literal["name", "renamed", "id", "python", "deletes", "signed", "ids"]
 #: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by their names in the files",
@@ -344,8 +347,10 @@ NOTES: Final[dict[ReadPath, str]] = {
     "python": "READ IN PYTHON, files name columns differently",
     "deletes": "READ IN PYTHON, files have deleted rows",
     "signed": "READ IN PYTHON, by signed URLs",
+    "ids": "with row ids",
 }
 
+_NO_OPTIONS: Final[dict[str, dict[str, Any]]] = {}
 _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
 
 
@@ -362,12 +367,20 @@ class BlockScan:
         options: Any,
         *,
         pushed: Sequence[Any] = (),
+        storage_options: Mapping[str, Mapping[str, Any]] = _NO_OPTIONS,
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
         constant = None
         self.schema = required
         self.way: ReadPath = "python"
+        if id_column(table.schema) in [field["name"] for field in wanted["fields"]]:
+            self.way, self._native = "ids", None
+            blocks = [(source, None) for source in sources_of(selection)]
+            self._batch = scan_with_ids(
+                gateway, table, blocks, plain, row_count=selection.row_count, storage_options=storage_options
+            ).toBatch()
+            return
         if table.settings.signed_urls or selection.deletes:
             self.way = "signed" if table.settings.signed_urls else "deletes"
         else:
@@ -404,7 +417,7 @@ class BlockScan:
             options_used = _with_options(gateway, options, _BY_ID if self.way == "id" else {})
         index = file_index(gateway, selection, selection.digest(), struct, partitions=partitions)
         builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            _session(gateway, _settings(gateway, wanted)), index, struct, struct, options_used
+            session_with(gateway, _settings(gateway, wanted)), index, struct, struct, options_used
         )
         if pushed and self.way == "name":
             builder.pushFilters(gateway.seq(pushed))
@@ -470,7 +483,7 @@ def _settings(gateway: Gateway, wanted: dict[str, Any]) -> dict[str, str]:
     return settings
 
 
-def _session(gateway: Gateway, settings: Mapping[str, str]) -> Any:
+def session_with(gateway: Gateway, settings: Mapping[str, str]) -> Any:
     """Return the session, or a copy with other settings: a scan uses the settings of the session that creates it."""
     if not settings:
         return gateway.session

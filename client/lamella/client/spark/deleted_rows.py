@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.row_ids import unused_name
 from lamella.client.spark.scan import LakeScanBuilder
-from lamella.client.spark.table import LakeTableProxy, quoted
+from lamella.client.spark.table import LakeTableProxy, columns_array, quoted
 from lamella.snapshot.schema import Schema
 
 _CATALOG: Final = CONNECTOR + "catalog."
@@ -29,11 +30,7 @@ ROWS: Final = "$rows"
 
 def deletes_column(schema: Schema) -> str:
     """Return the name of the hidden column, which says whether the block of a row has deleted rows."""
-    taken = {column.name.lower() for column in schema.columns}
-    name = "_lamella_has_deletes"
-    while name in taken:
-        name += "_"
-    return name
+    return unused_name(schema, "_lamella_has_deletes")
 
 
 class DeletesColumn(Proxy):
@@ -69,20 +66,13 @@ class RowsTable(LakeTableProxy):
     """A table whose scans can be limited to blocks with deleted rows, or without."""
 
     class Java:
-        implements = [*LakeTableProxy.Java.implements, _CATALOG + "SupportsMetadataColumns"]  # noqa: RUF012
+        implements = LakeTableProxy.Java.implements
 
     def _key(self) -> str:
         return f"{super()._key()}{ROWS}"
 
     def metadataColumns(self) -> Any:
-        made = self._gateway.new_array(_CATALOG + "MetadataColumn", 1)
-        # py4j puts no proxy into an array by itself.
-        column = DeletesColumn(self._gateway, deletes_column(self._table.schema))
-        self._gateway.static("java.lang.reflect.Array", "set")(made, 0, column)
-        return made
-
-    def canRenameConflictingMetadataColumns(self) -> bool:
-        return False
+        return columns_array(self._gateway, DeletesColumn(self._gateway, deletes_column(self._table.schema)))
 
     def newScanBuilder(self, options: Any) -> Any:
         name = deletes_column(self._table.schema)
@@ -105,6 +95,9 @@ def view_of(gateway: Gateway, catalog: str, table: LakeTable, columns: Any) -> A
     builder = builder.withQueryText(
         f"SELECT {shown} FROM {rows} WHERE NOT {hidden} UNION ALL SELECT {shown} FROM {rows} WHERE {hidden}"  # noqa: S608
     )
+    # Spark analyses a view with these settings and otherwise with its defaults.
+    settings = {name: str(gateway.spark.conf.get(name, "false")) for name in ("spark.sql.timeType.enabled",)}
+    builder = builder.withSqlConfigs(gateway.java_map(settings))
     return builder.withQueryColumnNames(gateway.array("java.lang.String", names)).build()
 
 

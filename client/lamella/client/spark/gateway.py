@@ -297,6 +297,16 @@ class Gateway:
         writable.readFields(self.java_class("java.io.DataInputStream")(stream))
         return writable
 
+    def python_object(self, java_object: Any) -> Any:
+        """Return the Python object behind a proxy that the JVM returned; None: it is no such proxy."""
+        proxies = self.java_class("java.lang.reflect.Proxy")
+        if not proxies.isProxyClass(java_object.getClass()):
+            return None
+        handler = proxies.getInvocationHandler(java_object)
+        if str(handler.getClass().getName()) != "py4j.reflection.PythonProxyHandler":
+            return None
+        return self._gateway.gateway_property.pool[str(_private(handler, handler.getClass(), "id"))]
+
     def time_zone(self) -> str:
         """Return the session's current time zone."""
         return str(self.session.sessionState().conf().sessionLocalTimeZone())

@@ -16,12 +16,14 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
+from lamella.client.spark.row_ids import BlockNumbers, block_numbers
 from lamella.snapshot.errors import (
     BodyTooLarge,
     FilterTypeMismatch,
@@ -351,6 +353,11 @@ class LakeTable:
     def key(self) -> str:
         """The name and the snapshot id."""
         return f"{self.name}@{self.snapshot_id}"
+
+    @cached_property
+    def block_numbers(self) -> BlockNumbers:
+        """The numbers of the table's blocks in row ids."""
+        return block_numbers(self.table_id)
 
     def shown_properties(self) -> dict[str, str]:
         """The table's properties, with additional ones for display."""

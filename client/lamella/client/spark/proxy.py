@@ -61,9 +61,13 @@ def refuse_in_jvm(gateway: Gateway, text: str) -> NoReturn:
 
 def runtime_exception(gateway: Gateway, text: str) -> Any:
     """Return a ``SparkRuntimeException`` with that message."""
+    return spark_exception(gateway, _CONDITION, gateway.scala_map({"errorMessage": text}))
+
+
+def spark_exception(gateway: Gateway, condition: str, parameters: Any) -> Any:
+    """Return a ``SparkRuntimeException`` of one of Spark's error conditions; ``parameters``: a Scala map."""
     exception = gateway.java_class("org.apache.spark.SparkRuntimeException")
-    contexts = gateway.empty_array("org.apache.spark.QueryContext")
-    return exception(_CONDITION, gateway.scala_map({"errorMessage": text}), None, contexts, "")
+    return exception(condition, parameters, None, gateway.empty_array("org.apache.spark.QueryContext"), "")
 
 
 def raise_java(exception: Any, cause: BaseException | None = None) -> NoReturn:

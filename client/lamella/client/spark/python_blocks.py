@@ -39,7 +39,7 @@ _OF_SPARK: Final[dict[str, Any]] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
-    "time(6)": pa.time64("us"),
+    "time(6)": pa.time64("ns"),
     "time(9)": pa.time64("ns"),
     "string": pa.string(),
     "binary": pa.binary(),
@@ -251,7 +251,11 @@ def python_scan(gateway: Gateway, table: LakeTable, selection: BlockSelection, s
     Raises:
         LamellaError: this version of Spark plans it in an unknown way.
     """
-    frame = blocks_frame(gateway.spark, table, selection, struct)
+    return scan_of(blocks_frame(gateway.spark, table, selection, struct))
+
+
+def scan_of(frame: DataFrame) -> Any:
+    """Return Spark's own scan of a Python data source; raises as :func:`python_scan`."""
     plan = frame._jdf.queryExecution().optimizedPlan()
     if str(plan.getClass().getSimpleName()) != "DataSourceV2ScanRelation":
         raise LamellaError(

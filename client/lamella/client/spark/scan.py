@@ -22,6 +22,8 @@ from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
 from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.row_ids import id_column
+from lamella.client.spark.statement import ReadScan
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.spark_types import spark_type_name
@@ -213,6 +215,7 @@ def _order(spark_type: str) -> Any:
 
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
+_NO_OPTIONS: Final[dict[str, dict[str, Any]]] = {}
 # In characters: residuals of longer filters (lists of values) are not worth returning for a line of text.
 _MAX_RESIDUAL_TREE = 10_000
 
@@ -221,14 +224,22 @@ class Request:
     """Spark's requests for one scan: filters, columns, options. Complete once ``build`` is called.
 
     ``deletes_column``: the hidden column by which filters choose the blocks with deleted rows, or the others; None:
-    there is none.
+    there is none. ``storage_options``: with which Python workers read blocks for statements that change rows.
     """
 
-    def __init__(self, gateway: Gateway, table: LakeTable, options: Any, deletes_column: str | None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        table: LakeTable,
+        options: Any,
+        deletes_column: str | None,
+        storage_options: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         self.gateway = gateway
         self.table = table
         self.options = options
         self.deletes_column = deletes_column
+        self.storage_options = storage_options
         #: True: only blocks with deleted rows are read; False: only the others; None: both.
         self.has_deletes: bool | None = None
         self.tree: dict[str, Any] = TRUE
@@ -253,6 +264,11 @@ class Request:
         """The names of the requested columns, read from that JSON: reading an array of the JVM takes a call per
         element."""
         return [field["name"] for field in json.loads(self.required_json())["fields"]]
+
+    def check_columns(self) -> None:
+        """Raise InvalidSchema for a requested column that Spark cannot read."""
+        hidden = id_column(self.table.schema)
+        self.table.columns.check([name for name in self.required_names() if name != hidden])
 
     @property
     def fully_pushed(self) -> bool:
@@ -326,6 +342,7 @@ class Plan:
             request.required_json(),
             _reader_options(request, self.selection),
             pushed=pushed,
+            storage_options=request.storage_options,
         )
         #: Everything that determines which rows are read: two scans with the same key are interchangeable.
         self.key = json.dumps(
@@ -371,9 +388,17 @@ class LakeScanBuilder(Proxy):
             _READ + "SupportsPushDownTopN",
         ]
 
-    def __init__(self, gateway: Gateway, table: LakeTable, options: Any, *, deletes_column: str | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        table: LakeTable,
+        options: Any,
+        *,
+        deletes_column: str | None = None,
+        storage_options: Mapping[str, Mapping[str, Any]] = _NO_OPTIONS,
+    ) -> None:
         super().__init__(gateway)
-        self._request = Request(gateway, table, options, deletes_column)
+        self._request = Request(gateway, table, options, deletes_column, storage_options)
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
@@ -407,14 +432,14 @@ class LakeScanBuilder(Proxy):
 
     def build(self) -> Any:
         names = self._request.required_names()
-        self._request.table.columns.check(names)
+        self._request.check_columns()
         if self._request.deletes_column in names:
             # No file has it. Spark reads it if it did not pass on a filter by it as it stands.
             raise InvalidRequest(f"{self._request.deletes_column} can only be a condition of its own")
         return LakeScan(self._gateway, self._request)
 
 
-class LakeScan(Proxy):
+class LakeScan(ReadScan):
     """One scan. Its filter never changes; join keys that arrive later make a new plan for one execution."""
 
     class Java:
@@ -442,6 +467,11 @@ class LakeScan(Proxy):
 
     def _key(self) -> str:
         return self._plan.key
+
+    def _filter(self) -> tuple[dict[str, Any], str]:
+        request = self._request
+        # Blocks that are left out for a limit are not known to be without a matching row.
+        return (request.tree if request.limit is None else TRUE, request.time_zone)
 
     def readSchema(self) -> Any:
         return self._plan.scan.schema

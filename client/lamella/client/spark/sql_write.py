@@ -22,11 +22,13 @@ from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy, error_of_task
 from lamella.client.spark.scan import filter_text
+from lamella.client.spark.statement import excludes_rows_of, run_again, table_reads
 from lamella.client.spark.v2_predicates import filter_of
 from lamella.client.spark.writer import write_into
 from lamella.client.write.commit import EVERY_ROW, RowsCommit
 from lamella.client.write.layout import Layout, require_sizes
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, ReadConflict
+from lamella.snapshot.wire import TableRead
 
 
 class Pin(msgspec.Struct, eq=False):
@@ -233,6 +235,7 @@ class LakeInsertion(Proxy):
                 replaces=self._replaces,
                 time_zone=self._gateway.time_zone(),
                 rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),
+                reads=self._reads(dataset) if self._replaces is None else (),
             )
             try:
                 write_into(to.lake, name, DataFrame(dataset, session), rows_commit, self._layout)
@@ -241,6 +244,23 @@ class LakeInsertion(Proxy):
                 if own is None:
                     raise
                 raise own from error
+            except ReadConflict as error:
+                raise run_again(error, "MERGE") from error
+
+    def _reads(self, dataset: Any) -> tuple[TableRead, ...]:
+        """Return what an append of rows that the table lacks depends on, so that no two of them add the same row.
+
+        Spark plans a ``MERGE`` that only inserts as such an append.
+        """
+        plan = dataset.queryExecution()
+        anti_join = self._gateway.static(SQL + "catalyst.trees.TreePattern", "LEFT_SEMI_OR_ANTI_JOIN")()
+        if not plan.analyzed().containsPattern(anti_join):
+            return ()
+        table = self._destination.table
+        optimized = plan.optimizedPlan()
+        if not excludes_rows_of(self._gateway, optimized, table.table_id):
+            return ()
+        return table_reads(self._gateway, optimized, table.service_url)
 
 
 def _layout(defaults: Layout, options: Any) -> Layout:

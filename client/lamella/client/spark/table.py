@@ -1,6 +1,6 @@
 """A table of the catalog at one snapshot, for Spark: read, written to, deleted from.
 
-Includes what Spark needs for ``UPDATE``, ``MERGE`` and ``DELETE``, and tables made by ``CREATE TABLE AS SELECT``.
+Includes tables made by ``CREATE TABLE AS SELECT``.
 """
 
 from __future__ import annotations
@@ -11,102 +11,19 @@ from typing import Any, Final, NoReturn
 
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
-from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.row_ids import id_column
+from lamella.client.spark.row_level import RowIdColumn, RowLevel
+from lamella.client.spark.row_level_write import RowLevelWrite
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
+from lamella.client.spark.statement import ReadTable
 from lamella.client.write.commit import EVERY_ROW
 from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
 from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
 from lamella.snapshot.wire import TableInfo
-
-# What Spark requires of a table for ``UPDATE``, ``MERGE`` and ``DELETE``: here only to report what to use instead.
-#
-# For a ``DELETE`` whose condition Spark can pass as predicates it finally calls the table's ``deleteWhere``; the
-# operation below, which would read and replace rows, is planned first and never runs.
-
-_WRITE: Final = CONNECTOR + "write."
-_INSTEAD: Final = {
-    "UPDATE": "lamella.client.spark.update(spark, {name!r}, {{column: sql}}, where=...)",
-    "MERGE": "lamella.client.spark.merge(source, {name!r}, on=...)",
-}
-
-
-def instead_of_delete(name: str) -> str:
-    """Return a sentence on how to delete rows that a ``DELETE`` cannot."""
-    return (
-        f"lamella.client.spark.delete(spark, {name!r}, where) knows patterns and more functions;"
-        f" merge(source, {name!r}, on).when_matched_delete() takes any condition, and rows that another query finds"
-    )
-
-
-class LakeRowLevel(Proxy):
-    """Builder and operation in one."""
-
-    class Java:
-        implements = [  # noqa: RUF012  # py4j reads it from the class
-            _WRITE + "RowLevelOperationBuilder",
-            _WRITE + "RowLevelOperation",
-        ]
-
-    def __init__(self, gateway: Gateway, table: LakeTable, command: Any) -> None:
-        super().__init__(gateway)
-        self._table = table
-        self._command = command
-        verb = str(command.toString())
-        if verb in _INSTEAD:
-            instead = _INSTEAD[verb].format(name=table.name)
-            raise InvalidRequest(f"{verb} of a Lamella table is not supported in SQL; use {instead}")
-
-    def build(self) -> Any:
-        return self
-
-    def command(self) -> Any:
-        return self._command
-
-    def description(self) -> str:
-        return f"Lamella {self._table.name}"
-
-    def requiredMetadataAttributes(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "expressions.NamedReference")
-
-    def newScanBuilder(self, options: Any) -> Any:
-        return LakeScanBuilder(self._gateway, self._table, options)
-
-    def newWriteBuilder(self, _info: Any) -> Any:
-        return LakeRowLevelWrite(self._gateway, self._table)
-
-
-class LakeRowLevelWrite(Proxy):
-    """Builder and write in one; refuses to run."""
-
-    class Java:
-        implements = [_WRITE + "WriteBuilder", _WRITE + "Write"]  # noqa: RUF012
-
-    def __init__(self, gateway: Gateway, table: LakeTable) -> None:
-        super().__init__(gateway)
-        self._table = table
-
-    def build(self) -> Any:
-        return self
-
-    def description(self) -> str:
-        return f"Lamella {self._table.name}"
-
-    def supportedCustomMetrics(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
-
-    def reportDriverMetrics(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
-
-    def toBatch(self) -> NoReturn:
-        raise FilterNotEvaluable(
-            "Spark does not hand over a part of the condition of this DELETE (a subquery, a pattern, a function)."
-            f" {instead_of_delete(self._table.name)}"
-        )
-
 
 # Tables created with their first rows: ``CREATE TABLE AS SELECT`` and ``REPLACE TABLE``.
 #
@@ -122,7 +39,7 @@ _CAPABILITIES: Final = (
 )
 
 
-class LakeTableProxy(Proxy):
+class LakeTableProxy(ReadTable):
     """A table at one snapshot."""
 
     class Java:
@@ -131,6 +48,7 @@ class LakeTableProxy(Proxy):
             _CATALOG + "SupportsWrite",
             _CATALOG + "SupportsDeleteV2",
             _CATALOG + "SupportsRowLevelOperations",
+            _CATALOG + "SupportsMetadataColumns",
             _CATALOG + "index.SupportsIndex",
         ]
 
@@ -196,20 +114,30 @@ class LakeTableProxy(Proxy):
         found = [self._gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES]
         return self._gateway.java_set(found)
 
+    def metadataColumns(self) -> Any:
+        if self._gateway.is_called_from("DescribeTableExec"):
+            return self._gateway.empty_array(_CATALOG + "MetadataColumn")
+        return columns_array(self._gateway, RowIdColumn(self._gateway, id_column(self._table.schema)))
+
+    def canRenameConflictingMetadataColumns(self) -> bool:
+        return False
+
     def newScanBuilder(self, options: Any) -> Any:
-        return LakeScanBuilder(self._gateway, self._table, options)
+        return LakeScanBuilder(
+            self._gateway, self._table, options, storage_options=self._destination.defaults.storage_options
+        )
 
     def newWriteBuilder(self, info: Any) -> Any:
         return LakeWriteBuilder(self._destination, info.options())
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:
-        return LakeRowLevel(self._gateway, self._table, info.command())
+        return RowLevel(self._destination, info.command(), RowLevelWrite)
 
     def canDeleteWhere(self, predicates: Any) -> bool:
         try:
             self._destination.filter_of(predicates)
-        except FilterNotEvaluable as error:
-            raise FilterNotEvaluable(f"{error.message}. {instead_of_delete(self._table.name)}") from error
+        except FilterNotEvaluable:
+            return False  # Spark finds the rows
         return True
 
     def deleteWhere(self, predicates: Any, *_options: Any) -> None:
@@ -269,6 +197,13 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
     return struct, columns
+
+
+def columns_array(gateway: Gateway, column: Proxy) -> Any:
+    """Return a ``MetadataColumn[]`` of one column."""
+    made = gateway.new_array(_CATALOG + "MetadataColumn", 1)
+    gateway.static("java.lang.reflect.Array", "set")(made, 0, column)  # py4j puts no proxy into an array by itself
+    return made
 
 
 def quoted(name: str) -> str:

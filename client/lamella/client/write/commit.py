@@ -19,7 +19,7 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.wire import NoNewMatches
+from lamella.snapshot.wire import NoNewMatches, TableRead
 
 #: A filter that matches every row.
 EVERY_ROW: Final[dict[str, Any]] = {"type": "true"}
@@ -42,7 +42,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
     ``rests_on``: called after the rows are written; returns the snapshot of the table from which they were computed, if
     they were: rows added since must not be deleted, since the computation did not include them. ``before``: called
     right before the commit, which does not happen when it raises. ``idempotency_key``: of the commit, when nothing is
-    replaced.
+    replaced. ``reads``: rows of tables that must not have changed; when nothing is replaced.
     """
 
     replaces: Any = None
@@ -51,6 +51,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
     before: Callable[[], object] = lambda: None
     properties: Mapping[str, str] = {}
     idempotency_key: str | None = None
+    reads: Sequence[TableRead] = ()
 
     def check(self, schema: Schema) -> None:
         """Raise FilterNotEvaluable, InvalidFilter, UnknownColumn or FilterTypeMismatch for an invalid ``replaces``."""
@@ -72,6 +73,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             CommitConflict: other writers committed first.
             NewMatches: rows were added that ``rests_on`` protects. Nothing was done.
+            ReadConflict: rows of ``reads`` changed. Nothing was done.
             IdempotencyMismatch: the key was used for another commit.
             OutcomeUnknown: the commit may have happened.
             FilterNotEvaluable, EvaluationFailed, ...: see ``delete_rows``.
@@ -114,6 +116,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             operation="append",
             properties=self.properties,
             idempotency_key=self.idempotency_key,
+            reads=self.reads,
         )
         return RowsCommitted(answer.snapshot_id)
 

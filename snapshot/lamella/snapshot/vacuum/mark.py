@@ -37,6 +37,8 @@ _NAME: Final = re.compile(
 _TEMPORARY: Final = re.compile(
     rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_dv|_rf|_tmp)/\.(?P<id>{_ID})_v[123]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
+#: Rows that Spark writes before they become blocks: its files, with those of tasks that did not end.
+_ROWS: Final = re.compile(rf"(?P<folder>_tmp)/(?P<id>{_ID})_v1\.rows/[^\n]+")
 #: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
     rf"_iceberg/metadata/(?:(?P<segment>{_ID})-(?:[0-9a-f]{{8}}(?:-d?[0-9]+)?\.avro|[0-9a-f]{{32}}\.puffin)"
@@ -94,8 +96,8 @@ def object_name(root: str, location: str) -> ObjectName | None:
     kind: Kind | None = "temporary"
     if found is not None:
         kind = _KINDS.get((found["folder"], found["kind"]))
-    else:  # left behind by an interrupted put, before the file was renamed
-        found = _TEMPORARY.fullmatch(below)
+    else:  # left behind by an interrupted put, before the file was renamed, or by a job of Spark
+        found = _TEMPORARY.fullmatch(below) or _ROWS.fullmatch(below)
     if found is None or kind is None or not is_uuid7(found["id"]):
         return None
     return ObjectName(kind, found["folder"], found["id"], UUID(found["id"]).int >> 80)

@@ -1,0 +1,191 @@
+"""Blocks read in Spark's Python workers with the ids of their rows, whole or only some rows of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lamella.client.rewrite.source import Source, positioned_rows
+from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, spark_arrow_schema
+from lamella.client.spark.row_ids import id_column, ids_of, shift_for
+from lamella.snapshot.deletes import Positions
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import FsspecStore
+
+if TYPE_CHECKING:
+    from lamella.client.spark.gateway import Gateway
+    from lamella.client.spark.lake import BlockSelection, LakeTable
+
+_FORMAT: Final = "lamella_rows"
+_INT64: Final = np.dtype("<i8")
+
+
+class NumberedBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block to read, and its number in row ids. ``wanted``: read only the rows at these ascending positions, packed
+    as int64; None: all."""
+
+    number: int
+    source: Source
+    wanted: bytes | None = None
+
+    @property
+    def positions(self) -> Positions | None:
+        """The wanted positions."""
+        return None if self.wanted is None else np.frombuffer(self.wanted, _INT64)
+
+    @property
+    def cost_bytes(self) -> int:
+        """About how many bytes of the file are used."""
+        if self.wanted is None or not self.source.row_count:
+            return self.source.file_size
+        return self.source.file_size * len(self.wanted) // _INT64.itemsize // self.source.row_count
+
+
+def packed(positions: Positions) -> bytes:
+    """Return positions as the bytes of :class:`NumberedBlock`."""
+    return positions.astype(_INT64).tobytes()
+
+
+class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks of a read, as JSON for an option. ``shift``: of the ids. ``history``: the table's schemas, the current
+    one last."""
+
+    blocks: tuple[NumberedBlock, ...]
+    shift: int
+    history: tuple[Schema, ...]
+    column: str
+    storage_options: dict[str, dict[str, Any]] = {}
+
+    def rows(self, columns: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the blocks; ``columns``: fields of Spark's JSON, one of which is the column of ids."""
+        fields = [field for field in columns if field["name"] != self.column]
+        target = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
+        position = [field["name"] for field in columns].index(self.column)
+        schemas = {schema.schema_id: schema for schema in self.history}
+        store = FsspecStore(self.storage_options)
+        for block in self.blocks:
+            for positions, rows in positioned_rows(
+                store, block.source, schemas, self.history[-1], target, block.positions
+            ):
+                if not len(positions):
+                    continue
+                arrays = list(rows.columns) if fields else []
+                arrays.insert(position, pa.array(ids_of(block.number, positions, self.shift)))
+                yield pa.RecordBatch.from_arrays(arrays, names=[field["name"] for field in columns])
+
+
+class RowsPartition(InputPartition):
+    """The blocks of one task of Spark."""
+
+    def __init__(self, blocks: NumberedBlocks) -> None:
+        super().__init__(None)
+        self.listed = msgspec.json.encode(blocks)
+
+
+class RowsSource(DataSource):
+    """``format("lamella_rows")``: exactly the rows that the option lists. Used only by the catalog.
+
+    The option's name has "url" inside of it because Spark shows the others; it may hold credentials of the store.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format``."""
+        return _FORMAT
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of these columns."""
+        made = RowsReader(self.options[_OPTION], schema.json())
+        self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
+        return made
+
+
+_OPTION: Final = "rowsUrl"
+
+
+class RowsReader(DataSourceReader):
+    """Plans from the list, reads with pyarrow. Planning and reading run in different processes."""
+
+    def __init__(self, listed: str, schema_json: str) -> None:
+        self._listed = listed
+        self._schema_json = schema_json
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_listed": ""}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the blocks in groups of about :data:`PARTITION_BYTES` of what is read."""
+        listed = msgspec.json.decode(self._listed, type=NumberedBlocks)
+        return [RowsPartition(msgspec.structs.replace(listed, blocks=tuple(some))) for some in _groups(listed.blocks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a group of blocks."""
+        if isinstance(partition, RowsPartition):
+            listed = msgspec.json.decode(partition.listed, type=NumberedBlocks)
+            yield from listed.rows(json.loads(self._schema_json)["fields"])
+
+
+def _groups(blocks: Sequence[NumberedBlock]) -> Iterator[list[NumberedBlock]]:
+    some: list[NumberedBlock] = []
+    size_bytes = 0
+    for block in blocks:
+        if some and size_bytes + block.cost_bytes > PARTITION_BYTES:
+            yield some
+            some, size_bytes = [], 0
+        some.append(block)
+        size_bytes += block.cost_bytes
+    if some:
+        yield some
+
+
+def sources_of(selection: BlockSelection) -> list[Source]:
+    """Return what is known of the selected blocks."""
+    return [
+        Source(
+            location=location,
+            row_count=selection.rows[at],
+            file_size=selection.sizes[at],
+            content_id=None,
+            schema_id=selection.schema_ids[at],
+            constants=(selection.constants[at] or {}) if selection.constants else {},
+            deletes=(selection.deletes[at] or ()) if selection.deletes else (),
+        )
+        for at, location in enumerate(selection.locations)
+    ]
+
+
+def scan_with_ids(
+    gateway: Gateway,
+    table: LakeTable,
+    blocks: Sequence[tuple[Source, Positions | None]],
+    struct: str,
+    *,
+    row_count: int,
+    storage_options: Mapping[str, Mapping[str, Any]],
+) -> Any:
+    """Return Spark's own scan (a JVM object) of some blocks with the ids of their rows.
+
+    ``blocks``: with the wanted positions (None: all). ``struct``: the columns, as JSON. ``row_count``: rows that the
+    scan may read, which determines the ids.
+    """
+    numbers = table.block_numbers.of(source.location for source, _ in blocks)
+    listed = NumberedBlocks(
+        blocks=tuple(
+            NumberedBlock(number=number, source=source, wanted=None if wanted is None else packed(wanted))
+            for number, (source, wanted) in zip(numbers, blocks, strict=True)
+        ),
+        shift=shift_for(row_count),
+        history=table.history,
+        column=id_column(table.schema),
+        storage_options={scheme: dict(options) for scheme, options in storage_options.items()},
+    )
+    gateway.spark.dataSource.register(RowsSource)
+    reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
+    return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())
