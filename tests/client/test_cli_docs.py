@@ -19,7 +19,7 @@ SHARED: dict[str, Callable[[str, set[str]], bool]] = {
     "Options of serve, config and catalog": lambda _name, own: "--config" in own,
     "Options of serve and config": lambda _name, own: "--insecure" in own,
     "Options of commands that rewrite rows": lambda _name, own: "--engine" in own,
-    "Options of compact and recluster": lambda name, _own: name in ("lamella compact", "lamella recluster"),
+    "Options of compact, recluster and purge": lambda _name, own: {"--max-blocks", "--dry-run"} <= own,
     "Options of tag create and tag move": lambda name, _own: name in ("lamella tag create", "lamella tag move"),
     "Options of every schema change": lambda name, _own: (
         name.startswith("lamella schema ") and name.split()[2] != "show"

@@ -95,6 +95,9 @@ class Said:
     def average_depth(self, _table: TableRecord) -> Measurements:
         return self._figure("average_depth")
 
+    def blocks_with_deletes(self, _table: TableRecord, _min_deleted_share: float | None) -> Measurements:
+        return self._figure("blocks_with_deletes")
+
     def indexes(self, _table: TableRecord) -> list[str]:
         return sorted(name for name in self._figures if name.startswith("index"))
 

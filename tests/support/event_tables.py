@@ -10,13 +10,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client.http import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.rewrite.engine import Engine, SerialEngine
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.deletes import deleted_rows
+from lamella.snapshot.manifest import FEATURES, Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
@@ -101,11 +103,16 @@ class EventTable:
         """All blocks of the current snapshot, or of another one."""
         snapshot = self.handle.snapshot(snapshot_id or self.handle.info().snapshot_id)
         refs = [ref.segment_id for ref in snapshot.segments]
-        return [b for each in refs for b in self.handle.segment(each, snapshot_id=snapshot.snapshot_id).blocks]
+        found = (self.handle.segment(each, snapshot_id=snapshot.snapshot_id, reader_features=FEATURES) for each in refs)
+        return [block for segment in found for block in segment.blocks]
 
     def rows(self, snapshot_id: str | None = None) -> Counter[str]:
-        """All rows, by a full scan of the files by pyarrow alone."""
-        tables = [pq.read_table(block.location.removeprefix("file://")) for block in self.blocks(snapshot_id)]
+        """All rows that are not deleted, by a full scan of the files by pyarrow."""
+        tables = []
+        for block in self.blocks(snapshot_id):
+            left = np.ones(block.row_count, dtype=bool)
+            left[deleted_rows(FsspecStore(), block.deletes, block.row_count)] = False
+            tables.append(pq.read_table(block.location.removeprefix("file://")).filter(pa.array(left)))
         return as_texts(pa.concat_tables([each.cast(SCHEMA) for each in tables])) if tables else Counter()
 
     def context(self, engine: Engine | None = None, **sizes: Any) -> JobContext:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from lamella.snapshot.deletes import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -55,6 +56,12 @@ class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unk
     repeat: Count | None = None
 
 
+class PurgeArguments(CompactArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``min_deleted_share``: minimum share of deleted rows of a block that is rewritten; 0: any deleted row."""
+
+    min_deleted_share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+
+
 class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``by``: columns, ``a,b``, of a key of that ``kind`` in place of the table's cluster key. ``kind``: of the key
     that ``by`` names. ``max_segments``: maximum number that is replaced at once. ``target_depth``: how many segments
@@ -77,10 +84,12 @@ class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown
 
 
 class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``where``: the rows to delete. ``time_zone``: for timestamps in it without one."""
+    """``where``: the rows to delete. ``time_zone``: for timestamps in it without one. ``mode``: whether blocks are
+    rewritten, in place of the table's property ``write.delete.mode``."""
 
     where: Text
     time_zone: Name | None = None
+    mode: DeleteMode | None = None
 
 
 class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -232,6 +241,16 @@ BUILTIN: Final = (
         text="Sort blocks that overlap on the cluster key, the worst first.",
         command=("recluster",),
         arguments=ReclusterArguments,
+        is_spark=True,
+        final_statuses=(1, 2),
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
+    ),
+    JobKind(
+        name="purge",
+        text="Write blocks anew without their deleted rows.",
+        command=("purge",),
+        arguments=PurgeArguments,
         is_spark=True,
         final_statuses=(1, 2),
         server_only=False,

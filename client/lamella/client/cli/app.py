@@ -54,6 +54,7 @@ _HOMES: Final = {
     "clustering": "cli.layout",
     "compact": "cli.rewrite",
     "recluster": "cli.rewrite",
+    "purge": "cli.rewrite",
     "regroup": "cli.layout",
     "delete": "cli.rewrite",
     "update": "cli.rewrite",

@@ -1,11 +1,11 @@
-"""``lamella compact``, ``recluster``, ``delete`` and ``update``: jobs that rewrite blocks."""
+"""``lamella compact``, ``recluster``, ``purge``, ``delete`` and ``update``: jobs that rewrite blocks."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 import msgspec
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from lamella.client.jobs.rewrite import RewriteResult
     from lamella.client.rewrite.engine import Engine
     from lamella.client.spark import MergeResult
-    from lamella.snapshot.wire import PlanAnswer
+    from lamella.snapshot.deletes import DeleteMode
+    from lamella.snapshot.wire import PlanAnswer, RewriteJob
 
 P = ParamSpec("P")
 #: At most this many tasks of a plan are shown to people; ``--json`` lists all.
@@ -101,7 +102,7 @@ def engine_options(
 
 
 def _bound_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of compaction and reclustering."""
+    """Add the options of compaction, reclustering and purges."""
     for option in reversed(
         [
             click.option("--where", metavar="SQL", help="Only blocks that may contain a matching row."),
@@ -148,22 +149,45 @@ def recluster(session: Session, runtime: EngineOptions, /, table: str, **given: 
 
 
 @click.command()
+@_bound_options
+@click.option(
+    "--min-deleted-share",
+    type=click.FloatRange(min=0, max=1),
+    help="Minimum share of deleted rows of a block that is rewritten. Default: 0.1; 0: any.",
+)
+@engine_options()
+def purge(session: Session, runtime: EngineOptions, /, table: str, **given: Any) -> None:
+    """Write blocks anew without their deleted rows, those with the largest share of them first.
+
+    Exit status 1: some blocks could not be read and were left unchanged.
+    """
+    _rewrite(session, runtime, table, "purge", given)
+
+
+@click.command()
 @click.option("--where", "condition", metavar="SQL", required=True, help="The rows to delete.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "copy-on-write", "merge-on-read"]),
+    help="Whether blocks are rewritten; by default as the table's property write.delete.mode says.",
+)
 @engine_options()
-def delete(session: Session, runtime: EngineOptions, /, table: str, condition: str, time_zone: str) -> None:
+def delete(
+    session: Session, runtime: EngineOptions, /, table: str, condition: str, time_zone: str, mode: DeleteMode | None
+) -> None:
     """Delete rows. Blocks whose rows all match are removed without being read; only blocks that may match partly are
-    read."""
+    read. These get deletion vectors, or are rewritten if they lose many rows."""
     from lamella.client.jobs.delete import delete_rows
 
     with runtime.started("delete") as engine, _context(session, runtime, table, engine, {}, "deleting") as context:
-        done = delete_rows(context, condition, time_zone=time_zone)
+        done = delete_rows(context, condition, time_zone=time_zone, mode=mode)
     if session.as_json:
         session.emit(done)
         return
     click.echo(
         f"{done.rows:,} rows deleted: {done.dropped:,} blocks dropped unread, {done.read:,} read, "
-        f"{done.rewritten:,} written anew; snapshot {done.snapshot_id}"
+        f"{done.vectors:,} with deletion vectors, {done.rewritten:,} written anew; snapshot {done.snapshot_id}"
     )
 
 
@@ -205,10 +229,8 @@ def update(
     )
 
 
-def _rewrite(
-    session: Session, runtime: EngineOptions, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
-) -> None:
-    from lamella.client.jobs.rewrite import Bounds, compact, plan, recluster
+def _rewrite(session: Session, runtime: EngineOptions, /, table: str, job: RewriteJob, given: dict[str, Any]) -> None:
+    from lamella.client.jobs.rewrite import Bounds, compact, plan, purge, recluster
 
     bounds = Bounds(
         where=given["where"],
@@ -216,6 +238,7 @@ def _rewrite(
         max_blocks=given["max_blocks"],
         target_depth=given.get("target_depth"),
         min_gain=given.get("min_gain"),
+        min_deleted_share=given.get("min_deleted_share"),
     )
     if given["dry_run"]:
         from lamella.client.rewrite.engine import SerialEngine
@@ -224,9 +247,12 @@ def _rewrite(
             planned = plan(context, job, bounds)
         _show_plan(session, planned)
         return
-    doing = {"compact": "compacting", "recluster": "reclustering"}[job]
+    doing = {"compact": "compacting", "recluster": "reclustering", "purge": "purging"}[job]
     with runtime.started(job) as engine, _context(session, runtime, table, engine, given, doing) as context:
-        done = compact(context, bounds) if job == "compact" else recluster(context, bounds, max_runs=given["repeat"])
+        if job == "recluster":
+            done = recluster(context, bounds, max_runs=given["repeat"])
+        else:
+            done = compact(context, bounds) if job == "compact" else purge(context, bounds)
     if session.as_json:
         session.emit(done)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -25,6 +25,7 @@ from lamella.snapshot.wire import (
     BlocksRequest,
     PlanAnswer,
     PlanRequest,
+    RewriteJob,
     SegmentBlocks,
     operations,
 )
@@ -126,10 +127,11 @@ class PlanOptions(TypedDict, total=False):
     target_bytes: int | None
     target_depth: int | None
     min_gain: float | None
+    min_deleted_share: float | None
     reader_features: tuple[str, ...]
 
 
-def plan_call(name: TableName, job: Literal["compact", "recluster"], options: PlanOptions) -> Call[PlanAnswer]:
+def plan_call(name: TableName, job: RewriteJob, options: PlanOptions) -> Call[PlanAnswer]:
     """The call for a plan."""
     return make_call(operations.clustering.PLAN, name, body=PlanRequest(job=job, **options))
 

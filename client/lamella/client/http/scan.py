@@ -16,7 +16,7 @@ from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.manifest import FEATURES
 
 if TYPE_CHECKING:
-    from lamella.client.scan import Scan
+    from lamella.client.scan import RowChanges, Scan
     from lamella.client.scan.plan import Planner
     from lamella.client.scan.scan import OpenStore
     from lamella.snapshot.storage import Store
@@ -97,6 +97,53 @@ class TableScan(TableMethods):
             report=report,
             stores=self._stores if signed_urls else None,
         )
+
+    def row_changes(
+        self,
+        since: str | None = None,
+        until: str | None = None,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        keys: Sequence[str] = (),
+        since_timestamp: int | str | dt.datetime | None = None,
+        until_timestamp: int | str | dt.datetime | None = None,
+        net: bool = False,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        store: Store | None = None,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        workers: int = 8,
+        progress: bool = False,
+    ) -> RowChanges:
+        """The rows that came and went after ``since`` (an id or a tag) up to ``until``, snapshot by snapshot.
+
+        ``.to_arrow()``, ``.to_batches()``, ``.to_pandas()`` and the other methods of a scan return them with the
+        columns of the last snapshot and three more: ``_change_type`` ("insert" or "delete"), ``_commit_version`` (the
+        number of the snapshot in the history) and ``_commit_timestamp``. Rows that a rewrite carried over are not among
+        them, and a compaction has none. To continue later, pass ``.until`` as ``since``.
+
+        ``keys``: columns that identify a row. One deleted and one inserted row of a snapshot with the same key are then
+        "update_preimage" and "update_postimage". ``net``: only the difference between the two ends. ``filter``: only
+        rows for which it is true. The other arguments are described at :meth:`scan`.
+
+        Raises SnapshotExpired when a snapshot in between is no longer in the history (``net`` needs only the two ends).
+        """
+        from lamella.client.scan import ChangesRequest, RowChanges, open_store
+
+        request = ChangesRequest(
+            since=since,
+            until=until,
+            since_timestamp=since_timestamp,
+            until_timestamp=until_timestamp,
+            filter=filter,
+            columns=None if columns is None else text_tuple("columns", columns),
+            keys=text_tuple("keys", keys),
+            net=net,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+        )
+        return RowChanges(self, request, open_store(store, storage_options), workers=workers, progress=progress)
 
     def _signed(
         self, store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None

@@ -1,7 +1,9 @@
 """Row deletion: blocks whose rows all match are removed without being read; only blocks that may match partly are read.
+Of these a few rows are deleted by a deletion vector; a block that would lose many is rewritten.
 
 When another writer replaced blocks in the meantime (a compaction, say), only the replacing blocks are read again:
-results for blocks that still exist stay valid, since blocks never change.
+results for blocks that still exist stay valid, since blocks never change. What others deleted of the same blocks is
+merged by the service.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, scratch_space
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
+from lamella.snapshot.deletes import DeleteMode, Positions, decode_vector, delete_policy_of
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import Store
@@ -33,9 +36,9 @@ class DeleteResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a delete. ``snapshot_id``: the snapshot without the rows; if no row matched, the snapshot that was
     read.
 
-    ``dropped``: blocks removed without being read; ``read``: other blocks that were read, of which ``rewritten`` were
-    rewritten and ``emptied`` were removed because every row matched. ``tries``: number of attempts, more than one when
-    another writer committed first.
+    ``dropped``: blocks removed without being read; ``read``: other blocks that were read, of which ``vectors`` got
+    deletion vectors, ``rewritten`` were rewritten and ``emptied`` were removed because every row matched. ``tries``:
+    number of attempts, more than one when another writer committed first.
     """
 
     rows: int = 0
@@ -43,6 +46,7 @@ class DeleteResult(msgspec.Struct, frozen=True, kw_only=True):
     read: int = 0
     emptied: int = 0
     rewritten: int = 0
+    vectors: int = 0
     bytes_written: int = 0
     tries: int = 1
     snapshot_id: str
@@ -64,9 +68,13 @@ def delete_rows(
     added: Sequence[WrittenBlocks] = (),
     operation: str = "delete",
     properties: Mapping[str, str] | None = None,
+    mode: DeleteMode | None = None,
 ) -> DeleteResult:
     """Delete the rows that match a filter (SQL text or JSON tree) in one commit; ``added`` blocks are part of the
     commit.
+
+    ``mode``: whether blocks are rewritten; see :class:`lamella.snapshot.deletes.DeletePolicy`. None: as the table's
+    properties say.
 
     Rows that others add in the meantime stay, as if added after the delete.
 
@@ -88,23 +96,29 @@ def delete_rows(
             storage_options=context.storage_options,
         )
         target.check()
+        policy = delete_policy_of(state.snapshot.properties)
+        if mode is not None:
+            policy = msgspec.structs.replace(policy, mode=mode)
         outcome = _candidates(context, state, where, time_zone, case_sensitive)
         with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:
             stage = RemoveRows(
                 target=target,
                 scratch=space.scratch,
                 filter=where,
+                policy=policy,
                 time_zone=time_zone,
                 case_sensitive=case_sensitive,
             )
             stage.row_filter()  # raises for filters that cannot be decided, before any read
             _rewrite_blocks(context, stage, space, [each for each in outcome.somewhere if each not in known], known)
-            changed = [known[each] for each in outcome.somewhere if known[each].disposition != "stays"]
-            removed = [each.location for each in outcome.everywhere] + [each.location for each in changed]
-            result = _result(outcome, changed, attempt, state, target.store())
-            if not removed and not added:
+            changed = [(known[each], each) for each in outcome.somewhere if known[each].disposition != "stays"]
+            vectors = {each.location: _positions(each, block) for each, block in changed if each.vector is not None}
+            removed = [each.location for each in outcome.everywhere]
+            removed += [each.location for each, _ in changed if each.vector is None]
+            result = _result(outcome, [each for each, _ in changed], attempt, state, target.store())
+            if not removed and not vectors and not added:
                 return result
-            written = [*added, *(each.written for each in changed)]
+            written = [*added, *(each.written for each, _ in changed)]
             try:
                 answer = commit_result(
                     context.lake,
@@ -113,6 +127,8 @@ def delete_rows(
                     written,
                     operation=operation,
                     removed=removed,
+                    deletes=vectors,
+                    row_change=None if added else "delete",
                     properties=properties,
                 )
             except CommitConflict:
@@ -185,6 +201,11 @@ def _without_parts(outcome: BlockRemoval) -> BlockRemoval:
     return msgspec.structs.replace(outcome, written=WrittenBlocks(blocks=outcome.written.blocks))
 
 
+def _positions(removal: BlockRemoval, block: BlockFacts) -> Positions:
+    assert removal.vector is not None  # noqa: S101  # the caller looked
+    return decode_vector(removal.vector, block.row_count, location=block.location)
+
+
 def _result(
     outcome: _CandidateBlocks, changed: Sequence[BlockRemoval], attempt: int, state: TableState, store: Store
 ) -> DeleteResult:
@@ -195,6 +216,7 @@ def _result(
         read=len(outcome.somewhere),
         emptied=sum(each.disposition == "goes" for each in changed),
         rewritten=sum(each.disposition == "rewritten" for each in changed),
+        vectors=sum(each.disposition == "vector" for each in changed),
         bytes_written=sum(each.written.size_bytes for each in changed),
         tries=attempt,
         snapshot_id=state.snapshot.snapshot_id,

@@ -1,4 +1,4 @@
-"""Compaction and reclustering: rewrite planned blocks and commit the replacements.
+"""Compaction, reclustering and purges: rewrite planned blocks and commit the replacements.
 
 Tasks are independent, and several are committed together. When another writer removed blocks that a task was to
 replace, that task is dropped and the others are committed: writers never wait for maintenance, and a conflict costs
@@ -8,7 +8,7 @@ maintenance only the affected blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from lamella.snapshot.cluster.selection import unimprovable
 from lamella.snapshot.columnar.zones import zones_of
 from lamella.snapshot.errors import CommitConflict, LamellaError
 from lamella.snapshot.manifest import FEATURES, ClusterStats
-from lamella.snapshot.wire import PlanAnswer, PlannedTask
+from lamella.snapshot.wire import PlanAnswer, PlannedTask, RewriteJob
 
 #: Maximum ratio of a block's rows in memory to its file size.
 _EXPANSION: Final = 6
@@ -73,6 +73,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_blocks: int | None = None
     target_depth: int | None = None
     min_gain: float | None = None
+    min_deleted_share: float | None = None
 
 
 def compact(context: JobContext, bounds: Bounds = Bounds()) -> RewriteResult:  # noqa: B008  # a frozen value
@@ -109,7 +110,15 @@ def recluster(
     return result
 
 
-def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Bounds) -> PlanAnswer:
+def purge(context: JobContext, bounds: Bounds = Bounds()) -> RewriteResult:  # noqa: B008  # a frozen value
+    """Write blocks anew without their deleted rows, each by itself, those with the largest share of them first.
+
+    Raises: as :func:`compact`.
+    """
+    return _rewrite_outcome(context, "purge", bounds)
+
+
+def plan(context: JobContext, job: RewriteJob, bounds: Bounds) -> PlanAnswer:
     """Return what the job would do now."""
     return context.lake.table(context.table).plan(
         job,
@@ -120,6 +129,7 @@ def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Boun
         target_bytes=context.sizes.block_bytes,
         target_depth=bounds.target_depth,
         min_gain=bounds.min_gain,
+        min_deleted_share=bounds.min_deleted_share,
         reader_features=FEATURES,
     )
 
@@ -131,7 +141,7 @@ class _BinOutcome(msgspec.Struct, frozen=True):
     written: tuple[WrittenBlocks, ...]
 
 
-def _rewrite_outcome(context: JobContext, job: Literal["compact", "recluster"], bounds: Bounds) -> RewriteResult:
+def _rewrite_outcome(context: JobContext, job: RewriteJob, bounds: Bounds) -> RewriteResult:
     planned = plan(context, job, bounds)
     result = RewriteResult(
         reason=planned.reason, remaining_blocks=planned.remaining_blocks, remaining_bytes=planned.remaining_bytes
@@ -163,7 +173,7 @@ def _rewrite_outcome(context: JobContext, job: Literal["compact", "recluster"], 
 
 
 class _Work:
-    def __init__(self, context: JobContext, state: TableState, target: Target, job: str) -> None:
+    def __init__(self, context: JobContext, state: TableState, target: Target, job: RewriteJob) -> None:
         self._context = context
         self._state = state
         self._target = target
@@ -255,6 +265,7 @@ class _Work:
                     self._target,
                     [written for each in done for written in each.written],
                     operation=self._job,
+                    row_change="replace",
                     removed=[block.location for each in done for block in each.task.blocks],
                 )
             except CommitConflict:

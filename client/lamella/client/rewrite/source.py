@@ -167,6 +167,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return self.row_count - len(deleted_rows(store, self.deletes, self.row_count)) if known is None else known
 
 
+def live_positions(store: Store, source: Source) -> Positions:
+    """Return the positions in a block's file of its rows that are not deleted, ascending; raises CorruptDeletes,
+    HashMismatch, ObjectNotFound, StoreError."""
+    left = remaining(deleted_rows(store, source.deletes, source.row_count), 0, source.row_count)
+    return np.arange(source.row_count) if left is None else np.flatnonzero(left)
+
+
 def source_rows(
     store: Store,
     source: Source,

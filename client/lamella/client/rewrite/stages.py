@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from lamella.client.rewrite.block_writer import BlockWriter, WrittenBlocks, block_rows
 from lamella.client.rewrite.sort import Range, Run, RunSlice, Scratch, in_order, read_chunks, rows_before, write_run
-from lamella.client.rewrite.source import Source, source_rows
+from lamella.client.rewrite.source import Source, live_positions, source_rows
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.snapshot.cluster.extent import SMALL
+from lamella.snapshot.deletes import DeletePolicy, encode_vector
 from lamella.snapshot.errors import BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids
@@ -197,15 +198,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BlockRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one block: how many rows matched, and what was written of the others.
+    """The result for one block: how many rows matched, and what becomes of the others.
 
-    ``disposition``: the block stays (no row matched), is removed (all matched), or is replaced (some matched).
+    ``disposition``: the block stays as it is (no row matched), is removed (all matched), stays without the rows of
+    ``vector``, or is replaced by what was ``written``.
     """
 
     location: str
     matched: int
-    disposition: Literal["stays", "goes", "rewritten"]
+    disposition: Literal["stays", "goes", "vector", "rewritten"]
     written: WrittenBlocks = WrittenBlocks()
+    vector: bytes | None = None
 
 
 class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,12 +219,14 @@ class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoveRows(Stage, frozen=True, kw_only=True):
-    """Reads the filter's columns first; rewrites a block only when some but not all rows match.
+    """Reads the filter's columns first; rewrites a block only when some but not all rows match, and the policy does not
+    keep its file.
 
     ``filter``: SQL text or a JSON tree; every part of it can be decided row by row.
     """
 
     filter: Any
+    policy: DeletePolicy = DeletePolicy()
     time_zone: str = "UTC"
     case_sensitive: bool = False
 
@@ -245,6 +250,10 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
         matched = int(matches.sum())
         if matched in (0, len(matches)):
             return BlockRemoval(location=source.location, matched=matched, disposition="goes" if matched else "stays")
+        live = live_positions(store, source)
+        if self.policy.keeps_file(source.row_count - len(live) + matched, source.row_count):
+            vector = encode_vector(live[matches])
+            return BlockRemoval(location=source.location, matched=matched, disposition="vector", vector=vector)
         batches = list(source_rows(store, source, self.schemas, self.target.schema))
         rows = self.target.rows_of(batches).filter(pa.array(~matches)).combine_chunks()
         writer = BlockWriter(self.target, store, self.scratch, Ids())

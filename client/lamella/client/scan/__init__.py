@@ -5,6 +5,7 @@ only the pages that contain them, and decides every row by Spark SQL's rules. Fi
 """
 
 from lamella.client.scan.plan import Request
+from lamella.client.scan.row_changes import ChangesRequest, RowChanges
 from lamella.client.scan.scan import Fragment, Scan, open_store
 
-__all__ = ["Fragment", "Request", "Scan", "open_store"]
+__all__ = ["ChangesRequest", "Fragment", "Request", "RowChanges", "Scan", "open_store"]

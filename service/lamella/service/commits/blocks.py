@@ -31,7 +31,14 @@ from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit import conflict, row_change_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.deletes import MAX_VECTOR_BYTES, RangeReader, Vectors, checked_entry, deleted_rows
+from lamella.snapshot.deletes import (
+    MAX_VECTOR_BYTES,
+    RangeReader,
+    Vectors,
+    checked_entry,
+    delete_policy_of,
+    deleted_rows,
+)
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
@@ -342,6 +349,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     check_feedback(request.properties)
     check_recording(request.properties)
     block_target_of(request.properties)
+    delete_policy_of(request.properties)
     if _OPERATION.fullmatch(request.operation) is None:
         raise InvalidRequest(f"{request.operation!r} is not an operation: use a word such as 'append' or 'compact'")
     removed = [normal(location) for location in request.removed]

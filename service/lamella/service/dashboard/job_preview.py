@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from lamella.snapshot.wire import (
     RefreshTableAnswer,
     RegroupAnswer,
     RegroupRequest,
+    RewriteJob,
     VacuumAnswer,
     VacuumRequest,
 )
@@ -305,7 +306,15 @@ def _cleaned(answer: VacuumAnswer, now_ms: int) -> Preview:
     )
 
 
-_BOUNDS: Final = ("max_bytes", "max_blocks", "target_rows", "target_bytes", "target_depth", "min_gain")
+_BOUNDS: Final = (
+    "max_bytes",
+    "max_blocks",
+    "target_rows",
+    "target_bytes",
+    "target_depth",
+    "min_gain",
+    "min_deleted_share",
+)
 _REGROUP: Final = msgspec.json.Decoder(RegroupAnswer)
 _COLUMNS: Final = tuple(
     Column(name=name, is_number=True)
@@ -333,6 +342,7 @@ class Previews:
         self._made: dict[str, Callable[[TableRecord, Mapping[str, Any]], Preview]] = {
             "compact": lambda table, values: self._rewriting(table, "compact", values),
             "recluster": lambda table, values: self._rewriting(table, "recluster", values),
+            "purge": lambda table, values: self._rewriting(table, "purge", values),
             "regroup": self._regrouping,
             "index_refresh": touches.index_refresh,
             "delete": touches.delete,
@@ -361,9 +371,7 @@ class Previews:
             return Preview(says=f"{kind.text} The service cannot predict the details.")
         return make(record, values)
 
-    def _rewriting(
-        self, table: TableRecord, job: Literal["compact", "recluster"], values: Mapping[str, Any]
-    ) -> Preview:
+    def _rewriting(self, table: TableRecord, job: RewriteJob, values: Mapping[str, Any]) -> Preview:
         bounds = {name: values[name] for name in _BOUNDS if name in values}
         request = msgspec.structs.replace(
             PlanRequest(job=job, filter=values.get("where"), reader_features=FEATURES), **bounds
@@ -395,7 +403,11 @@ class Previews:
         if plan.remaining_bytes:
             left.append(words.size(plan.remaining_bytes))
         facts.append(fact("Left for later runs", f"about {', '.join(left)}" if left else "nothing"))
-        does = "are merged into" if job == "compact" else "are sorted into"
+        does = {
+            "compact": "are merged into",
+            "recluster": "are sorted into",
+            "purge": "are written without their deleted rows into",
+        }[job]
         return Preview(
             says=f"{_blocks(blocks)} ({words.size(size_bytes)}) {does} about {_blocks(pieces)}.",
             tone="good",

@@ -11,6 +11,7 @@ import msgspec
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import History, trusted_manifests
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, NotAppendOnly, SnapshotExpired
+from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ChangesAnswer, DiffAnswer, DiffRequest, SnapshotChanges
@@ -88,6 +89,8 @@ class ChangeStream:
                     return self._answer(query, since, until, found, (after.seq, 0))
                 raise _rewritten(after, len(difference.removed), query)
             changes, rest = _cut(before, after, difference, query, done, left)
+            if not query.net:
+                changes = msgspec.structs.replace(changes, row_changes=self._row_changes(after))
             found.append(changes)
             if rest:
                 return self._answer(query, since, until, found, (after.seq, done + left))
@@ -152,6 +155,11 @@ class ChangeStream:
         with trusted_manifests():
             return self._warehouse.diff(before.pointer, after.pointer, request, seen_from=until.pointer)
 
+    def _row_changes(self, after: HistoryEntry) -> tuple[RowChange, ...] | None:
+        with trusted_manifests():
+            found = self._warehouse.head(after.pointer).row_changes
+        return None if found is msgspec.UNSET else found
+
     def _answer(
         self,
         query: ChangesQuery,
@@ -197,6 +205,7 @@ def _cut(
         added=difference.added[done:end],
         removed=difference.removed[max(0, done - count) : max(0, end - count)],
         continues=rest,
+        number=after.seq,
     )
     return changes, rest
 

@@ -18,7 +18,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
-from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse import PURGE_SHARE, Warehouse
 from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
 
 
@@ -38,6 +38,10 @@ class Conditions(Protocol):
 
     def average_depth(self, table: TableRecord, /) -> Measurements:
         """Return the average number of blocks that contain a value of the cluster key."""
+        ...
+
+    def blocks_with_deletes(self, table: TableRecord, min_deleted_share: float | None, /) -> Measurements:
+        """Return the number of blocks that a purge would rewrite."""
         ...
 
     def indexes(self, table: TableRecord, /) -> list[str]:
@@ -80,6 +84,12 @@ class SnapshotConditions:
             return Measurements(None, "this service does not measure it")
         found = self._depth(table)
         return Measurements(found) if found is not None else Measurements(None, "the table has no cluster key")
+
+    def blocks_with_deletes(self, table: TableRecord, min_deleted_share: float | None) -> Measurements:
+        """Count by the sidecars of all segments, if the snapshot's summary says that rows are deleted."""
+        share = PURGE_SHARE if min_deleted_share is None else min_deleted_share
+        with trusted_manifests():
+            return Measurements(self._warehouse.planning.blocks_to_purge(table.pointer, share))
 
     def indexes(self, table: TableRecord) -> list[str]:
         """Read the head of the snapshot."""
@@ -139,6 +149,16 @@ def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iter
             what="average depth",
             threshold=policy.recluster.average_depth,
             measure=partial(conditions.average_depth, table),
+        )
+    if policy.purge is not None:
+        yield Case(
+            key="purge",
+            kind="purge",
+            rule=policy.purge,
+            arguments=policy.purge.arguments,
+            what="blocks with deleted rows",
+            threshold=policy.purge.blocks_with_deletes,
+            measure=partial(conditions.blocks_with_deletes, table, policy.purge.arguments.get("min_deleted_share")),
         )
     if policy.index_refresh is not None:
         for index in conditions.indexes(table):

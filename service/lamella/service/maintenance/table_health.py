@@ -25,7 +25,9 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import Policy, Rule
 
 #: Codes of findings.
-FindingCode = Literal["small_blocks", "depth", "depth_growing", "not_indexed", "retention", "no_cluster_key"]
+FindingCode = Literal[
+    "small_blocks", "deleted_rows", "depth", "depth_growing", "not_indexed", "retention", "no_cluster_key"
+]
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +62,9 @@ class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a table at a snapshot, measured at ``measured_ms``.
 
-    ``small_blocks``: blocks that compaction would rewrite. ``average_depth``: the average number of blocks that contain
+    ``small_blocks``: blocks that compaction would rewrite. ``deletes_count``: blocks with deleted rows,
+    ``deleted_row_count`` together (None: unknown); ``blocks_to_purge``: of these, those that a purge would rewrite.
+    ``average_depth``: the average number of blocks that contain
     a value of the cluster key (None: no key); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
     key (None: no snapshot of that time is in the history, or it had another key). ``expired_snapshots``: how many a
     vacuum would expire now. ``missing``: by member, why it could not be measured; such a member is None, or empty.
@@ -75,6 +79,9 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     segment_count: int | None = None
     file_size_bytes: int | None = None
     small_blocks: int | None = None
+    deletes_count: int | None = None
+    deleted_row_count: int | None = None
+    blocks_to_purge: int | None = None
     cluster_key: tuple[str, ...] = ()
     cluster_kind: str | None = None
     average_depth: float | None = None
@@ -91,6 +98,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
 #: Every load leaves some small blocks; these are more than that, and enough to be worth a job.
 _SMALL_BLOCKS: Final = 32
 _SMALL_SHARE: Final = 0.1
+#: Fewer are not worth a job.
+_BLOCKS_TO_PURGE: Final = 4
 #: Twice the target of reclustering, which would about halve what a look-up reads.
 _DEPTH: Final = 4.0
 #: Growth of the depth that is reported: single loads cause less.
@@ -109,6 +118,7 @@ def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tu
     """Return the findings, the most severe first. ``has_filters``: filters of the table were recorded."""
     found = [
         *_small_blocks(health, policy),
+        *_deleted_rows(health, policy),
         *_depth(health, policy),
         *(each for index in health.indexes for each in _not_indexed(index, policy)),
         *_retention(health, policy),
@@ -126,6 +136,21 @@ def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     if small >= own if own is not None else small >= max(_SMALL_BLOCKS, _SMALL_SHARE * blocks):
         text = f"{small:,} of {blocks:,} blocks are smaller than compaction makes them."
         yield Finding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
+
+
+def _deleted_rows(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+    to_purge, blocks = health.blocks_to_purge, health.block_count
+    if not to_purge or not blocks:
+        return
+    rule = policy.purge
+    own = None if rule is None else rule.blocks_with_deletes
+    if to_purge >= own if own is not None else to_purge >= max(_BLOCKS_TO_PURGE, _SMALL_SHARE * blocks):
+        rows = health.deleted_row_count
+        known = "" if rows is None else f", {rows:,} in the table together"
+        text = (
+            f"{to_purge:,} of {blocks:,} blocks have a tenth of their rows deleted, or more{known}; readers read them."
+        )
+        yield Finding(code="deleted_rows", severity="warn", text=text, remedy=_job("purge", rule))
 
 
 def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
@@ -324,8 +349,18 @@ class TableHealths:
             found = self._conditions.small_blocks(record).value
             return (None if found is None else int(found),)
 
+        def deletes() -> tuple[Any, ...]:
+            summary = self._warehouse.head(pointer).summary
+            return summary.deletes_count, summary.deleted_row_count
+
+        def to_purge() -> tuple[Any, ...]:
+            found = self._conditions.blocks_with_deletes(record, None).value
+            return (None if found is None else int(found),)
+
         parts.measure(("row_count", "block_count", "segment_count", "file_size_bytes"), counts)
         parts.measure(("small_blocks",), small)
+        parts.measure(("deletes_count", "deleted_row_count"), deletes)
+        parts.measure(("blocks_to_purge",), to_purge)
         parts.measure(("cluster_key", "cluster_kind"), key)
         parts.measure(("average_depth",), lambda: (self._depth(pointer)[1],))
         parts.measure(("indexes",), lambda: (self._indexes(pointer),))

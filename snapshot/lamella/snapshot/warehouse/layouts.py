@@ -100,6 +100,8 @@ def _sides(found: Extents) -> tuple[Intervals, ...]:
 
 
 _NUMBERS: Final = (*NEEDED, *CLUSTERED)
+#: Sidecars that are open at a time.
+_AT_ONCE: Final = 16
 
 
 class LayoutScan:
@@ -128,6 +130,18 @@ class LayoutScan:
         return len(self.row_count)
 
     @cached_property
+    def live_row_count(self) -> Rows:
+        """For each block the number of its rows that are not deleted; -1: unknown."""
+        if not self.head.summary.deletes_count:
+            return self.row_count
+        found = [
+            sidecar.live_row_counts()
+            for at in range(0, len(self._starts), _AT_ONCE)
+            for sidecar in self._load(range(at, min(at + _AT_ONCE, len(self._starts))), keep=False)
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    @cached_property
     def key_id_in_force(self) -> int:
         """Returns the id of the table's cluster key; -1 if it has none."""
         key = self.head.cluster_key
@@ -137,6 +151,15 @@ class LayoutScan:
         """Returns sizes and levels; ``of_own_key`` False: as for a key that no block was written for."""
         is_own = (self.key_id == self.key_id_in_force) & (self.key_id >= 0) & of_own_key
         return Sizes(self.row_count, self.file_size, np.where(is_own, self._levels, NOT_WRITTEN))
+
+    def live_sizes(self) -> Sizes:
+        """Returns the sizes that blocks have without their deleted rows, bytes in proportion, and their levels."""
+        sizes = self.sizes()
+        if not self.head.summary.deletes_count:
+            return sizes
+        live = np.where(self.live_row_count < 0, self.row_count, self.live_row_count)
+        size_bytes = (self.file_size * (live / np.maximum(self.row_count, 1))).astype(np.int64)
+        return Sizes(live, size_bytes, sizes.level)
 
     def zones(self, leaf: Leaf) -> Zones:
         """Returns the zone maps of a column."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,6 +22,9 @@ from lamella.snapshot.warehouse.layouts import LayoutScan, Rows
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Lookup
 from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedTask, PlanRequest
+
+#: The share of deleted rows from which a purge rewrites a block, if the request names none.
+PURGE_SHARE: Final = 0.1
 
 
 class Planning:
@@ -42,10 +46,16 @@ class Planning:
         """
         head = self._manifests.head(pointer)
         target = block_target_of(head.properties)
-        if target == BlockTarget():
+        if target == BlockTarget() and not head.summary.deletes_count:
             return head.summary.block_count - head.summary.perfect_block_count
-        sizes = LayoutScan(self._manifests, self._layers(pointer)).sizes()
+        sizes = LayoutScan(self._manifests, self._layers(pointer)).live_sizes()
         return int((~target.is_perfect(sizes)).sum())
+
+    def blocks_to_purge(self, pointer: SnapshotPointer, min_deleted_share: float = PURGE_SHARE) -> int:
+        """Returns how many blocks a purge would rewrite."""
+        if not self._manifests.head(pointer).summary.deletes_count:
+            return 0
+        return len(_to_purge(LayoutScan(self._manifests, self._layers(pointer)), min_deleted_share, None))
 
     def plan(self, pointer: SnapshotPointer, request: PlanRequest) -> PlanAnswer:
         """Returns what the job would do now.
@@ -84,12 +94,12 @@ class Planning:
             limits = Limits(
                 max_bytes=request.max_bytes or limits.max_bytes, max_blocks=request.max_blocks or limits.max_blocks
             )
-            packing = pack(where, scan.sizes(), target, limits, allowed=allowed)
+            packing = pack(where, scan.live_sizes(), target, limits, allowed=allowed)
             tasks = [
                 PlannedTask(
                     blocks=self._facts(scan, each.blocks),
                     row_count=each.rows,
-                    file_size_bytes=each.size_bytes,
+                    file_size_bytes=int(scan.file_size[each.blocks].sum()),
                     pieces=each.pieces,
                     level=each.level,
                 )
@@ -98,6 +108,8 @@ class Planning:
             return msgspec.structs.replace(
                 answer, tasks=tuple(tasks), reason=packing.reason, remaining_blocks=packing.remaining_blocks
             )
+        if request.job == "purge":
+            return self._purge(answer, scan, target, request, allowed)
         if where is None:
             raise InvalidRequest("the table has no cluster key, so it cannot be reclustered")
         aims = Aims(target=target)
@@ -124,6 +136,41 @@ class Planning:
         ]
         return msgspec.structs.replace(
             answer, tasks=tuple(tasks), reason=selection.reason, remaining_bytes=selection.remaining_bytes
+        )
+
+    def _purge(
+        self, answer: PlanAnswer, scan: LayoutScan, target: BlockTarget, request: PlanRequest, allowed: Mask | None
+    ) -> PlanAnswer:
+        """Returns the plan of a purge: each block alone, those with the largest share of deleted rows first."""
+        share = PURGE_SHARE if request.min_deleted_share is None else request.min_deleted_share
+        chosen = _to_purge(scan, share, allowed)
+        limits = Limits()
+        within = np.cumsum(scan.file_size[chosen]) <= (request.max_bytes or limits.max_bytes)
+        within &= np.arange(len(chosen)) < (request.max_blocks or limits.max_blocks)
+        taken, left = chosen[within], chosen[~within]
+        sizes, levels = scan.live_sizes(), scan.sizes().level
+        tasks = [
+            PlannedTask(
+                blocks=self._facts(scan, np.array([number])),
+                row_count=int(sizes.rows[number]),
+                file_size_bytes=int(scan.file_size[number]),
+                pieces=int(target.blocks_of(sizes.rows[number], sizes.size_bytes[number])),
+                level=max(0, int(levels[number])),
+            )
+            for number in taken.tolist()
+        ]
+        if len(left):
+            reason = "the limit max_bytes or max_blocks is reached" if tasks else "each block exceeds max_bytes"
+        else:
+            reason = (
+                f"no other block has {share:.0%} or more of its rows deleted" if share else "no other has deleted rows"
+            )
+        return msgspec.structs.replace(
+            answer,
+            tasks=tuple(tasks),
+            reason=reason,
+            remaining_blocks=len(left),
+            remaining_bytes=int(scan.file_size[left].sum()),
         )
 
     def blocks(
@@ -182,10 +229,23 @@ class Planning:
         )
 
 
+def _to_purge(scan: LayoutScan, min_deleted_share: float, allowed: Mask | None) -> Rows:
+    """Returns the blocks with at least this share of deleted rows, the largest first; one with an unknown number counts
+    as if all were deleted."""
+    live = np.maximum(scan.live_row_count, 0)
+    share = (scan.row_count - live) / np.maximum(scan.row_count, 1)
+    chosen = (scan.live_row_count != scan.row_count) & (share >= min_deleted_share)
+    numbers = np.flatnonzero(chosen if allowed is None else chosen & allowed)
+    return numbers[np.argsort(-share[numbers], kind="stable")]
+
+
 def _check(request: PlanRequest) -> None:
     for name in ("max_bytes", "max_blocks", "target_rows", "target_bytes", "target_depth"):
         value = getattr(request, name)
         if value is not None and value < 1:
             raise InvalidRequest(f"{name} must be at least 1, not {value}", parameter=name)
+    share = request.min_deleted_share
+    if share is not None and not 0 <= share <= 1:
+        raise InvalidRequest(f"min_deleted_share must be from 0 to 1, not {share}", parameter="min_deleted_share")
     if request.min_gain is not None and not request.min_gain >= 0:
         raise InvalidRequest(f"min_gain must be at least 0, not {request.min_gain}", parameter="min_gain")

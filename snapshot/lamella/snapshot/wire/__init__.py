@@ -138,6 +138,7 @@ from lamella.snapshot.wire.layout import (
     RecordedCost,
     RegroupAnswer,
     RegroupRequest,
+    RewriteJob,
     merged_regroup,
 )
 from lamella.snapshot.wire.maintenance import (
@@ -371,6 +372,7 @@ __all__ = [
     "RenewRequest",
     "Report",
     "Residual",
+    "RewriteJob",
     "Role",
     "RollbackAnswer",
     "RollbackRequest",

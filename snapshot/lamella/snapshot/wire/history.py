@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.wire.limits import Moment, Word
 from lamella.snapshot.wire.prune import PrunedBlock
 
@@ -126,8 +127,10 @@ class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks in which a snapshot differs from an earlier one, as far as they may match the filter.
 
-    ``from_snapshot_id``: the earlier one. ``operation``: the operation that created the snapshot. ``continues``: the
-    next page has more of the same two snapshots. A block that was replaced in place is in both lists.
+    ``from_snapshot_id``: the earlier one. ``operation``: the operation that created the snapshot. ``number``: of the
+    snapshot in the table's history. ``row_changes``: what happened to rows, as in a snapshot (None: unknown).
+    ``continues``: the next page has more of the same two snapshots. A block that was replaced in place, or of which
+    rows were deleted, is in both lists.
     """
 
     snapshot_id: str
@@ -137,6 +140,8 @@ class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[PrunedBlock, ...]
     removed: tuple[PrunedBlock, ...]
     continues: bool = False
+    number: int = 0
+    row_changes: tuple[RowChange, ...] | None = None
 
 
 class ChangesAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -287,6 +287,13 @@ class ReclusterRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True,
     average_depth: float | None = None
 
 
+class PurgeRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``blocks_with_deletes``: due when a purge would rewrite at least this many blocks: those with the share
+    ``min_deleted_share`` of the arguments of their rows deleted, by default a tenth."""
+
+    blocks_with_deletes: int | None = None
+
+
 class IndexRefreshRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``not_indexed_blocks``: due when an index does not cover at least this many blocks. Each index has its own job;
     ``indexes``: only these (None: all active ones)."""
@@ -307,6 +314,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     compact: CompactRule | None = None
     recluster: ReclusterRule | None = None
+    purge: PurgeRule | None = None
     regroup: Rule | None = None
     index_refresh: IndexRefreshRule | None = None
     vacuum: VacuumRule | None = None

@@ -207,17 +207,22 @@ class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
     url_expires_ms: int | None = None
 
 
+#: What can be planned.
+RewriteJob = Literal["compact", "recluster", "purge"]
+
+
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../plan``: what a job would rewrite now.
 
-    ``job``: "compact" merges small blocks and splits large ones, "recluster" sorts rows by the cluster key. ``filter``:
-    only blocks that may match it. ``max_bytes``, ``max_blocks``: limits on the blocks that are rewritten.
-    ``target_rows``, ``target_bytes``: the target size of a block. ``target_depth``: how many blocks may cover a key
-    value, where possible; ``min_gain``: minimum ratio of gain to the fraction of the table that is rewritten (see
-    docs/clustering.md). ``reader_features``: as in :class:`PruneRequest`.
+    ``job``: "compact" merges small blocks and splits large ones, "recluster" sorts rows by the cluster key, "purge"
+    writes blocks anew without their deleted rows. ``filter``: only blocks that may match it. ``max_bytes``,
+    ``max_blocks``: limits on the blocks that are rewritten. ``target_rows``, ``target_bytes``: the target size of a
+    block. ``target_depth``: how many blocks may cover a key value, where possible; ``min_gain``: minimum ratio of gain
+    to the fraction of the table that is rewritten (see docs/clustering.md). ``min_deleted_share``: for a purge, minimum
+    share of a block's rows that are deleted; by default a tenth. ``reader_features``: as in :class:`PruneRequest`.
     """
 
-    job: Literal["compact", "recluster"]
+    job: RewriteJob
     snapshot_id: Word | None = None
     filter: Any = None
     time_zone: Moment = "UTC"
@@ -228,6 +233,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     target_bytes: int | None = None
     target_depth: int | None = None
     min_gain: float | None = None
+    min_deleted_share: float | None = None
     reader_features: ReaderFeatures = ()
 
 

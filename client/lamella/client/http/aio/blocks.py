@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Unpack
+from typing import Unpack
 
 from lamella.client.http.aio.runner import AsyncCallRunner
 from lamella.client.http.blocks import (
@@ -18,7 +18,7 @@ from lamella.client.http.blocks import (
 )
 from lamella.client.http.call import TableName
 from lamella.client.http.results import PruneResult
-from lamella.snapshot.wire import BlocksAnswer, PlanAnswer
+from lamella.snapshot.wire import BlocksAnswer, PlanAnswer, RewriteJob
 
 
 class AsyncTableAddresses:
@@ -52,7 +52,7 @@ class AsyncTableBlocks:
     _lake: AsyncCallRunner
     _name: TableName
 
-    async def plan(self, job: Literal["compact", "recluster"], **options: Unpack[PlanOptions]) -> PlanAnswer:
+    async def plan(self, job: RewriteJob, **options: Unpack[PlanOptions]) -> PlanAnswer:
         """The blocks that a job would rewrite now, and the gain; see :class:`lamella.snapshot.wire.PlanRequest`.
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Unpack
+from typing import Unpack
 
 from lamella.client.http.blocks import (
     AddressCache,
@@ -19,7 +19,7 @@ from lamella.client.http.blocks import (
 from lamella.client.http.call import TableName
 from lamella.client.http.results import PruneResult
 from lamella.client.http.sync.runner import CallRunner
-from lamella.snapshot.wire import BlocksAnswer, PlanAnswer
+from lamella.snapshot.wire import BlocksAnswer, PlanAnswer, RewriteJob
 
 
 class TableAddresses:
@@ -53,7 +53,7 @@ class TableBlocks:
     _lake: CallRunner
     _name: TableName
 
-    def plan(self, job: Literal["compact", "recluster"], **options: Unpack[PlanOptions]) -> PlanAnswer:
+    def plan(self, job: RewriteJob, **options: Unpack[PlanOptions]) -> PlanAnswer:
         """The blocks that a job would rewrite now, and the gain; see :class:`lamella.snapshot.wire.PlanRequest`.
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),

@@ -147,9 +147,9 @@ PLAN: Final = Operation(
     method="POST",
     path=TABLE + "/plan",
     permission=on_table("read"),
-    summary="Plan a compaction or a reclustering",
+    summary="Plan a compaction, a reclustering or a purge",
     tag=_TAG,
-    description="Returns the blocks that a compaction or a reclustering would rewrite now, in independent tasks, with "
+    description="Returns the blocks that the job would rewrite now, in independent tasks, with "
     "the gain and the cost. Changes nothing.",
     request_type=PlanRequest,
     answer_type=PlanAnswer,
