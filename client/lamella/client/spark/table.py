@@ -199,10 +199,11 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     return struct, columns
 
 
-def columns_array(gateway: Gateway, column: Proxy) -> Any:
-    """Return a ``MetadataColumn[]`` of one column."""
-    made = gateway.new_array(_CATALOG + "MetadataColumn", 1)
-    gateway.static("java.lang.reflect.Array", "set")(made, 0, column)  # py4j puts no proxy into an array by itself
+def columns_array(gateway: Gateway, *columns: Proxy) -> Any:
+    """Return a ``MetadataColumn[]``."""
+    made = gateway.new_array(_CATALOG + "MetadataColumn", len(columns))
+    for at, column in enumerate(columns):
+        gateway.static("java.lang.reflect.Array", "set")(made, at, column)  # py4j puts no proxy into an array by itself
     return made
 
 
