@@ -2,12 +2,17 @@
 
     python bench/row_deletes.py [--scale 1] [--blocks 10000] [--rows 1000] [--out build/row_deletes.json]
     JAVA_HOME=... build/spark41/bin/python bench/row_deletes.py --peers [--scale 1]
+    JAVA_HOME=... python bench/row_deletes.py --spark [--scale 1]
 
 Two tables: lineitem of TPC-H in blocks of 150,000 rows, and many small blocks. Of each 0.01 % and 1 % of the rows are
 deleted, spread over all blocks, each time on a fresh copy of the table: by vectors (``merge-on-read``) and by rewriting
 (``copy-on-write``). Seconds and written bytes, and the ratios of the two. After 1 % the table is read in Python as a
-whole, and compared with the clean one. ``--peers`` (in the environment that ``spark_peers.py`` describes) does the same
-statements on Spark, on tables of the same files, with Delta's deletion vectors and Iceberg's (format version 3).
+whole, and compared with the clean one.
+
+``--peers`` (in the environment that ``spark_peers.py`` describes) does the same statements on Spark, on tables of the
+same files, with Delta's deletion vectors and Iceberg's (format version 3), and reads a column before and after.
+``--spark`` does that for Lamella alone, on the Spark of this environment: from 4.2 on, Spark's own reader leaves deleted
+rows out.
 """
 
 from __future__ import annotations
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=1_000, help="of each small block")
     parser.add_argument("--peers", action="store_true", help="on Spark, beside Delta and Iceberg")
+    parser.add_argument("--spark", action="store_true", help="on Spark, alone: with a version that has no peers' jars")
     parser.add_argument("--data", type=Path, default=Path("build/row_deletes"), help="files, kept for the next run")
     parser.add_argument("--ivy", type=Path, default=Path("build/ivy"))
     parser.add_argument("--out", type=Path)
@@ -169,8 +175,11 @@ def main() -> None:
             url = f"http://127.0.0.1:{service.port}"
             with Lamella(url, timeout_s=1_200) as lake:
                 lake.create_namespace("bench")
-                if given.peers:
-                    figures = {data.name: beside_peers(lake, url, work, data, given.ivy.absolute()) for data in tables}
+                if given.peers or given.spark:
+                    figures = {
+                        data.name: on_spark(lake, url, work, data, given.ivy.absolute(), peers=given.peers)
+                        for data in tables
+                    }
                 else:
                     with LocalEngine(2) as engine:
                         figures = {data.name: by_lamella(lake, work / "warehouse", data, engine) for data in tables}
@@ -180,48 +189,49 @@ def main() -> None:
         given.out.write_text(text + "\n")
 
 
-def beside_peers(lake: Lamella, url: str, work: Path, data: Data, ivy: Path) -> dict[str, Any]:
-    """The same statements on Spark, on tables of the same files, each engine with its vectors."""
+def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peers: bool) -> dict[str, Any]:
+    """The same statements on Spark; ``peers``: also on tables of the same files, each engine with its vectors."""
     from onspark.engines import JARS, settings
     from pyspark.sql import SparkSession
 
     from lamella.client.spark import attach
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", ",".join(JARS))
     options = {
-        "spark.jars.ivy": str(ivy),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "3g",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(work / "local"),
-        **settings(work),
+        **({"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": str(ivy), **settings(work)} if peers else {}),
     }
+    builder = SparkSession.builder.master("local[2]")
     for key, value in options.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     slug = data.name.replace(" ", "_")
-    copy = work / f"delta-{slug}"
-    shutil.copytree(data.folder, copy)
-    spark.sql(f"CONVERT TO DELTA parquet.`file://{copy}`")
-    spark.sql(f"ALTER TABLE delta.`file://{copy}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    columns = ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}" for field in spark.read.parquet(*data.files[:1]).schema
-    )
-    spark.sql(
-        f"CREATE TABLE ice.bench.{slug} ({columns}) USING iceberg TBLPROPERTIES"
-        " ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
-    )
-    spark.sql(f"CALL ice.system.add_files(table => 'bench.{slug}', source_table => '`parquet`.`file://{data.folder}`')")
     registered(lake, f"bench.{slug}", data)
     lake.table(f"bench.{slug}").commit(operation="alter", properties={"write.delete.mode": "merge-on-read"})
     attach(spark, "lake", url)
-    engines = {
-        "lamella": (f"lake.bench.{slug}", work / "warehouse"),
-        "delta": (f"delta.`file://{copy}`", copy),
-        "iceberg": (f"ice.bench.{slug}", work / "iceberg"),
-    }
+    engines = {"lamella": (f"lake.bench.{slug}", work / "warehouse")}
+    if peers:
+        copy = work / f"delta-{slug}"
+        shutil.copytree(data.folder, copy)
+        spark.sql(f"CONVERT TO DELTA parquet.`file://{copy}`")
+        spark.sql(f"ALTER TABLE delta.`file://{copy}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        fields = spark.read.parquet(data.files[0]).schema
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+        spark.sql(
+            f"CREATE TABLE ice.bench.{slug} ({columns}) USING iceberg TBLPROPERTIES"
+            " ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+        )
+        spark.sql(
+            f"CALL ice.system.add_files(table => 'bench.{slug}', source_table => '`parquet`.`file://{data.folder}`')"
+        )
+        engines |= {
+            "delta": (f"delta.`file://{copy}`", copy),
+            "iceberg": (f"ice.bench.{slug}", work / "iceberg"),
+        }
     found: dict[str, Any] = {"spark": spark.version, "blocks": len(data.files)}
     sums = f"SELECT count(*), sum(hash({data.column})) FROM "
 
@@ -248,6 +258,7 @@ def beside_peers(lake: Lamella, url: str, work: Path, data: Data, ivy: Path) -> 
                 spark.sql(f"DELETE FROM {table} WHERE {data.where(share)}")
         found[f"delete {share:.2%}"] = of_share
     found["read after"] = fastest(read)
+    found["ratios"] = {name: round(found["read after"][name] / found["read clean"][name], 2) for name in engines}
     spark.stop()
     return found
 
