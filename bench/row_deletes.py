@@ -11,8 +11,8 @@ whole, and compared with the clean one.
 
 ``--peers`` (in the environment that ``spark_peers.py`` describes) does the same statements on Spark, on tables of the
 same files, with Delta's deletion vectors and Iceberg's (format version 3), and reads a column before and after.
-``--spark`` does that for Lamella alone, on the Spark of this environment: from 4.2 on, Spark's own reader leaves deleted
-rows out.
+``--spark`` does that for Lamella alone, on the Spark of this environment: from 4.2 on, Spark's own reader leaves the
+deleted rows out.
 """
 
 from __future__ import annotations
