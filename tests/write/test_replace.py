@@ -12,10 +12,12 @@ import pytest
 from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.errors import (
+    CommitConflict,
     FilterNotEvaluable,
     InvalidFilter,
     InvalidRequest,
     NamespaceNotFound,
+    NewMatches,
     SchemaMismatch,
     UnknownColumn,
 )
@@ -135,6 +137,29 @@ def test_what_others_commit_during_an_overwrite_stays(make_table: MakeTable, lak
 
     assert table.overwrite(rows(), "id <= 2").rows_removed == 2
     assert ids_of(table) == [3, 4]
+
+
+def test_rows_that_were_computed_from_the_table_replace_what_was_read(make_table: MakeTable, lake: Lamella) -> None:
+    """If others added or changed rows since, nothing happens: they would be lost, or come back."""
+    table = make_table(id="int64")
+    table.append({"id": [1, 2, 3]}, target_block_rows=1)
+    other = lake.table(str(table))
+    scan = table.scan("id > 1")
+    result = table.overwrite(scan, read_snapshot_id=scan.plan.snapshot_id)
+    assert (result.rows, result.rows_removed, ids_of(table)) == (2, 3, [2, 3])
+    scan = table.scan()
+    snapshot_id = scan.plan.snapshot_id
+    other.append({"id": [4]})
+    with pytest.raises(NewMatches):
+        table.overwrite(scan, read_snapshot_id=snapshot_id)
+    scan = table.scan()
+    snapshot_id = scan.plan.snapshot_id
+    other.delete("id = 2")
+    with pytest.raises(CommitConflict):
+        table.overwrite(scan, read_snapshot_id=snapshot_id)
+    assert ids_of(table) == [3, 4]
+    with pytest.raises(InvalidRequest):
+        table.overwrite([], "id = 3", read_snapshot_id=snapshot_id)
 
 
 def test_a_delete_needs_a_filter_or_every_row(make_table: MakeTable) -> None:

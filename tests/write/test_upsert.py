@@ -21,7 +21,7 @@ from lamella.client.http import Table
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.rewrite import compact
 from lamella.client.rewrite.engine import SerialEngine
-from lamella.client.write.keys import MAX_LISTED, KeySet, key_leaves
+from lamella.client.write.keys import MAX_LISTED, KeySet, joined, key_leaves
 from lamella.snapshot.errors import InvalidRequest, SchemaConflict, SchemaMismatch, UnknownColumn
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
@@ -197,6 +197,18 @@ def test_more_keys_than_a_list_holds_are_covered_by_ranges(make_table: MakeTable
     assert result.blocks_read <= blocks // 2 + 1
     assert table.scan("v = 0").count() == count
     assert table.scan().count() == 2 * count
+
+
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_more_text_than_an_array_holds_is_one_set_of_keys(kind: str) -> None:
+    """With longer offsets, in which the table's values are found all the same."""
+    leaves = key_leaves(Schema.assign([Column(name="k", type=kind)]), ["k"])
+    short = pa.array(["a", "b", "c"]).cast(kind)
+    long = joined([short.slice(0, 1), short.slice(1)], max_bytes=1)
+    assert long.type in (pa.large_string(), pa.large_binary())
+    keys = KeySet(leaves, [long])
+    assert keys.positions([pa.array(["c", None, "x", "a"]).cast(kind)]).tolist() == [2, -1, -1, 0]
+    assert keys.filter() == KeySet(leaves, [joined([short])]).filter()
 
 
 def test_a_filter_covers_all_keys() -> None:

@@ -102,6 +102,7 @@ class TableWrite(TableMethods):
         where: Filter = None,
         *,
         time_zone: str = "UTC",
+        read_snapshot_id: str | None = None,
         create: bool = False,
         cluster_by: Sequence[str] | None = None,
         cluster_kind: ClusterKind = "linear",
@@ -120,15 +121,21 @@ class TableWrite(TableMethods):
         """Replace the rows for which ``where`` is true (None: all rows) by those of ``data``, in one commit.
 
         ``where``: SQL text or a JSON tree, as in :meth:`prune`; ``time_zone``: for times in it that have none. The
-        commit removes what the table has by then; rows that others add in the meantime stay. The new rows need not
-        match ``where``. A repeated overwrite has the same effect, so it takes no idempotency key. The other arguments
-        are those of :meth:`append`.
+        commit removes what the table has by then; matching rows that others add while ``data`` is read are removed
+        too, those that come later stay. The new rows need not match ``where``. A repeated overwrite has the same
+        effect, so it takes no idempotency key.
+
+        ``read_snapshot_id``: the snapshot (an id or a tag) of this table from which ``data`` was computed, when all
+        rows are replaced: the overwrite removes the rows of that snapshot, and is refused if others changed them or
+        added rows since, which it would lose. The other arguments are those of :meth:`append`.
 
         Raises as :meth:`append`, and:
             FilterNotEvaluable, InvalidFilter, UnknownColumn, FilterTypeMismatch: ``where`` cannot be decided row by
                 row; nothing was done.
             EvaluationFailed: a value that ``where`` needs cannot be computed for some row.
-            CommitConflict: other writers replaced the same blocks on every attempt; nothing was done.
+            CommitConflict: other writers replaced the same blocks on every attempt, or once with ``read_snapshot_id``;
+                nothing was done.
+            NewMatches: others added rows after ``read_snapshot_id``; nothing was done.
         """
         from lamella.client.write.append import overwrite
 
@@ -154,6 +161,7 @@ class TableWrite(TableMethods):
             options,
             where=where,
             time_zone=time_zone,
+            read_snapshot_id=read_snapshot_id,
             properties=set_properties,
         )
 

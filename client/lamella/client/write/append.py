@@ -108,14 +108,20 @@ def overwrite(
     *,
     where: Any = None,
     time_zone: str = "UTC",
+    read_snapshot_id: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> WriteResult:
     """Replace rows; see :meth:`lamella.client.http.Table.overwrite`."""
     options.check()
     _refuse_boolean(where)
     stream = open_rows(data)
+    if where is not None and read_snapshot_id is not None:
+        raise InvalidRequest("rows that were computed from the table replace all of it: where cannot be given as well")
     rows_commit = RowsCommit(
-        replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=dict(properties or {})
+        replaces=EVERY_ROW if where is None else where,
+        time_zone=time_zone,
+        rests_on=lambda: read_snapshot_id,
+        properties=dict(properties or {}),
     )
     with table_of(lake, name, stream, options):
         state, target, columns = prepared(lake, name, stream, options)

@@ -26,6 +26,8 @@ MAX_LISTED: Final = 10_000
 #: Ranges that cover more values.
 MAX_RANGES: Final = 500
 _DIGITS: Final = Context(prec=100)
+#: Bytes of text beyond which an array gets 64-bit offsets.
+MAX_ARRAY_BYTES: Final = 1 << 30
 
 
 def key_leaves(schema: Schema, on: Sequence[str]) -> tuple[Leaf, ...]:
@@ -63,7 +65,15 @@ class KeyCollector:
 
     def keys(self) -> KeySet:
         """Return the keys of at least one batch; raises InvalidRequest if two rows have the same key, and names it."""
-        return KeySet(self._leaves, [pa.concat_arrays(parts) for parts in self._columns])
+        return KeySet(self._leaves, [joined(parts) for parts in self._columns])
+
+
+def joined(parts: Sequence[pa.Array], max_bytes: int = MAX_ARRAY_BYTES) -> pa.Array:
+    """Return the values of all parts; an array with short offsets holds 2 GiB of text at most."""
+    if sum(part.nbytes for part in parts) > max_bytes:
+        longer = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+        parts = [part.cast(longer.get(part.type, part.type)) for part in parts]
+    return pa.concat_arrays(parts)
 
 
 def key_columns(batch: pa.RecordBatch, leaves: Sequence[Leaf]) -> list[pa.Array]:
@@ -131,6 +141,7 @@ class _ValueSet:
     def positions(self, values: pa.Array) -> Numbers:
         """Return the number of each value; -1: it is null or not here."""
         if not self._is_number:
+            values = values.cast(self._distinct.type)  # which has longer offsets for many bytes of text
             found = pc.index_in(values, value_set=self._distinct, skip_nulls=True)
             return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
         numbers = _find(self._distinct, _integers(values, self._dtype))
