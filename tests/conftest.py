@@ -56,7 +56,9 @@ pytest_plugins = (
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 
 # What starts processes or servers, which `make check` leaves out.
-PROCESS_FIXTURES = frozenset({"start_server", "server", "local", "world", "jobs_url", "java_home", "postgres_bin"})
+PROCESS_FIXTURES = frozenset(
+    {"start_server", "server", "shared_server", "local", "world", "jobs_url", "java_home", "postgres_bin"}
+)
 PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "ServerProcess", "LocalEngine", "Nursling"})
 PROCESS_FOLDERS = frozenset({"bench", "deploy", "docs", "jobs", "kill", "worker"})
 

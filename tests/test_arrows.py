@@ -57,9 +57,12 @@ RULES = (
         allowed=(
             *(f"lamella.snapshot.{name}" for name in ("wire", "errors", "ids", "manifest", "schema", "stats")),
             "lamella.client.http",
-            # Only inside Table.scan, and for type checkers: see the test of what importing the client loads.
+            # Only inside Table.scan, Table.append and the like, and for type checkers: see the test of what importing
+            # the client loads.
             "lamella.client.scan",
             "lamella.client.presigned",
+            "lamella.client.write",
+            "lamella.client.jobs.delete.DeleteResult",
             "lamella.client.advice.aio",  # the methods of tables that ask for advice
             "lamella.client.advice.sync",
             "lamella.client.tracing",  # which loads nothing of ours but the errors

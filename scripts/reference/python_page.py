@@ -14,9 +14,10 @@ _HEAD = """# Python reference
 <!-- written by make reference -->
 
 What users import, from the code's own signatures and docstrings. `AsyncLamella` and its tables have the same methods,
-awaited. Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in
-`lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Arguments
-called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
+awaited, but none that read or write rows. Answers are the types of the [HTTP interface](reference-http-values.md), by
+the same names, in `lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`,
+[one for each code](errors.md). Arguments called `idempotency_key` make a change
+[safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
 """
 #: Modules and the names of each on the page.
 _PARTS = (
@@ -27,6 +28,8 @@ _PARTS = (
     ),
     ("lamella.client.scan", ("Scan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
+    ("lamella.client.jobs.delete", ("DeleteResult",)),
+    ("lamella.client.write.upsert", ("UpsertResult",)),
     (
         "lamella.client.spark",
         (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark import Attached, attach, delete, merge, read, update
+from lamella.client.spark import Attached, attach, delete, merge, read, update, vector_scan
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.reader import _path_frame
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
+from lamella.snapshot.schema.evolution import RenameColumn
 from spark.lakes import CATALOG, Lakes, LakeTable, plan
 from support.deleted_rows import blocks_of, delete_positions, set_deletes
 
@@ -81,19 +83,22 @@ def test_the_catalog_leaves_deleted_rows_out(spark: SparkSession, table: LakeTab
     assert values(joined) == [value for value in left() if value % 3 and value % 7 == 1]
 
 
-def scans(frame: DataFrame) -> tuple[int, int]:
-    """The blocks that a frame's plan reads with Spark's own reader, and in Python workers."""
+def scans(frame: DataFrame, note: str = "with deletion vectors") -> tuple[int, int]:
+    """The blocks that a frame's plan reads as ever, and those that it reads with this note."""
     found = re.findall(r"BatchScan.* blocks=(\d+)/4(.*)", plan(frame))
     assert len(found) == 2, plan(frame)
-    in_python = sum(int(blocks) for blocks, rest in found if "READ IN PYTHON, files have deleted rows" in rest)
-    return sum(int(blocks) for blocks, _ in found) - in_python, in_python
+    noted = sum(int(blocks) for blocks, rest in found if note in rest)
+    return sum(int(blocks) for blocks, _ in found) - noted, noted
+
+
+IN_PYTHON = "READ IN PYTHON, files have deleted rows"
 
 
 @pytest.mark.parametrize("way", ["SQL", "frame", "attached", "read"])
-def test_spark_itself_reads_the_blocks_without_deleted_rows(
+def test_spark_itself_reads_blocks_with_deleted_rows_and_without(
     spark: SparkSession, attached: Attached, lakes: Lakes, table: LakeTable, way: str
 ) -> None:
-    """Beside blocks with deleted rows, by names of the table, with filters and join keys for each of both scans."""
+    """Each kind by a scan of its own, by names of the table, with filters and join keys for both."""
     frame = {
         "SQL": lambda: spark.sql(f"SELECT {table.sql}.a, t.b FROM {table.sql}"),
         "frame": lambda: spark.table(table.sql),
@@ -110,6 +115,64 @@ def test_spark_itself_reads_the_blocks_without_deleted_rows(
     joined = frame.join(F.broadcast(keys), F.col("a") == F.col("k"))
     assert values(joined) == [60, 150]
     assert len(frame.where("b = 1").limit(7).where("a >= 0").collect()) == 7
+
+
+def test_deleted_rows_of_many_row_groups_and_pages_are_left_out_by_spark(spark: SparkSession, lakes: Lakes) -> None:
+    """Whatever part of a file a task reads, and whatever its filter skips; for all types of columns."""
+    count = 40_000
+    rows = pa.table(
+        {
+            "a": list(range(count)),
+            "s": [f"text {value % 1000}" for value in range(count)],
+            "n": [None if value % 5 == 0 else {"x": value, "l": [value % 3] * (value % 4)} for value in range(count)],
+        }
+    )
+    made = lakes.of(rows, rows.slice(0, 100), row_group_size=7_000, data_page_size=1 << 10, write_page_index=True)
+    handle = lakes.lake.table(made.name)
+    large, small = sorted(blocks_of(handle).values(), key=lambda block: -block.row_count)
+    gone = sorted({*range(0, count, 97), *range(6_990, 7_010), count - 1})
+    delete_positions(handle, {large.location: gone, small.location: [0, 99]})
+    left = [value for value in range(count) if value not in set(gone)]
+    wanted = sorted([*left, *range(1, 99)])
+    spark.conf.set("spark.sql.files.maxPartitionBytes", 100_000)
+    spark.conf.set("spark.sql.files.openCostInBytes", 1)
+    try:
+        frame = spark.table(made.sql)
+        assert "with deletion vectors" in plan(frame)
+        assert frame.rdd.getNumPartitions() > 2
+        assert values(frame) == wanted
+        tests: dict[str, Callable[[int], bool]] = {
+            "a BETWEEN 6995 AND 7050": lambda value: 6995 <= value <= 7050,
+            "s = 'text 17'": lambda value: value % 1000 == 17,
+            "n IS NULL AND a > 39000": lambda value: value % 5 == 0 and value > 39_000,
+            "n.x >= 20000 AND size(n.l) = 3": lambda value: value >= 20_000 and value % 5 > 0 and value % 4 == 3,
+        }
+        for where, test in tests.items():
+            assert values(frame.where(where)) == [value for value in wanted if test(value)], where
+        total = spark.sql(f"SELECT count(*), sum(a), count(n) FROM {made.sql}").collect()[0]
+        assert tuple(total) == (len(wanted), sum(wanted), sum(value % 5 > 0 for value in wanted))
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+def test_blocks_that_sparks_reader_cannot_mark_are_read_in_python(
+    spark: SparkSession, table: LakeTable, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many of them, columns under other names, and values that are not in the files."""
+    monkeypatch.setattr(vector_scan, "_MAX_FILES", 1)
+    frame = spark.table(table.sql)
+    assert scans(frame, IN_PYTHON) == (2, 2)
+    assert values(frame) == left()
+    assert values(frame.where("a < 50 AND b = 1")) == [
+        value for value in left() if value < 50 and value % 3 and value % 7 == 1
+    ]
+    monkeypatch.undo()
+    lakes.lake.table(table.name).evolve([RenameColumn(column="b", name="c")])
+    renamed = spark.table(table.sql)
+    assert scans(renamed, IN_PYTHON) == (2, 2)
+    assert values(renamed.where("c = 1")) == [value for value in left() if value % 3 and value % 7 == 1]
+    assert scans(renamed.select("a")) == (2, 2)
 
 
 def test_a_frame_of_a_table_reads_the_same_snapshot_by_both_scans(spark: SparkSession, lakes: Lakes) -> None:

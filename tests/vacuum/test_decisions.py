@@ -107,6 +107,7 @@ def test_what_expires_is_what_nothing_keeps(
         (f"_ts/{ID}_v1.hll", "sketch"),
         (f"_b/{ID}_v1.parquet", "block"),
         (f"_tmp/{ID}_v1.blocks", "temporary"),
+        (f"_tmp/{ID}_v1.commit", "temporary"),
         (f"_tmp/{ID}_v1.rows/part-00000-x-c000.snappy.parquet", "temporary"),
         (f"_tmp/{ID}_v1.rows/_temporary/0/_temporary/attempt_1/part-00000.parquet", "temporary"),
         (f"_sg/.{ID}_v1.json.{'a' * 32}.tmp", "temporary"),

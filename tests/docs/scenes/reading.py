@@ -76,6 +76,14 @@ def scan(stage: Stage) -> None:
     stage.table("shop.orders", orders())
 
 
+@scene("docs/write.md")
+def write(stage: Stage) -> None:
+    """Orders with fewer columns, and files with more events."""
+    columns = orders()
+    stage.table("shop.orders", {name: columns[name] for name in ("id", "country", "amount")})
+    stage.files("parts", {"id": [5], "at": pa.array([0], pa.timestamp("us", "UTC")), "tags": [["d"]]})
+
+
 @scene("docs/history.md")
 def history(stage: Stage) -> None:
     """Orders with some history; the tag's time is now."""

@@ -41,6 +41,7 @@ _HOMES: Final = {
     "tag": "cli.history",
     "rollback": "cli.history",
     "changes": "cli.history",
+    "append": "cli.append",
     "register": "cli.register",
     "external": "cli.register",
     "export": "iceberg.commands",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lamella.client.http.call import TableName
+from lamella.client.http.lake import Lake
 from lamella.client.http.scan import TableScan
-from lamella.client.http.sync.methods import LakeMethods
+from lamella.client.http.write import TableWrite
 
 
-class Lamella(LakeMethods):
+class Lamella(Lake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Errors are :class:`~lamella.snapshot.errors.LamellaError`: the class named by the
@@ -29,5 +30,5 @@ class Lamella(LakeMethods):
         return Table(self, TableName.parse(name))
 
 
-class Table(TableScan):
+class Table(TableScan, TableWrite):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http.lake import Lake
 from lamella.client.rewrite.engine import Engine
 from lamella.client.rewrite.target import MEMORY_BYTES
 from lamella.snapshot.errors import JobCancelled
@@ -35,7 +35,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     steps.
     """
 
-    lake: Lamella
+    lake: Lake
     table: str
     engine: Engine
     sizes: Sizes = Sizes()

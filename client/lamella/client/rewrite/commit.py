@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http.call import Call, TableName
+from lamella.client.http.lake import Lake
+from lamella.client.http.tables import commit_call
 from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
 from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
@@ -35,6 +37,9 @@ from lamella.snapshot.wire import (
 # Blocks are encoded one after another and leave memory with their list, so that at most one encoded list is in memory
 # besides the blocks.
 
+#: Sends a commit and returns its answer.
+SendCommit = Callable[[Call[CommitAnswer]], CommitAnswer]
+
 #: Bytes of a list, if the service accepts as much.
 LIST_BYTES: Final = 16 << 20
 #: The fraction of a request body that blocks may use; the rest is for other members.
@@ -42,7 +47,7 @@ _SHARE: Final = 2
 
 
 def commit_blocks(
-    lake: Lamella,
+    lake: Lake,
     name: str,
     blocks: Iterable[Block],
     *,
@@ -58,42 +63,44 @@ def commit_blocks(
     row_change: RowChange | None = None,
     reads: Sequence[TableRead] = (),
     idempotency_key: str | None = None,
+    send: SendCommit | None = None,
 ) -> CommitAnswer:
     """:meth:`lamella.client.http.Table.commit` for any number of blocks: those that do not fit into a request are sent
     ahead in lists.
 
-    ``store`` can write the table's folder, ``location`` (None: requested from the service). Lists are removed at the
-    end, unless it is unknown whether the commit happened: repeating the call with the same key needs them.
+    ``store`` can write the table's folder, ``location`` (None: requested from the service). ``send``: sends the
+    request; None: it is sent with ``idempotency_key``. Lists are removed at the end, unless it is unknown whether the
+    commit happened: repeating the call with the same key needs them.
 
     Raises as ``Table.commit``, and StoreError.
     """
-    table = lake.table(name)
     max_bytes = min(LIST_BYTES, lake.config().max_body_bytes)
     within, beyond = _divide(blocks, max_bytes // _SHARE)
     lists: list[BlockListSent] = []
     is_over = True
     try:
         if beyond is not None:
-            layout = TableLayout(table.info().location if location is None else location)
+            layout = TableLayout(lake.table(name).info().location if location is None else location)
             for each in packed(layout, beyond, piece_bytes=max_bytes):
                 lists.append(each.sent)
                 with suppress(AlreadyExists):  # left by an earlier attempt; the name is a content hash
                     store.put(each.sent.location, each.data)
         is_over = False
-        answer = table.commit(
-            added=within,
-            added_from=lists,
-            removed=removed,
-            base_snapshot_id=base_snapshot_id,
-            operation=operation,
-            properties=properties,
-            index_parts=index_parts,
-            no_new_matches=no_new_matches,
+        call = commit_call(
+            TableName.parse(name),
+            within,
+            removed,
+            base_snapshot_id,
+            operation,
+            properties or {},
+            index_parts,
+            no_new_matches,
+            lists,
             deletes=deletes,
             row_change=row_change,
             reads=reads,
-            idempotency_key=idempotency_key,
         )
+        answer = lake.run(call, idempotency_key) if send is None else send(call)
         is_over = True
     except LamellaError as error:
         is_over = not isinstance(error, OutcomeUnknown)
@@ -126,7 +133,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
 
     @classmethod
-    def read(cls, lake: Lamella, name: str, *, snapshot_id: str | None = None) -> TableState:
+    def read(cls, lake: Lake, name: str, *, snapshot_id: str | None = None) -> TableState:
         """Read the table's current state or that of a snapshot; raises TableNotFound, NamespaceNotFound,
         SnapshotNotFound."""
         handle = lake.table(name)
@@ -188,7 +195,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commit_result(
-    lake: Lamella,
+    lake: Lake,
     state: TableState,
     target: Target,
     written: Iterable[WrittenBlocks],
@@ -201,6 +208,7 @@ def commit_result(
     row_change: RowChange | None = None,
     reads: Sequence[TableRead] = (),
     idempotency_key: str | None = None,
+    send: SendCommit | None = None,
 ) -> CommitAnswer:
     """Commit the blocks that tasks wrote, with their index entries; ``removed``: blocks of the state's snapshot.
 
@@ -209,7 +217,7 @@ def commit_result(
     ``row_change``: what the commit does to rows; None: "append" if blocks are only added, else "overwrite".
     ``reads``: rows that must not have changed.
 
-    Blocks that do not fit into one request are sent ahead in lists.
+    Blocks that do not fit into one request are sent ahead in lists. ``send``: see :func:`commit_blocks`.
 
     Raises:
         CommitConflict: a block to remove no longer exists, or others changed the rows to delete.
@@ -243,11 +251,12 @@ def commit_result(
         row_change=row_change,
         reads=reads,
         idempotency_key=idempotency_key,
+        send=send,
     )
 
 
 def write_vectors(
-    lake: Lamella, state: TableState, target: Target, deletes: Mapping[str, Positions]
+    lake: Lake, state: TableState, target: Target, deletes: Mapping[str, Positions]
 ) -> tuple[list[BlockDeletes], list[str]]:
     """Write deletion vectors of blocks of the state's snapshot, all in one file below the table's folder; returns them,
     and the blocks of which no row is left.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -28,6 +28,7 @@ from lamella.client.rewrite.sort import Run, Scratch, cut_ranges, from_stream, t
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, MergeRange, Stage
 from lamella.client.rewrite.target import Target, arrow_schema
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import LamellaError, StoreError
 from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.schema.arrow import conformed, constant_scalars, file_columns
@@ -75,6 +76,54 @@ class SerialEngine:
             yield number, msgspec.json.decode(call(stage, msgspec.json.encode(task)), type=stage.result_type)
 
 
+class ThreadEngine:
+    """Runs tasks in ``threads`` threads of this process (None: one per core).
+
+    For programs that cannot start processes, since their main module has no guard or is a notebook. Arrow does most of
+    the work of a task without Python's lock.
+    """
+
+    is_near = True
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+
+    @property
+    def parallelism(self) -> int:
+        """Number of tasks that run at once."""
+        return self._threads
+
+    def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """See :class:`Engine`; a single task runs in this thread."""
+        if len(tasks) == 1 or self._threads == 1:
+            yield from SerialEngine().run(stage, tasks)
+            return
+        # Tasks are not passed as JSON: msgspec must not analyse a type in two threads at once.
+        with ContextThreadPool(self._threads, thread_name_prefix="lamella-task") as pool:
+            yield from _in_pool(lambda task: pool.submit(_attempted, stage, task), self._threads, tasks)
+
+
+def _in_pool(
+    submit: Callable[[Any], Future[R]], at_once: int, tasks: Sequence[Any]
+) -> Generator[tuple[int, R], None, None]:
+    """Yield the number and the result of each task as they are done, with at most ``at_once`` of them submitted."""
+    waiting = iter(enumerate(tasks))
+    under_way: dict[Future[R], int] = {}
+    try:
+        while True:
+            while len(under_way) < at_once and (following := next(waiting, None)) is not None:
+                number, task = following
+                under_way[submit(task)] = number
+            if not under_way:
+                return
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield under_way.pop(future), future.result()
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
 class LocalEngine:
     """Runs tasks in ``processes`` processes of this machine (None: one per core). A context manager."""
 
@@ -94,21 +143,10 @@ class LocalEngine:
         if len(tasks) == 1 and self._pool is None:
             yield from SerialEngine().run(stage, tasks)
             return
-        waiting = iter(enumerate(tasks))
-        under_way: dict[Future[bytes], int] = {}
-        try:
-            while True:
-                while len(under_way) < self._processes and (following := next(waiting, None)) is not None:
-                    number, task = following
-                    under_way[self._submit(stage, task)] = number
-                if not under_way:
-                    return
-                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield under_way.pop(future), msgspec.json.decode(future.result(), type=stage.result_type)
-        finally:
-            for future in under_way:
-                future.cancel()
+        done = _in_pool(lambda task: self._submit(stage, task), self._processes, tasks)
+        with closing(done):
+            for number, result in done:
+                yield number, msgspec.json.decode(result, type=stage.result_type)
 
     def _submit(self, stage: Stage, task: Any) -> Future[bytes]:
         if self._pool is None:
@@ -149,11 +187,14 @@ def _end_after(parent: BaseProcess) -> None:
 
 def call(stage: Stage, task: bytes) -> bytes:
     """Run one task, with retries when storage fails; raises StoreError after the last attempt."""
+    return msgspec.json.encode(_attempted(stage, msgspec.json.decode(task, type=stage.task_type)))
+
+
+def _attempted(stage: Stage, task: Any) -> Any:
     function: Callable[[Any], Any] = stage  # type: ignore[assignment]  # stages are called, each with its own task
-    decoded = msgspec.json.decode(task, type=stage.task_type)
     for left in range(_TRIES - 1, -1, -1):
         try:
-            return msgspec.json.encode(function(decoded))
+            return function(task)
         except StoreError:
             if not left:
                 raise
@@ -235,6 +276,13 @@ class ScratchSpace:
         """Register objects in scratch space."""
         self._used.update(run.location for run in runs)
         self._used.update(part.ref.location for each in written for part in each.parts)
+
+    def remove(self, runs: Iterable[Run]) -> None:
+        """Remove runs that are not needed any more."""
+        locations = {run.location for run in runs}
+        with suppress(StoreError):
+            self.store.delete_many(locations)
+        self._used -= locations
 
     def clear(self) -> None:
         """Remove the registered objects. Vacuum removes what failed tasks left."""

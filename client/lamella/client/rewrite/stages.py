@@ -218,15 +218,38 @@ class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
     failed: str | None = None
 
 
-class RemoveRows(Stage, frozen=True, kw_only=True):
-    """Reads the filter's columns first; rewrites a block only when some but not all rows match, and the policy does not
-    keep its file.
+class RemovalStage(Stage, frozen=True, kw_only=True):
+    """Removes rows of blocks; rewrites a block only when some but not all rows match, and the policy does not keep its
+    file."""
+
+    policy: DeletePolicy = DeletePolicy()
+
+    def removal(self, store: Store, source: Source, matches: Mask) -> BlockRemoval:
+        """Return what becomes of a block without some of its rows; ``matches``: which of those that are not deleted.
+
+        Raises as :func:`~lamella.client.rewrite.source.source_rows`.
+        """
+        matched = int(matches.sum())
+        if matched in (0, len(matches)):
+            return BlockRemoval(location=source.location, matched=matched, disposition="goes" if matched else "stays")
+        live = live_positions(store, source)
+        if self.policy.keeps_file(source.row_count - len(live) + matched, source.row_count):
+            vector = encode_vector(live[matches])
+            return BlockRemoval(location=source.location, matched=matched, disposition="vector", vector=vector)
+        batches = list(source_rows(store, source, self.schemas, self.target.schema))
+        rows = self.target.rows_of(batches).filter(pa.array(~matches)).combine_chunks()
+        writer = BlockWriter(self.target, store, self.scratch, Ids())
+        writer.write_one(rows, source.cluster)
+        return BlockRemoval(location=source.location, matched=matched, disposition="rewritten", written=writer.finish())
+
+
+class RemoveRows(RemovalStage, frozen=True, kw_only=True):
+    """Removes the rows that match a filter; reads the filter's columns first.
 
     ``filter``: SQL text or a JSON tree; every part of it can be decided row by row.
     """
 
     filter: Any
-    policy: DeletePolicy = DeletePolicy()
     time_zone: str = "UTC"
     case_sensitive: bool = False
 
@@ -241,24 +264,13 @@ class RemoveRows(Stage, frozen=True, kw_only=True):
     def __call__(self, task: Bin) -> RemovalResult:
         store, bound_filter = self.target.store(), self.row_filter()
         try:
-            return RemovalResult(blocks=tuple(self._block(store, bound_filter, source) for source in task.sources))
+            return RemovalResult(
+                blocks=tuple(
+                    self.removal(store, source, self._matches(store, bound_filter, source)) for source in task.sources
+                )
+            )
         except (BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch) as error:
             return RemovalResult(failed=error.message)
-
-    def _block(self, store: Store, bound_filter: RowFilter, source: Source) -> BlockRemoval:
-        matches = self._matches(store, bound_filter, source)
-        matched = int(matches.sum())
-        if matched in (0, len(matches)):
-            return BlockRemoval(location=source.location, matched=matched, disposition="goes" if matched else "stays")
-        live = live_positions(store, source)
-        if self.policy.keeps_file(source.row_count - len(live) + matched, source.row_count):
-            vector = encode_vector(live[matches])
-            return BlockRemoval(location=source.location, matched=matched, disposition="vector", vector=vector)
-        batches = list(source_rows(store, source, self.schemas, self.target.schema))
-        rows = self.target.rows_of(batches).filter(pa.array(~matches)).combine_chunks()
-        writer = BlockWriter(self.target, store, self.scratch, Ids())
-        writer.write_one(rows, source.cluster)
-        return BlockRemoval(location=source.location, matched=matched, disposition="rewritten", written=writer.finish())
 
     def _matches(self, store: Store, bound_filter: RowFilter, source: Source) -> Mask:
         schema = self.target.schema

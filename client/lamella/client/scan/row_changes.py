@@ -18,10 +18,11 @@ import pyarrow as pa
 from lamella.client.scan.block_file import BlockFile
 from lamella.client.scan.columns import ReadColumn, read_columns
 from lamella.client.scan.plan import ScanRecipe
+from lamella.client.scan.progress import Progress
 from lamella.client.scan.row_difference import SIDES, RowDifference, Side, row_codes
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, row_group_reads
 from lamella.client.scan.rows import Rows, batches_of
-from lamella.client.scan.scan import Progress, prefetch
+from lamella.client.scan.scan import prefetch
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.deletes import Positions, deleted_rows, encode_vector
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest

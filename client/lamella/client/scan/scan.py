@@ -9,13 +9,13 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pyarrow as pa
 
 from lamella.client.scan.block_file import BlockFile
 from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of
+from lamella.client.scan.progress import Progress
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.concurrency import ContextThreadPool
@@ -46,44 +46,6 @@ def prefetch(pool: Executor, work: Callable[[Item], Made], items: Iterable[Item]
     finally:
         for future in waiting:
             future.cancel()
-
-
-class Progress:
-    """A progress bar on stderr for blocks read and rows found; does nothing unless ``shown``."""
-
-    def __init__(self, blocks: int, *, shown: bool) -> None:
-        self._bar: Any = None
-        self._rows = 0
-        if shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bar
-
-            columns = (TextColumn("blocks"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("0 rows", total=blocks)
-
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def rows(self, count: int) -> None:
-        """Add to the number of rows found."""
-        self._rows += count
-        if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._rows:,} rows")
-
-    def block(self) -> None:
-        """Add one to the number of blocks being read."""
-        if self._bar is not None:
-            self._bar.advance(self._task)
 
 
 class EmptyBlocks:

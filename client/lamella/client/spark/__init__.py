@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lamella.client.spark.merge_job import Merge, MergeResult, merge, update
     from lamella.client.spark.reader import read
     from lamella.client.spark.streaming import append_batches, write_stream
-    from lamella.client.spark.writer import WriteResult, write
+    from lamella.client.spark.writer import write
+    from lamella.client.write.layout import WriteResult
 
 _HOMES = {
     "Attached": "attachment",

@@ -21,7 +21,7 @@ from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWri
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, quoted
-from lamella.client.spark.writer import Layout
+from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:

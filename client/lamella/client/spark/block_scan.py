@@ -2,7 +2,7 @@
 
 A file index for Spark's V2 scan, and a ``HadoopFsRelation`` where the V2 scan is not available.
 
-A read uses one of six ways, the first that is correct for its blocks:
+A read uses one of seven ways, the first that is correct for its blocks:
 
 ``name``    every block has the requested columns under their current names (or lacks them, and has no other column
             of those names): Spark's Parquet reader, unchanged. Columns whose values are not in the files are partition
@@ -15,6 +15,8 @@ A read uses one of six ways, the first that is correct for its blocks:
             blocks.
 ``signed``  the blocks are read by signed URLs, whatever their column names; in Python workers too, since Spark's own
             readers do not support such URLs.
+``vectors`` blocks with deleted rows, if they could be read by ``name`` without these: the same reader, which also says
+            which rows are deleted (see :mod:`.vector_scan`).
 ``ids``     the ids of rows are read too (see :mod:`.row_ids`), in Python workers.
 
 Spark skips data inside files by the names of its plan, so skipping is disabled in all ways but the first.
@@ -47,6 +49,7 @@ from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import python_scan, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.rows_with_ids import scan_with_ids, sources_of
+from lamella.client.spark.vector_scan import file_partitions, hidden_fields, row_bytes, with_row_bytes
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.schema.arrow import constant_scalars, repeated
@@ -339,13 +342,14 @@ class RelationIndex(Proxy):
         return self._gateway.seq([directory])
 
 
-ReadPath = Literal["name", "renamed", "id", "python", "deletes", "signed", "ids"]
+ReadPath = Literal["name", "renamed", "id", "python", "deletes", "vectors", "signed", "ids"]
 #: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by their names in the files",
     "id": "columns by field ids",
     "python": "READ IN PYTHON, files name columns differently",
     "deletes": "READ IN PYTHON, files have deleted rows",
+    "vectors": "with deletion vectors",
     "signed": "READ IN PYTHON, by signed URLs",
     "ids": "with row ids",
 }
@@ -372,6 +376,7 @@ class BlockScan:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
         constant = None
+        self._vectors: tuple[Gateway, LakeTable, BlockSelection, list[bytes]] | None = None
         self.schema = required
         self.way: ReadPath = "python"
         if id_column(table.schema) in [field["name"] for field in wanted["fields"]]:
@@ -380,6 +385,10 @@ class BlockScan:
             self._batch = scan_with_ids(
                 gateway, table, blocks, plain, row_count=selection.row_count, storage_options=storage_options
             ).toBatch()
+            return
+        hidden = [field["name"] for field in hidden_fields(table.schema)]
+        hidden = [name for name in hidden if any(field["name"] == name for field in wanted["fields"])]
+        if hidden and self._by_vectors(gateway, table, selection, wanted, hidden, options, pushed):
             return
         if table.settings.signed_urls or selection.deletes:
             self.way = "signed" if table.settings.signed_urls else "deletes"
@@ -397,7 +406,7 @@ class BlockScan:
                 self.way = "python"
         if self.way in ("python", "deletes", "signed"):
             self._native = None
-            self._batch = python_scan(gateway, table, selection, plain).toBatch()
+            self._batch = python_scan(gateway, table, selection, plain, hidden).toBatch()
             return
         values = [] if constant is None else constant_fields(table, constant, apart=self.way == "renamed")
         if constant is not None and values:
@@ -427,13 +436,58 @@ class BlockScan:
         if self.way == "name":
             self.schema = self._native.readSchema()
 
+    def _by_vectors(
+        self,
+        gateway: Gateway,
+        table: LakeTable,
+        selection: BlockSelection,
+        wanted: dict[str, Any],
+        hidden: Sequence[str],
+        options: Any,
+        pushed: Sequence[Any],
+    ) -> bool:
+        """Read blocks with deleted rows by Spark's reader, which reads the hidden columns too, if that is possible."""
+        in_files = _without(wanted, hidden)
+        names = [field["name"] for field in in_files["fields"]]
+        constant = constant_columns(table, selection, names)
+        plain = json.dumps(in_files)
+        found = layouts(in_files, table.history, selection.schema_ids)
+        if table.settings.signed_urls or constant is None or constant.ids or list(found or [plain]) != [plain]:
+            return False
+        marks = row_bytes(selection)
+        if marks is None:
+            return False
+        index_field, deleted_field = hidden_fields(table.schema)
+        struct = gateway.struct_type(_joined(json.loads(table.columns.readable)["fields"], [index_field]))
+        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
+            session_with(gateway, _settings(gateway, in_files)),
+            file_index(gateway, selection, selection.digest(), struct),
+            struct,
+            struct,
+            options,
+        )
+        if pushed:
+            builder.pushFilters(gateway.seq(pushed))
+        builder.pruneColumns(gateway.struct_type(_joined(in_files["fields"], [index_field])))
+        self._native = builder.build()
+        self._batch = self._native.toBatch()
+        read = json.loads(str(self._native.readSchema().json()))["fields"]
+        self.schema = gateway.struct_type(_joined(read, [deleted_field]))
+        self._vectors = (gateway, table, selection, marks)
+        self.way = "vectors"
+        return True
+
     def partitions(self) -> Any:
         """Return ``InputPartition[]``."""
-        return self._batch.planInputPartitions()
+        return self._batch.planInputPartitions() if self._vectors is None else file_partitions(*self._vectors)
 
     def reader_factory(self) -> Any:
         """Return the ``PartitionReaderFactory``."""
-        return self._batch.createReaderFactory()
+        factory = self._batch.createReaderFactory()
+        if self._vectors is None:
+            return factory
+        gateway, table, _, _ = self._vectors
+        return with_row_bytes(gateway, factory, table.schema)
 
     def size_bytes(self) -> int | None:
         """Spark's own estimate for the requested columns in bytes; None when it has none."""

@@ -13,7 +13,8 @@ from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
 from lamella.client.spark.sql_write import Destination, Pins
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, shape_of
-from lamella.client.spark.writer import Layout, drop_unused
+from lamella.client.write.layout import Layout
+from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
 from lamella.snapshot.wire import TableInfo
 

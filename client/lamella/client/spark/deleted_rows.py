@@ -1,9 +1,11 @@
-"""Tables with deleted rows in the catalog: clean blocks are read by Spark's own reader, the others in Python workers.
+"""Tables with deleted rows in the catalog: clean blocks are read as ever, and of the others the rows that are left.
 
-A scan of Spark has one kind of reader, so a table of which some blocks have deleted rows is two scans. Spark's
+A table of which some blocks have deleted rows is two scans, so that clean blocks cost nothing more. Spark's
 ``RelationCatalog`` may answer a read of a table with a view, and this one unites both scans. Each is of the same table
 ``t$rows`` under one name, so that Spark loads it once for both and they read one snapshot; a hidden column, which no
-scan reads, says in the filter of each which blocks it has.
+scan reads, says in the filter of each which blocks it has. The filter of the second scan also leaves out deleted rows,
+by two more hidden columns (:mod:`.vector_scan`). Where these cannot be read, Python workers leave the rows out, and the
+columns say that none is deleted.
 
 Reads of another snapshot (``VERSION AS OF``) and the tables of statements that write have no view: Spark asks the
 catalog for a table there.
@@ -21,6 +23,7 @@ from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import unused_name
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.table import LakeTableProxy, columns_array, quoted
+from lamella.client.spark.vector_scan import hidden_fields, live_rows_condition
 from lamella.snapshot.schema import Schema
 
 _CATALOG: Final = CONNECTOR + "catalog."
@@ -34,23 +37,25 @@ def deletes_column(schema: Schema) -> str:
 
 
 class DeletesColumn(Proxy):
-    """The hidden column. Filters name it, and no scan reads it."""
+    """A hidden column of a type (Spark's JSON)."""
 
     class Java:
         implements = [_CATALOG + "MetadataColumn"]  # noqa: RUF012  # py4j reads it from the class
 
-    def __init__(self, gateway: Gateway, name: str) -> None:
+    def __init__(self, gateway: Gateway, name: str, dtype: str, *, nullable: bool) -> None:
         super().__init__(gateway)
         self._name = name
+        self._dtype = dtype
+        self._nullable = nullable
 
     def name(self) -> str:
         return self._name
 
     def dataType(self) -> Any:
-        return self._gateway.session.parseDataType('"boolean"')
+        return self._gateway.session.parseDataType(f'"{self._dtype}"')
 
     def isNullable(self) -> bool:
-        return False
+        return self._nullable
 
     def comment(self) -> None:
         return None
@@ -72,7 +77,12 @@ class RowsTable(LakeTableProxy):
         return f"{super()._key()}{ROWS}"
 
     def metadataColumns(self) -> Any:
-        return columns_array(self._gateway, DeletesColumn(self._gateway, deletes_column(self._table.schema)))
+        schema = self._table.schema
+        columns = [DeletesColumn(self._gateway, deletes_column(schema), "boolean", nullable=False)]
+        columns += [
+            DeletesColumn(self._gateway, field["name"], field["type"], nullable=True) for field in hidden_fields(schema)
+        ]
+        return columns_array(self._gateway, *columns)
 
     def newScanBuilder(self, options: Any) -> Any:
         name = deletes_column(self._table.schema)
@@ -93,7 +103,8 @@ def view_of(gateway: Gateway, catalog: str, table: LakeTable, columns: Any) -> A
     builder = getattr(gateway.java_class(_CATALOG + "View"), "Builder")()  # noqa: B009  # a class inside of a class
     builder = builder.withColumns(columns)
     builder = builder.withQueryText(
-        f"SELECT {shown} FROM {rows} WHERE NOT {hidden} UNION ALL SELECT {shown} FROM {rows} WHERE {hidden}"  # noqa: S608
+        f"SELECT {shown} FROM {rows} WHERE NOT {hidden}"  # noqa: S608
+        f" UNION ALL SELECT {shown} FROM {rows} WHERE {_with_deletes(table.schema)}"
     )
     # Spark analyses a view with these settings and otherwise with its defaults.
     settings = {name: str(gateway.spark.conf.get(name, "false")) for name in ("spark.sql.timeType.enabled",)}
@@ -108,7 +119,14 @@ def table_frame(spark: SparkSession, catalog: str, table: LakeTable) -> DataFram
         return reader.table(_sql_name(catalog, table.name))
     rows, hidden = reader.table(_sql_name(catalog, table.name + ROWS)), quoted(deletes_column(table.schema))
     shown = [quoted(column.name) for column in table.schema.columns]
-    return rows.where(f"NOT {hidden}").select(*shown).unionAll(rows.where(hidden).select(*shown))
+    clean, others = rows.where(f"NOT {hidden}"), rows.where(_with_deletes(table.schema))
+    return clean.select(*shown).unionAll(others.select(*shown))
+
+
+def _with_deletes(schema: Schema) -> str:
+    """Return the condition of the second scan."""
+    hidden = quoted(deletes_column(schema))
+    return f"{hidden} AND {live_rows_condition(schema, quoted)}" if hidden_fields(schema) else hidden
 
 
 def _sql_name(catalog: str, table: str) -> str:

@@ -87,7 +87,8 @@ class BlockGroup(InputPartition):
 
     ``written``: the schemas that the blocks were written with; ``current``: the table's. ``constants``: the values of
     columns that the files do not hold, ``deletes`` their deleted rows, one entry per block. ``signed``: the URLs to
-    read them by; None: the worker has credentials for the store.
+    read them by; None: the worker has credentials for the store. ``hidden``: columns that say which rows are deleted,
+    for a reader that does not leave these out.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class BlockGroup(InputPartition):
         constants: Sequence[Constants],
         deletes: Sequence[Sequence[DeleteFile]],
         signed: SignedBlocks | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
         super().__init__(None)
         self.locations = tuple(locations)
@@ -106,21 +108,24 @@ class BlockGroup(InputPartition):
         self.constants = tuple(constants)
         self.deletes = tuple(deletes)
         self.signed = signed
+        self.hidden = tuple(hidden)
 
     def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the blocks, one block after another; raises as reading a block does."""
         store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
         blocks = zip(self.locations, self.written, self.constants, self.deletes, strict=True)
+        read = pa.schema([field for field in target if field.name not in self.hidden])
         for location, written, constants, deletes in blocks:
-            yield from rows_of_file(
+            for rows in rows_of_file(
                 store,
                 store.stat(location),
-                target,
+                read,
                 written=written,
                 current=self.current,
                 constants=constants,
                 deletes=deletes,
-            )
+            ):
+                yield filled_rows(rows, target, self.hidden) if self.hidden else rows
 
 
 def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBlocks | None = None) -> list[BlockGroup]:
@@ -143,16 +148,29 @@ def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBl
                 [each or {} for each in blocks.constants[start:stop]] or [{}] * (stop - start),
                 [each or () for each in blocks.deletes[start:stop]] or [()] * (stop - start),
                 None if signed is None else signed.part(start, stop - start),
+                blocks.hidden,
             )
         )
     return made
+
+
+def filled_rows(rows: pa.RecordBatch, target: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
+    """Return rows, none of them deleted, with the hidden columns ``names`` of ``target`` as of a row that is not."""
+    columns = []
+    for field in target:
+        if field.name in names:
+            value = b"\0" if pa.types.is_binary(field.type) else 0
+            columns.append(pa.repeat(pa.scalar(value, field.type), rows.num_rows))
+        else:
+            columns.append(rows.column(rows.schema.get_field_index(field.name)))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 class BlockListOption(msgspec.Struct, frozen=True):
     """The blocks of a read as JSON for an option. URLs have an option of their own.
 
     ``history``: the table's schemas, the current one last. ``constants``, ``deletes``:
-    as in :class:`~lamella.client.spark.lake.BlockSelection`.
+    as in :class:`~lamella.client.spark.lake.BlockSelection`. ``hidden``: as of :class:`BlockGroup`.
     """
 
     locations: list[str]
@@ -161,9 +179,10 @@ class BlockListOption(msgspec.Struct, frozen=True):
     history: tuple[Schema, ...]
     constants: list[dict[int, Bound | None] | None] = []
     deletes: list[tuple[DeleteFile, ...] | None] = []
+    hidden: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, table: LakeTable, selection: BlockSelection) -> BlockListOption:
+    def of(cls, table: LakeTable, selection: BlockSelection, hidden: Sequence[str] = ()) -> BlockListOption:
         """Return the list of the selected blocks of a table."""
         return cls(
             selection.locations,
@@ -172,6 +191,7 @@ class BlockListOption(msgspec.Struct, frozen=True):
             table.history,
             selection.constants,
             selection.deletes,
+            tuple(hidden),
         )
 
 
@@ -233,9 +253,12 @@ def signed_blocks(table: LakeTable, selection: BlockSelection) -> SignedBlocks |
     )
 
 
-def blocks_frame(spark: SparkSession, table: LakeTable, selection: BlockSelection, struct: str) -> DataFrame:
-    """Return the rows of the selected blocks, read in Python workers; ``struct``: the columns, as JSON."""
-    listed = BlockListOption.of(table, selection)
+def blocks_frame(
+    spark: SparkSession, table: LakeTable, selection: BlockSelection, struct: str, hidden: Sequence[str] = ()
+) -> DataFrame:
+    """Return the rows of the selected blocks, read in Python workers; ``struct``: the columns, as JSON; ``hidden``:
+    see :class:`BlockGroup`."""
+    listed = BlockListOption.of(table, selection, hidden)
     spark.dataSource.register(BlocksSource)
     reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
     signed = signed_blocks(table, selection)
@@ -244,14 +267,16 @@ def blocks_frame(spark: SparkSession, table: LakeTable, selection: BlockSelectio
     return reader.option("blocks", msgspec.json.encode(listed).decode()).load()
 
 
-def python_scan(gateway: Gateway, table: LakeTable, selection: BlockSelection, struct: str) -> Any:
+def python_scan(
+    gateway: Gateway, table: LakeTable, selection: BlockSelection, struct: str, hidden: Sequence[str] = ()
+) -> Any:
     """Return Spark's own scan (a JVM object) that reads the selected blocks in Python workers; ``struct``: the columns,
-    as JSON.
+    as JSON; ``hidden``: see :class:`BlockGroup`.
 
     Raises:
         LamellaError: this version of Spark plans it in an unknown way.
     """
-    return scan_of(blocks_frame(gateway.spark, table, selection, struct))
+    return scan_of(blocks_frame(gateway.spark, table, selection, struct, hidden))
 
 
 def scan_of(frame: DataFrame) -> Any:

@@ -24,6 +24,7 @@ from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parque
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
+from lamella.client.spark.vector_scan import hidden_fields
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.spark_types import spark_type_name
@@ -245,6 +246,8 @@ class Request:
         self.tree: dict[str, Any] = TRUE
         #: The conjuncts as Spark's expressions and as trees, in Spark's order.
         self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
+        #: Conjuncts that only Spark evaluates: which rows of a file are deleted.
+        self.of_rows: list[Any] = []
         #: The time zone to send with the trees.
         self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
@@ -267,8 +270,8 @@ class Request:
 
     def check_columns(self) -> None:
         """Raise InvalidSchema for a requested column that Spark cannot read."""
-        hidden = id_column(self.table.schema)
-        self.table.columns.check([name for name in self.required_names() if name != hidden])
+        hidden = {id_column(self.table.schema), *(field["name"] for field in hidden_fields(self.table.schema))}
+        self.table.columns.check([name for name in self.required_names() if name not in hidden])
 
     @property
     def fully_pushed(self) -> bool:
@@ -281,10 +284,12 @@ class Request:
         for at in range(filters.size()):
             expression = filters.apply(at)
             chosen = None if self.has_deletes is not None else self._chosen_blocks(expression)
-            if chosen is None:
-                self.conjuncts.append((expression, walker.tree(expression)))
-            else:
+            if chosen is not None:
                 self.has_deletes = chosen
+            elif self._is_of_rows(expression):
+                self.of_rows.append(expression)
+            else:
+                self.conjuncts.append((expression, walker.tree(expression)))
         self.time_zone = walker.time_zone
         trees = [tree for _, tree in self.conjuncts]
         if trees:
@@ -300,6 +305,13 @@ class Request:
         if kind_of(column) != "AttributeReference" or str(column.name()) != self.deletes_column:
             return None
         return not negated
+
+    def _is_of_rows(self, expression: Any) -> bool:
+        """Return whether a conjunct is about the columns that say which rows are deleted."""
+        if self.deletes_column is None:
+            return False
+        names = {text.rpartition("#")[0] for text in str(expression.references().mkString(";")).split(";")}
+        return not names.isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
 
     def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
         """Return the blocks that a filter selects; ``limited``: only those needed for the limit."""
@@ -402,11 +414,12 @@ class LakeScanBuilder(Proxy):
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
-        if self._request.fully_pushed:
-            return self._gateway.seq([])
-        if self._request.has_deletes is None:
+        request = self._request
+        if request.fully_pushed:
+            return self._gateway.seq(request.of_rows)
+        if request.has_deletes is None:
             return filters
-        return self._gateway.seq([expression for expression, _ in self._request.conjuncts])
+        return self._gateway.seq([*(expression for expression, _ in request.conjuncts), *request.of_rows])
 
     def pushedFilters(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")

@@ -18,14 +18,15 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.spark.catalyst import kind_of
-from lamella.client.spark.commit import EVERY_ROW, RowsCommit
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy, error_of_task
 from lamella.client.spark.scan import filter_text
 from lamella.client.spark.statement import excludes_rows_of, run_again, table_reads
 from lamella.client.spark.v2_predicates import filter_of
-from lamella.client.spark.writer import Layout, require_sizes, write_into
+from lamella.client.spark.writer import write_into
+from lamella.client.write.commit import EVERY_ROW, RowsCommit
+from lamella.client.write.layout import Layout, require_sizes
 from lamella.snapshot.errors import InvalidRequest, ReadConflict
 from lamella.snapshot.wire import TableRead
 

@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lamella.client.http import Lamella
-from lamella.client.spark.commit import RowsCommit
 from lamella.client.spark.lake import service
-from lamella.client.spark.writer import Layout, table_for, write_into
+from lamella.client.spark.writer import write_into
+from lamella.client.write.commit import RowsCommit
+from lamella.client.write.layout import Layout
+from lamella.client.write.new_table import table_for
 from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest
+from lamella.snapshot.schema.spark_types import columns_of
 from lamella.snapshot.wire import TableInfo
 
 if TYPE_CHECKING:
@@ -69,7 +72,9 @@ class BatchSink:
         query = _query_id(frame)
         with (
             service(self._url, self._client) as lake,
-            table_for(lake, self._name, frame, self._layout.keys, create=self._create),
+            table_for(
+                lake, self._name, lambda: columns_of(frame.schema.json()), self._layout.keys, create=self._create
+            ),
         ):
             self._append_once(lake, frame, Progress(batch=batch_id, query=query))
 

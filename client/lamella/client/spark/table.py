@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from lamella.client.spark.commit import EVERY_ROW
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.proxy import Proxy
@@ -19,7 +18,8 @@ from lamella.client.spark.row_level_write import RowLevelWrite
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
 from lamella.client.spark.statement import ReadTable
-from lamella.client.spark.writer import drop_unused
+from lamella.client.write.commit import EVERY_ROW
+from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
 from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
@@ -199,10 +199,11 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     return struct, columns
 
 
-def columns_array(gateway: Gateway, column: Proxy) -> Any:
-    """Return a ``MetadataColumn[]`` of one column."""
-    made = gateway.new_array(_CATALOG + "MetadataColumn", 1)
-    gateway.static("java.lang.reflect.Array", "set")(made, 0, column)  # py4j puts no proxy into an array by itself
+def columns_array(gateway: Gateway, *columns: Proxy) -> Any:
+    """Return a ``MetadataColumn[]``."""
+    made = gateway.new_array(_CATALOG + "MetadataColumn", len(columns))
+    for at, column in enumerate(columns):
+        gateway.static("java.lang.reflect.Array", "set")(made, at, column)  # py4j puts no proxy into an array by itself
     return made
 
 

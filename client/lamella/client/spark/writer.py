@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,20 +18,17 @@ from lamella.client.rewrite.commit import TableState
 from lamella.client.rewrite.engine import Progress, ScratchSpace, merge_runs, scratch_space
 from lamella.client.rewrite.stages import Sink, SinkResult
 from lamella.client.rewrite.target import Target
-from lamella.client.spark.commit import EVERY_ROW, RowsCommit
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
+from lamella.client.write.commit import EVERY_ROW, RowsCommit
+from lamella.client.write.layout import Layout, WriteResult, require_sizes
+from lamella.client.write.new_table import table_for
 from lamella.snapshot.errors import (
-    AlreadyExists,
     InvalidRequest,
-    LamellaError,
-    NamespaceNotFound,
     SchemaMismatch,
-    TableNotFound,
 )
 from lamella.snapshot.schema import Column, Schema, parse_type, widens
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
-from lamella.snapshot.wire import TableInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,17 +183,6 @@ def _text(column: Column) -> str:
 _SUNK: Final = "sunk binary"
 
 
-class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a write; ``snapshot_id``: the snapshot that contains it. ``rows_removed``: rows that an overwrite
-    removed."""
-
-    blocks: int
-    rows: int
-    size_bytes: int
-    snapshot_id: str
-    rows_removed: int = 0
-
-
 def write(
     frame: DataFrame,
     name: str,
@@ -268,27 +253,8 @@ def write(
             storage_options=storage_options or {},
             scratch=scratch,
         )
-        with table_for(lake, name, frame, cluster_by, properties, create=create):
+        with table_for(lake, name, lambda: columns_of(frame.schema.json()), cluster_by, properties, create=create):
             return write_into(lake, name, frame, rows_commit, layout, progress)
-
-
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How blocks are written; see :func:`write`. ``keys``: None: the table's cluster key. ``block_rows``,
-    ``block_bytes``: None: the table's properties."""
-
-    keys: tuple[str, ...] | None = None
-    block_rows: int | None = None
-    block_bytes: int | None = None
-    compression: str = "zstd"
-    indexes: bool = True
-    storage_options: Mapping[str, Mapping[str, Any]] = {}
-    scratch: str | None = None
-
-
-def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
-    """Raise InvalidRequest for impossible block sizes."""
-    if any(size is not None and size < 1 for size in (block_rows, block_bytes)):
-        raise InvalidRequest("a block has at least one row and one byte")
 
 
 def write_into(
@@ -301,16 +267,8 @@ def write_into(
 ) -> WriteResult:
     """Same as :func:`write`, into an existing table."""
     state = TableState.read(lake, name)
-    target = state.target(
-        keys=layout.keys,
-        block_rows=layout.block_rows,
-        block_bytes=layout.block_bytes,
-        compression=layout.compression,
-        indexes=layout.indexes,
-        storage_options=layout.storage_options,
-    )
     # Errors of what cannot be written or decided are raised before anything runs.
-    target.check()
+    target = layout.target_of(state)
     rows_commit.check(target.schema)
     engine = SparkEngine(frame.sparkSession)
     with scratch_space(target, is_near=engine.is_near, folder=layout.scratch) as space:
@@ -325,6 +283,7 @@ def write_into(
         size_bytes=sum(block.file_size for block in blocks),
         snapshot_id=committed.snapshot_id,
         rows_removed=committed.rows_removed,
+        committed=committed.committed,
     )
 
 
@@ -369,55 +328,3 @@ def _rows_commit(
         raise InvalidRequest("an overwrite takes no idempotency key: done again, it does the same")
     time_zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone", "UTC"))
     return RowsCommit(replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=properties)
-
-
-@contextlib.contextmanager
-def table_for(
-    lake: Lamella,
-    name: str,
-    frame: DataFrame,
-    cluster_by: Sequence[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    *,
-    create: bool = True,
-) -> Iterator[None]:
-    """Create the table for a frame, and its namespace, unless they exist; a created table is dropped when the block
-    fails.
-
-    Raises InvalidSchema, UnknownColumn. Without ``create`` nothing is created.
-    """
-    made = _make_table(lake, name, frame, cluster_by, properties) if create else None
-    try:
-        yield
-    except BaseException:
-        if made is not None:
-            drop_unused(lake, made)
-        raise
-
-
-def drop_unused(lake: Lamella, made: TableInfo) -> None:
-    """Drop a table that was created for rows that were not committed, unless another client has committed to it.
-
-    It also stays when the service cannot be reached; the original error is the one to report.
-    """
-    with contextlib.suppress(LamellaError):
-        lake.drop_table(f"{made.namespace}.{made.name}", purge=True, base_snapshot_id=made.snapshot_id)
-
-
-def _make_table(
-    lake: Lamella, name: str, frame: DataFrame, cluster_by: Sequence[str] | None, properties: Mapping[str, str] | None
-) -> TableInfo | None:
-    handle = lake.table(name)
-    try:
-        handle.info()
-    except (TableNotFound, NamespaceNotFound) as missing:
-        columns = columns_of(frame.schema.json())
-        schema = Schema.assign(columns)
-        for key in cluster_by or ():
-            schema.leaf(key)
-        if isinstance(missing, NamespaceNotFound):  # creating a namespace needs more permissions than writing
-            with contextlib.suppress(AlreadyExists):
-                lake.create_namespace(handle.namespace)
-        with contextlib.suppress(AlreadyExists):  # another client was first
-            return lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
-    return None

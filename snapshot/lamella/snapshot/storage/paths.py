@@ -104,6 +104,10 @@ class TableLayout(msgspec.Struct, frozen=True):
         """Returns the location of a block list of a commit."""
         return f"{self.scratch}/{list_id}_v1.blocks"
 
+    def sent_commit(self, commit_id: str | UUID) -> str:
+        """Returns the location of a commit as it is sent, by which a writer can send it again."""
+        return f"{self.scratch}/{commit_id}_v1.commit"
+
     @property
     def iceberg(self) -> str:
         """Returns the folder of the table's export as an Iceberg table."""

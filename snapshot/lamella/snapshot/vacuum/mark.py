@@ -65,6 +65,7 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_tmp", "run"): "temporary",
     ("_tmp", "part"): "temporary",
     ("_tmp", "blocks"): "temporary",
+    ("_tmp", "commit"): "temporary",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http.lake import Lake
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.delete import delete_rows
 from lamella.client.rewrite.block_writer import WrittenBlocks
@@ -27,10 +27,12 @@ _PAGE_BLOCKS: Final = 10_000
 
 
 class RowsCommitted(msgspec.Struct, frozen=True):
-    """The snapshot that contains the rows, and the number of removed rows."""
+    """The snapshot that contains the rows, and the number of removed rows. ``committed``: False: there was nothing to
+    commit."""
 
     snapshot_id: str
     rows_removed: int = 0
+    committed: bool = True
 
 
 class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(
         self,
-        lake: Lamella,
+        lake: Lake,
         engine: Engine,
         state: TableState,
         target: Target,
@@ -92,21 +94,20 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             scratch=scratch,
             compression=target.compression,
         )
+        added = [each for each in written if each.blocks]
         done = delete_rows(
             context,
             self.replaces,
             time_zone=self.time_zone,
-            added=[each for each in written if each.blocks],
+            added=added,
             operation="overwrite",
             properties=self.properties,
         )
-        return RowsCommitted(done.snapshot_id, done.rows)
+        return RowsCommitted(done.snapshot_id, done.rows, committed=bool(added or done.dropped or done.rows))
 
-    def _append(
-        self, lake: Lamella, state: TableState, target: Target, written: Sequence[WrittenBlocks]
-    ) -> RowsCommitted:
+    def _append(self, lake: Lake, state: TableState, target: Target, written: Sequence[WrittenBlocks]) -> RowsCommitted:
         if not any(each.blocks for each in written):
-            return RowsCommitted(state.info.snapshot_id)
+            return RowsCommitted(state.info.snapshot_id, committed=False)
         answer = commit_result(
             lake,
             state,
@@ -120,7 +121,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         return RowsCommitted(answer.snapshot_id)
 
     def _replace_read_rows(
-        self, lake: Lamella, target: Target, written: Sequence[WrittenBlocks], state: TableState
+        self, lake: Lake, target: Target, written: Sequence[WrittenBlocks], state: TableState
     ) -> RowsCommitted:
         if self.replaces != EVERY_ROW:
             raise InvalidRequest(
@@ -133,7 +134,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         )
         removed = [block.location for page in pages for block in page.records()]
         if not removed and not any(each.blocks for each in written):
-            return RowsCommitted(state.snapshot.snapshot_id)
+            return RowsCommitted(state.snapshot.snapshot_id, committed=False)
         answer = commit_result(
             lake,
             state,
