@@ -346,6 +346,13 @@ def test_ranks_with_ties_are_repeatable_by_their_partitions_only(spark: SparkSes
     table.run(f"MERGE INTO {{t}} t USING {latest} s ON t.id = s.k AND s.v < 'z' WHEN MATCHED THEN UPDATE SET v = 'on'")
     assert set(table.blocks().values()) == {0}  # all blocks were read, and replaced
     assert table.rows() == numbered(100) | {7: (0, "on"), 8: (1, "on")}
+    for function, are_replaced in (("max(v)", False), ("max_by(v, o)", True)):
+        before = table.blocks().keys()
+        source = f"(SELECT id, {function} AS v FROM ties GROUP BY id)"
+        on = "t.id = s.id AND s.v < 'z'"
+        table.run(f"MERGE INTO {{t}} t USING {source} s ON {on} WHEN MATCHED THEN UPDATE SET v = s.v")
+        assert before.isdisjoint(table.blocks()) == are_replaced
+        assert table.rows()[8] == (1, "c")
 
 
 # Conflicts. A second client commits between the scan of a statement and its commit.

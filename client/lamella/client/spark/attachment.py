@@ -12,11 +12,12 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from lamella.client.http import Lamella
 from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
-from lamella.client.spark.deleted_rows import DeletesColumn, RowsTable, table_frame
+from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
+from lamella.client.spark.hidden_columns import HiddenColumn
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, unix_ms
 from lamella.client.spark.proxy import runtime_exception
-from lamella.client.spark.row_level import RowIdColumn, RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
+from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
 from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
@@ -31,7 +32,7 @@ Mode = Literal["catalog", "views"]
 _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
     *(LakeWriteBuilder, LakeWrite, LakeInsertion),
-    *(RowIdColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
+    *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 
@@ -212,7 +213,7 @@ def _probe_catalog(gateway: Gateway) -> None:
 def _probe_relation_catalog(gateway: Gateway) -> None:
     """Check what the catalog needs to answer reads with views."""
     class_for_name = gateway.java_class("java.lang.Class").forName
-    for proxy in (LakeRelationCatalog, RowsTable, DeletesColumn):
+    for proxy in (LakeRelationCatalog, RowsTable):
         for interface in proxy.Java.implements:
             class_for_name(interface)
     class_for_name(CONNECTOR + "catalog.View$Builder")

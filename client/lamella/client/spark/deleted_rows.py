@@ -18,11 +18,11 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client.spark.gateway import CONNECTOR, Gateway
+from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
 from lamella.client.spark.lake import LakeTable
-from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import unused_name
 from lamella.client.spark.scan import LakeScanBuilder
-from lamella.client.spark.table import LakeTableProxy, columns_array, quoted
+from lamella.client.spark.table import LakeTableProxy, quoted
 from lamella.client.spark.vector_scan import hidden_fields, live_rows_condition
 from lamella.snapshot.schema import Schema
 
@@ -36,37 +36,6 @@ def deletes_column(schema: Schema) -> str:
     return unused_name(schema, "_lamella_has_deletes")
 
 
-class DeletesColumn(Proxy):
-    """A hidden column of a type (Spark's JSON)."""
-
-    class Java:
-        implements = [_CATALOG + "MetadataColumn"]  # noqa: RUF012  # py4j reads it from the class
-
-    def __init__(self, gateway: Gateway, name: str, dtype: str, *, nullable: bool) -> None:
-        super().__init__(gateway)
-        self._name = name
-        self._dtype = dtype
-        self._nullable = nullable
-
-    def name(self) -> str:
-        return self._name
-
-    def dataType(self) -> Any:
-        return self._gateway.session.parseDataType(f'"{self._dtype}"')
-
-    def isNullable(self) -> bool:
-        return self._nullable
-
-    def comment(self) -> None:
-        return None
-
-    def transform(self) -> None:
-        return None
-
-    def metadataInJSON(self) -> None:
-        return None
-
-
 class RowsTable(LakeTableProxy):
     """A table whose scans can be limited to blocks with deleted rows, or without."""
 
@@ -78,9 +47,9 @@ class RowsTable(LakeTableProxy):
 
     def metadataColumns(self) -> Any:
         schema = self._table.schema
-        columns = [DeletesColumn(self._gateway, deletes_column(schema), "boolean", nullable=False)]
+        columns = [HiddenColumn(self._gateway, deletes_column(schema), "boolean", nullable=False)]
         columns += [
-            DeletesColumn(self._gateway, field["name"], field["type"], nullable=True) for field in hidden_fields(schema)
+            HiddenColumn(self._gateway, field["name"], field["type"], nullable=True) for field in hidden_fields(schema)
         ]
         return columns_array(self._gateway, *columns)
 

@@ -34,35 +34,6 @@ _CATALOG: Final = CONNECTOR + "catalog."
 _SEPARATOR: Final = ";"
 
 
-class RowIdColumn(Proxy):
-    """The hidden column with row ids."""
-
-    class Java:
-        implements = [_CATALOG + "MetadataColumn"]  # noqa: RUF012  # py4j reads it from the class
-
-    def __init__(self, gateway: Gateway, name: str) -> None:
-        super().__init__(gateway)
-        self._name = name
-
-    def name(self) -> str:
-        return self._name
-
-    def dataType(self) -> Any:
-        return self._gateway.session.parseDataType('"long"')
-
-    def isNullable(self) -> bool:
-        return True
-
-    def comment(self) -> None:
-        return None
-
-    def transform(self) -> None:
-        return None
-
-    def metadataInJSON(self) -> None:
-        return None
-
-
 class TakenBlock(msgspec.Struct, frozen=True, eq=False):
     """A block of which rows are taken: those at these positions of its file, or all (None)."""
 

@@ -25,7 +25,7 @@ _SCAN: Final = "DataSourceV2ScanRelation"
 #: Nodes whose rows depend on nothing but the rows of their children. Limits and samples are missing: they choose.
 _REPEATABLE: Final = frozenset(
     {
-        *("Project", "Filter", "Join", "Aggregate", "Union", "Expand", "Generate", "Sort", "Distinct", "Deduplicate"),
+        *("Project", "Filter", "Join", "Union", "Expand", "Generate", "Sort", "Distinct", "Deduplicate"),
         *("Except", "Intersect", "Repartition", "RepartitionByExpression", "RebalancePartitions", "SubqueryAlias"),
         *("View", "WithCTE", "CTERelationDef", "CTERelationRef", "ResolvedHint", "CollectMetrics", "LateralJoin"),
         *("BatchEvalPython", "ArrowEvalPython", "LocalRelation", "Range", "OneRowRelation"),
@@ -34,6 +34,25 @@ _REPEATABLE: Final = frozenset(
 _FILE_TABLES: Final = frozenset({"ParquetTable", "OrcTable", "CSVTable", "JsonTable", "TextTable", "AvroTable"})
 _WINDOWS: Final = frozenset({"Window", "WindowGroupLimit"})
 _RANKS: Final = frozenset({"RowNumber", "Rank", "DenseRank"})
+#: Aggregate functions that choose none of several rows.
+_AGGREGATES: Final = frozenset(
+    {
+        *(
+            "Count",
+            "CountIf",
+            "Max",
+            "Min",
+            "Sum",
+            "Average",
+            "BoolAnd",
+            "BoolOr",
+            "BitAndAgg",
+            "BitOrAgg",
+            "BitXorAgg",
+        ),
+        *("StddevSamp", "StddevPop", "VarianceSamp", "VariancePop"),
+    }
+)
 
 
 class ReadTable(Proxy):
@@ -204,11 +223,13 @@ def _is_repeatable(gateway: Gateway, plan: Any) -> bool:
     others = [node for node in nodes if kind_of(node) not in _WINDOWS]
     if not all(_is_repeatable_node(gateway, node) for node in others) or not plan.deterministic():
         return False
-    return not windows or _uses_only_partitions(others, windows)
+    return not windows or _uses_only_partitions(gateway, others, windows)
 
 
 def _is_repeatable_node(gateway: Gateway, node: Any) -> bool:
     kind = kind_of(node)
+    if kind == "Aggregate":
+        return all(_is_repeatable_value(each) for each in _elements(node.aggregateExpressions()))
     if kind in _REPEATABLE:
         return True
     if kind == "LogicalRelation":
@@ -221,8 +242,14 @@ def _is_repeatable_node(gateway: Gateway, node: Any) -> bool:
     return False
 
 
-def _uses_only_partitions(nodes: list[Any], windows: list[Any]) -> bool:
-    """Whether joins and filters use only ranks and the columns by which ranks are partitioned.
+def _is_repeatable_value(expression: Any) -> bool:
+    if kind_of(expression) == "AggregateExpression" and kind_of(expression.aggregateFunction()) not in _AGGREGATES:
+        return False
+    return all(map(_is_repeatable_value, _elements(expression.children())))
+
+
+def _uses_only_partitions(gateway: Gateway, nodes: list[Any], windows: list[Any]) -> bool:
+    """Whether joins and filters above use only ranks and the columns by which ranks are partitioned.
 
     Of rows with equal order either may be the first, but each partition has one. This is how a source is reduced to one
     row for each key.
@@ -241,7 +268,8 @@ def _uses_only_partitions(nodes: list[Any], windows: list[Any]) -> bool:
             if kind_of(each) != "Alias" or kind_of(each.child().windowFunction()) not in _RANKS:
                 return False
     for node in nodes:
-        if kind_of(node) not in ("Join", "Filter", "Aggregate", "Generate", "Deduplicate"):
+        above = node.containsPattern(gateway.static(SQL + "catalyst.trees.TreePattern", "WINDOW")())
+        if not above or kind_of(node) not in ("Join", "Filter", "Aggregate", "Generate", "Deduplicate"):
             continue
         for used in _attributes(node.expressions()):
             while used in same:

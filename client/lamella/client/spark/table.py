@@ -11,9 +11,9 @@ from typing import Any, Final, NoReturn
 
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
-from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
 from lamella.client.spark.row_ids import id_column
-from lamella.client.spark.row_level import RowIdColumn, RowLevel
+from lamella.client.spark.row_level import RowLevel
 from lamella.client.spark.row_level_write import RowLevelWrite
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
@@ -117,7 +117,9 @@ class LakeTableProxy(ReadTable):
     def metadataColumns(self) -> Any:
         if self._gateway.is_called_from("DescribeTableExec"):
             return self._gateway.empty_array(_CATALOG + "MetadataColumn")
-        return columns_array(self._gateway, RowIdColumn(self._gateway, id_column(self._table.schema)))
+        return columns_array(
+            self._gateway, HiddenColumn(self._gateway, id_column(self._table.schema), "long", nullable=True)
+        )
 
     def canRenameConflictingMetadataColumns(self) -> bool:
         return False
@@ -197,14 +199,6 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
     return struct, columns
-
-
-def columns_array(gateway: Gateway, *columns: Proxy) -> Any:
-    """Return a ``MetadataColumn[]``."""
-    made = gateway.new_array(_CATALOG + "MetadataColumn", len(columns))
-    for at, column in enumerate(columns):
-        gateway.static("java.lang.reflect.Array", "set")(made, at, column)  # py4j puts no proxy into an array by itself
-    return made
 
 
 def quoted(name: str) -> str:
