@@ -8,7 +8,7 @@ merged by the service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, scratch_space
-from lamella.client.rewrite.source import Source
+from lamella.client.rewrite.source import Source, grouped
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.deletes import DeleteMode, Positions, decode_vector, delete_policy_of
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
@@ -172,7 +172,7 @@ def _rewrite_blocks(
     known: dict[BlockFacts, BlockRemoval],
 ) -> None:
     """Read blocks, and rewrite those of which some but not all rows match."""
-    tasks = list(_tasks(blocks))
+    tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
     done = 0
     for number, outcome in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
         context.check()
@@ -182,19 +182,6 @@ def _rewrite_blocks(
         known.update(zip(tasks[number], outcome.blocks, strict=True))
         done += len(outcome.blocks)
         context.progress(done, len(blocks), "blocks")
-
-
-def _tasks(blocks: Sequence[BlockFacts]) -> Iterator[list[BlockFacts]]:
-    some: list[BlockFacts] = []
-    size_bytes = 0
-    for block in blocks:
-        if some and size_bytes + block.file_size > _TASK_BYTES:
-            yield some
-            some, size_bytes = [], 0
-        some.append(block)
-        size_bytes += block.file_size
-    if some:
-        yield some
 
 
 def _without_parts(outcome: BlockRemoval) -> BlockRemoval:

@@ -17,7 +17,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, merge_runs, sample_keys, scratch_space
-from lamella.client.rewrite.source import Source
+from lamella.client.rewrite.source import Source, grouped
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
@@ -161,7 +161,7 @@ def _rewrite_outcome(context: JobContext, job: RewriteJob, bounds: Bounds) -> Re
     total = sum(task.file_size_bytes for task in planned.tasks)
     done_bytes = 0
     with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:
-        for some in _batches(planned.tasks):
+        for some in grouped(planned.tasks, lambda task: task.file_size_bytes, _COMMIT_BYTES):
             context.check()
             done, failures = work.written(space, some)
             context.check()
@@ -353,31 +353,8 @@ def _failure(task: PlannedTask, reason: str) -> Failure:
     return Failure(blocks=tuple(block.location for block in task.blocks), reason=reason)
 
 
-def _batches(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
-    """Group tasks that are committed together."""
-    some: list[PlannedTask] = []
-    size_bytes = 0
-    for task in tasks:
-        if some and size_bytes + task.file_size_bytes > _COMMIT_BYTES:
-            yield some
-            some, size_bytes = [], 0
-        some.append(task)
-        size_bytes += task.file_size_bytes
-    if some:
-        yield some
-
-
 def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterator[Bin]:
     """Group blocks into sorting tasks: as many as fit into memory, or fewer to keep all workers busy."""
-    some: list[Source] = []
-    size_bytes = 0
     share = sum(source.file_size for source in sources) // (2 * parallelism)
-    limit_bytes = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
-    for source in sources:
-        if some and size_bytes + source.file_size > limit_bytes:
-            yield Bin(sources=tuple(some))
-            some, size_bytes = [], 0
-        some.append(source)
-        size_bytes += source.file_size
-    if some:
-        yield Bin(sources=tuple(some))
+    max_bytes = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
+    return (Bin(sources=tuple(some)) for some in grouped(sources, lambda source: source.file_size, max_bytes))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from lamella.snapshot.stats.constant import Constants, constant_values
 from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.wire import BlockFacts
+
+_Item = TypeVar("_Item")
 
 _BATCH_ROWS: Final = 64 << 10
 _NO_CONSTANTS: Final[Constants] = {}
@@ -165,6 +167,21 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of rows that are not deleted; reads the lists of deleted rows if it is not known."""
         known = live_rows(self.row_count, self.deletes)
         return self.row_count - len(deleted_rows(store, self.deletes, self.row_count)) if known is None else known
+
+
+def grouped(items: Iterable[_Item], size_bytes: Callable[[_Item], int], max_bytes: int) -> Iterator[list[_Item]]:
+    """Yield items in groups of at most ``max_bytes``, in their order; a larger item is a group of its own."""
+    some: list[_Item] = []
+    total = 0
+    for item in items:
+        size = size_bytes(item)
+        if some and total + size > max_bytes:
+            yield some
+            some, total = [], 0
+        some.append(item)
+        total += size
+    if some:
+        yield some
 
 
 def live_positions(store: Store, source: Source) -> Positions:

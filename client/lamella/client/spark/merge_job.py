@@ -12,7 +12,7 @@ import pyarrow as pa
 from lamella.client.http import Lamella
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import scratch_space
-from lamella.client.rewrite.source import Source, source_rows
+from lamella.client.rewrite.source import Source, grouped, source_rows
 from lamella.client.rewrite.target import Target
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
@@ -57,7 +57,7 @@ def block_frame(
     fields = [field for field in json.loads(shown.readable)["fields"] if field["name"] in wanted]
     struct = StructType.fromJson({"type": "struct", "fields": fields}).add(BLOCK, LongType()).add(ROW, LongType())
     arrow = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
-    tasks = list(_tasks(sources))
+    tasks = list(grouped(enumerate(sources), lambda numbered: numbered[1].file_size, _TASK_BYTES))
     schemas = {each.schema_id: each for each in target.history}
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,19 +81,6 @@ def block_frame(
 def _numbered(columns: Sequence[pa.Array], names: Sequence[str], block: int, rows: range) -> pa.RecordBatch:
     extra = [pa.array([block] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
     return pa.RecordBatch.from_arrays([*columns, *extra], names=[*names, BLOCK, ROW])
-
-
-def _tasks(sources: Sequence[Source]) -> Iterator[list[tuple[int, Source]]]:
-    some: list[tuple[int, Source]] = []
-    size_bytes = 0
-    for block_number, source in enumerate(sources):
-        if some and size_bytes + source.file_size > _TASK_BYTES:
-            yield some
-            some, size_bytes = [], 0
-        some.append((block_number, source))
-        size_bytes += source.file_size
-    if some:
-        yield some
 
 
 # Updating and merging rows: Spark computes the new rows, only changed blocks are rewritten.

@@ -8,7 +8,7 @@ that the scan took from the table, and with these blocks.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import Engine, ScratchSpace, SerialEngine, merge_runs, scratch_space
-from lamella.client.rewrite.source import Source
+from lamella.client.rewrite.source import Source, grouped
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
 from lamella.client.spark.block_scan import session_with
@@ -367,7 +367,7 @@ def rewritten(engine: Engine, target: Target, space: ScratchSpace, files: Sequen
         _require_read(result.failed)
         space.used(written=[result.written])
         return [result.written]
-    tasks = [Bin(sources=tuple(some)) for some in _bins(sources)]
+    tasks = [Bin(sources=tuple(some)) for some in grouped(sources, lambda source: source.file_size, _TASK_BYTES)]
     runs = []
     for _, result in engine.run(SortBlocks(target=target, scratch=space.scratch), tasks):
         _require_read(result.failed)
@@ -379,14 +379,3 @@ def rewritten(engine: Engine, target: Target, space: ScratchSpace, files: Sequen
 def _require_read(failed: str | None) -> None:
     if failed is not None:
         raise SchemaMismatch(failed)
-
-
-def _bins(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    some: list[Source] = []
-    for source in sources:
-        if some and sum(each.file_size for each in some) + source.file_size > _TASK_BYTES:
-            yield some
-            some = []
-        some.append(source)
-    if some:
-        yield some

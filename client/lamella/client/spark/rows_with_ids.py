@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lamella.client.rewrite.source import Source, positioned_rows
+from lamella.client.rewrite.source import Source, grouped, positioned_rows
 from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column, ids_of, shift_for
 from lamella.snapshot.deletes import Positions
@@ -123,26 +123,16 @@ class RowsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the blocks in groups of about :data:`PARTITION_BYTES` of what is read."""
         listed = msgspec.json.decode(self._listed, type=NumberedBlocks)
-        return [RowsPartition(msgspec.structs.replace(listed, blocks=tuple(some))) for some in _groups(listed.blocks)]
+        return [
+            RowsPartition(msgspec.structs.replace(listed, blocks=tuple(some)))
+            for some in grouped(listed.blocks, lambda block: block.cost_bytes, PARTITION_BYTES)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of blocks."""
         if isinstance(partition, RowsPartition):
             listed = msgspec.json.decode(partition.listed, type=NumberedBlocks)
             yield from listed.rows(json.loads(self._schema_json)["fields"])
-
-
-def _groups(blocks: Sequence[NumberedBlock]) -> Iterator[list[NumberedBlock]]:
-    some: list[NumberedBlock] = []
-    size_bytes = 0
-    for block in blocks:
-        if some and size_bytes + block.cost_bytes > PARTITION_BYTES:
-            yield some
-            some, size_bytes = [], 0
-        some.append(block)
-        size_bytes += block.cost_bytes
-    if some:
-        yield some
 
 
 def sources_of(selection: BlockSelection) -> list[Source]:

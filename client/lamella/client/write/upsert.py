@@ -9,7 +9,7 @@ snapshot, and blocks that are still the same are not read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -20,7 +20,7 @@ from lamella.client.http.lake import Lake
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, ThreadEngine, scratch_space
-from lamella.client.rewrite.source import Source, source_rows
+from lamella.client.rewrite.source import Source, grouped, source_rows
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemovalStage
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.client.scan.progress import Progress
@@ -224,7 +224,7 @@ class _Change:
 
     def _search(self, policy: DeletePolicy, blocks: Sequence[BlockFacts]) -> None:
         engine = ThreadEngine(self._options.threads)
-        tasks = list(_tasks(blocks))
+        tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
         stage = RemoveKeys(target=self._target, scratch=self._space.scratch, policy=policy, keys=self._keys)
         done = 0
         for number, result in engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
@@ -254,16 +254,3 @@ class _Change:
             tries=attempt,
             snapshot_id=snapshot_id,
         )
-
-
-def _tasks(blocks: Sequence[BlockFacts]) -> Iterator[list[BlockFacts]]:
-    some: list[BlockFacts] = []
-    size_bytes = 0
-    for block in blocks:
-        if some and size_bytes + block.file_size > _TASK_BYTES:
-            yield some
-            some, size_bytes = [], 0
-        some.append(block)
-        size_bytes += block.file_size
-    if some:
-        yield some
