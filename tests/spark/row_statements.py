@@ -112,12 +112,13 @@ class History:
         self.lakes.lake.create_namespace(self.name.split(".")[0])
         cluster = rng.choice(["", "CLUSTER BY (k)", "CLUSTER BY (k, s)"])
         columns = ", ".join(f"{name} {kind} {more}" for name, (kind, more) in COLUMNS.items())
+        is_renamed = rng.random() < 0.4
+        if is_renamed:  # the first files have other names than the later ones
+            columns = columns.replace("n BIGINT", "m BIGINT", 1)
         self.spark.sql(f"CREATE TABLE {self.sql} ({columns}) {cluster} TBLPROPERTIES ('target_block_rows' = '16')")
         self.spark.sql(f"INSERT INTO {self.sql} {self._random_rows(rng.randrange(20, 60))}")
-        if rng.random() < 0.3:
-            # Other names in the files of these blocks than in those of the next.
-            self.spark.sql(f"ALTER TABLE {self.sql} RENAME COLUMN n TO old_n")
-            self.spark.sql(f"ALTER TABLE {self.sql} RENAME COLUMN old_n TO n")
+        if is_renamed:
+            self.spark.sql(f"ALTER TABLE {self.sql} RENAME COLUMN m TO n")
         self.spark.sql(f"INSERT INTO {self.sql} {self._random_rows(rng.randrange(1, 20))}")
         self._remember(self.spark.table(self.sql).toArrow())
         self.source = self._new_source()
