@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Sn
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire import operations
+from lamella.snapshot.wire.commit import BlockDeletesSent
 from lamella.snapshot.wire.operation import Nothing
 
 #: Seconds to wait for a commit with block lists, and the additional time for each block.
@@ -139,7 +140,7 @@ def commit_call(
         index_parts=tuple(index_parts) or msgspec.UNSET,
         no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
         take_replaced=take_replaced or msgspec.UNSET,
-        deletes=tuple(deletes) or msgspec.UNSET,
+        deletes=cast(tuple[BlockDeletesSent, ...], tuple(deletes)) or msgspec.UNSET,
         row_change=row_change or msgspec.UNSET,
         reads=tuple(reads) or msgspec.UNSET,
     )

@@ -390,8 +390,15 @@ def _normal_deletes(sent: BlockDeletes) -> BlockDeletes:
     entry = sent.deletes
     if entry.offset < 0 or not 0 < entry.length <= MAX_VECTOR_BYTES:
         raise InvalidRequest(f"a list of deleted rows has {entry.length} bytes from {entry.offset} on")
-    entry = msgspec.structs.replace(entry, location=normal(entry.location), data=None)
-    return BlockDeletes(location=normal(sent.location), deletes=entry)
+    own = DeleteFile(
+        kind=entry.kind,
+        location=normal(entry.location),
+        offset=entry.offset,
+        length=entry.length,
+        cardinality=entry.cardinality,
+        sha256=entry.sha256,
+    )
+    return BlockDeletes(location=normal(sent.location), deletes=own)
 
 
 def spelled(blocks: Sequence[Block]) -> list[str]:

@@ -116,6 +116,20 @@ class BlockDeletes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     deletes: DeleteFile
 
 
+class VectorSent(DeleteFile, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A deletion vector of a request: its location, and never its bytes."""
+
+    location: Location
+    sha256: Word | None = None
+    data: None = None
+
+
+class BlockDeletesSent(BlockDeletes, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """:class:`BlockDeletes` as a request has them."""
+
+    deletes: VectorSent
+
+
 class TableRead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a commit depends on: the rows of a table that match ``filter`` (None: all) are those of ``snapshot_id``.
 
@@ -161,7 +175,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     index_parts: Annotated[tuple[IndexPartsSent, ...], Meta(max_length=1_000)] | msgspec.UnsetType = msgspec.UNSET
     no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
     take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
-    deletes: Annotated[tuple[BlockDeletes, ...], Meta(max_length=MAX_LOCATIONS)] | msgspec.UnsetType = msgspec.UNSET
+    deletes: Annotated[tuple[BlockDeletesSent, ...], Meta(max_length=MAX_LOCATIONS)] | msgspec.UnsetType = msgspec.UNSET
     row_change: RowChange | msgspec.UnsetType = msgspec.UNSET
     reads: Annotated[tuple[TableRead, ...], Meta(max_length=MAX_READS)] | msgspec.UnsetType = msgspec.UNSET
 
