@@ -39,7 +39,7 @@ from lamella.client import Lamella
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.delete import delete_rows
 from lamella.client.rewrite.engine import LocalEngine
-from lamella.snapshot.deletes import DeleteMode
+from lamella.snapshot.delete_policy import DeleteMode
 
 _LINEITEM_BLOCK: Final = 150_000
 _KEYS: Final = 10_000

@@ -24,7 +24,8 @@ from lamella.client.jobs.delete import DeleteResult, delete_rows
 from lamella.client.jobs.rewrite import Bounds, compact, plan, purge
 from lamella.client.rewrite.commit import TableState, write_vectors
 from lamella.client.rewrite.engine import SerialEngine
-from lamella.snapshot.deletes import DeleteMode, VectorFile
+from lamella.snapshot.delete_policy import DeleteMode
+from lamella.snapshot.deletes import VectorFile
 from lamella.snapshot.errors import (
     BlocksRefused,
     CommitConflict,

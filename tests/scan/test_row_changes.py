@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fixtures_server import start_shared
@@ -25,8 +26,8 @@ from lamella.client.rewrite.block_writer import WrittenBlocks, write_block
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.client.rewrite.target import arrow_schema
-from lamella.snapshot.deletes import read_vector
-from lamella.snapshot.errors import InvalidRequest, SnapshotNotFound, UnknownColumn
+from lamella.snapshot.deletes import VectorFile, read_vector
+from lamella.snapshot.errors import BlockReplaced, InvalidRequest, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.schema import Column
 from lamella.snapshot.schema.evolution import AddColumn
@@ -196,6 +197,22 @@ def test_updates_are_pairs_where_keys_are_given(world: World) -> None:
         {("delete", "a"): 1, ("delete", "c"): 1, ("insert", "A"): 1, ("insert", "C"): 1}
         | {("insert", "CC"): 1, ("insert", "?"): 1}
     )
+
+
+def test_a_file_that_was_overwritten_is_an_error(world: World) -> None:
+    """Its earlier rows cannot be read any more, and those of today must not be taken for them."""
+    world.append("a", "b", "c")
+    since = world.now
+    (block,) = blocks_of(world.table).values()
+    path = Path(block.location.removeprefix("file://"))
+    pq.write_table(pa.table({"id": [7, 8, 9], "v": ["x" * 100, "y", "z"]}), path)
+    vector = VectorFile(f"{world.table.info().location}/_dv/00000000-0000-7000-8000-000000000001_v1.puffin")
+    entry = vector.add(block.location, np.array([0], np.int64))
+    FsspecStore().put(vector.location, vector.finished())
+    today = msgspec.structs.replace(block, col_stats={}, footer_sha256=None, deletes=(entry,))
+    world.table.commit([today], [block.location], operation="replace")
+    with pytest.raises(BlockReplaced):
+        world.feed(since)
 
 
 def test_filters_and_columns_apply_to_changed_rows(world: World) -> None:

@@ -156,6 +156,17 @@ def test_deleted_rows_of_many_row_groups_and_pages_are_left_out_by_spark(spark: 
         spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
+def test_only_rows_that_are_known_to_be_deleted_are_left_out(spark: SparkSession, lakes: Lakes) -> None:
+    """A row behind the end of a file's bytes stays, and so do all rows of a file without."""
+    table = load_table(lakes.lake, lakes.of(pa.table({"a": [1]})).name, Settings())
+    condition = vector_scan.live_rows_condition(table.schema, "`{}`".format)
+    index, deleted = (field["name"] for field in vector_scan.hidden_fields(table.schema))
+    marks = bytearray(b"\0\1")
+    rows = [(0, marks), (1, marks), (2, marks), (3, None)]
+    frame = spark.createDataFrame(rows, f"{index} bigint, {deleted} binary")
+    assert sorted(row[0] for row in frame.where(condition).collect()) == [0, 2, 3]
+
+
 def test_blocks_that_sparks_reader_cannot_mark_are_read_in_python(
     spark: SparkSession, table: LakeTable, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from lamella.snapshot.deletes import DeleteMode
+from lamella.snapshot.delete_policy import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
 
 Count = Annotated[int, msgspec.Meta(ge=1)]

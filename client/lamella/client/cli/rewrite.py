@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lamella.client.jobs.rewrite import RewriteResult
     from lamella.client.rewrite.engine import Engine
     from lamella.client.spark import MergeResult
-    from lamella.snapshot.deletes import DeleteMode
+    from lamella.snapshot.delete_policy import DeleteMode
     from lamella.snapshot.wire import PlanAnswer, RewriteJob
 
 P = ParamSpec("P")

@@ -19,7 +19,8 @@ from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, scratch_space
 from lamella.client.rewrite.source import Source, grouped
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
-from lamella.snapshot.deletes import DeleteMode, Positions, decode_vector, delete_policy_of
+from lamella.snapshot.delete_policy import DeleteMode, delete_policy_of
+from lamella.snapshot.deletes import Positions, decode_vector
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import Store

@@ -22,7 +22,8 @@ from lamella.client.rewrite.sort import Range, Run, RunSlice, Scratch, in_order,
 from lamella.client.rewrite.source import Source, live_positions, source_rows
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.snapshot.cluster.extent import SMALL
-from lamella.snapshot.deletes import DeletePolicy, encode_vector
+from lamella.snapshot.delete_policy import DeletePolicy
+from lamella.snapshot.deletes import encode_vector
 from lamella.snapshot.errors import BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids

@@ -262,7 +262,7 @@ class RowChanges(Rows):
             if earlier is None:
                 yield _Part(block, "after")
                 continue
-            if (earlier.deletes or ()) == (block.deletes or ()) or earlier.row_count != block.row_count:
+            if (earlier.deletes or ()) == (block.deletes or ()) or not _is_same_file(earlier, block):
                 raise BlockReplaced(
                     f"{location} was replaced in place, and its earlier rows are gone", location=location
                 )
@@ -290,6 +290,12 @@ class RowChanges(Rows):
     def _written(self, block: PrunedBlock) -> Schema:
         last = self._last
         return last.schema if block.schema_id is None else schema_at(last, block.schema_id)
+
+
+def _is_same_file(one: PrunedBlock, other: PrunedBlock) -> bool:
+    """Return whether two entries of one location have the same rows, but for deleted ones, as far as can be told."""
+    first, second = ((b.row_count, b.file_size, b.schema_id, b.constants) for b in (one, other))
+    return first == second
 
 
 def _only(block: PrunedBlock, positions: Positions) -> PrunedBlock:

@@ -22,8 +22,8 @@ from lamella.client.spark.rows_with_ids import scan_with_ids
 from lamella.client.spark.scan import LakeScanBuilder, LakeStatistics, Request, filter_text
 from lamella.client.spark.sql_write import Destination
 from lamella.client.spark.statement import Statement
+from lamella.snapshot.delete_policy import DeletePolicy, delete_policy_of
 from lamella.snapshot.deletes import Positions, deleted_rows
-from lamella.snapshot.deletes.policy import DeletePolicy, delete_policy_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import FsspecStore

@@ -72,8 +72,9 @@ class ReadScan(Proxy):
         implements: list[str] = []  # noqa: RUF012
 
     def _filter(self) -> tuple[dict[str, Any], str]:
-        """Return the filter by which the scan left out blocks, and its time zone."""
-        raise NotImplementedError
+        """Return the filter by which the scan left out blocks, and its time zone; by default it may depend on all
+        rows."""
+        return TRUE, "UTC"
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 That reader can say the position of each row in its file (the column :data:`ROW_INDEX`), and add values that are the
 same for a whole file. So each file gets a byte for each of its rows, 1 for a deleted one, and Spark leaves out the rows
-whose byte is not 0: a look-up in an array, in generated code. The bytes travel with the tasks, so this is for a limited
+whose byte is 1: a look-up in an array, in generated code. The bytes travel with the tasks, so this is for a limited
 number of blocks; beyond that, Python workers read them.
 """
 
@@ -47,8 +47,9 @@ def hidden_fields(schema: Schema) -> list[dict[str, Any]]:
 
 
 def live_rows_condition(schema: Schema, quote: Callable[[str], str]) -> str:
-    """Return SQL that is true for rows that are not deleted, by the hidden columns."""
-    return f"substring({quote(deleted_column(schema))}, CAST({quote(ROW_INDEX)} AS INT) + 1, 1) = X'00'"
+    """Return SQL that is true for rows that are not deleted, by the hidden columns. A row that these say nothing about
+    stays."""
+    return f"NOT substring({quote(deleted_column(schema))}, CAST({quote(ROW_INDEX)} AS INT) + 1, 1) <=> X'01'"
 
 
 def row_bytes(selection: BlockSelection) -> list[bytes] | None:

@@ -25,7 +25,7 @@ from lamella.client.write.layout import Layout, WriteResult, require_sizes
 from lamella.client.write.new_table import table_for
 from lamella.client.write.once import CommitOnce
 from lamella.client.write.rows import write_rows
-from lamella.snapshot.deletes import DeleteMode
+from lamella.snapshot.delete_policy import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind
 

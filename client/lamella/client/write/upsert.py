@@ -29,7 +29,8 @@ from lamella.client.write.data import open_rows
 from lamella.client.write.keys import KeyCollector, KeySet, Numbers, key_columns, key_leaves
 from lamella.client.write.once import send_resolved
 from lamella.client.write.rows import write_rows
-from lamella.snapshot.deletes import DeletePolicy, decode_vector, delete_policy_of
+from lamella.snapshot.delete_policy import DeletePolicy, delete_policy_of
+from lamella.snapshot.deletes import decode_vector
 from lamella.snapshot.errors import (
     BlockReplaced,
     CommitConflict,

@@ -31,14 +31,8 @@ from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit import conflict, row_change_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.deletes import (
-    MAX_VECTOR_BYTES,
-    RangeReader,
-    Vectors,
-    checked_entry,
-    delete_policy_of,
-    deleted_rows,
-)
+from lamella.snapshot.delete_policy import delete_policy_of
+from lamella.snapshot.deletes import MAX_VECTOR_BYTES, RangeReader, Vectors, checked_entry, deleted_rows
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,

@@ -1,6 +1,5 @@
 """Deleted rows of blocks: deletion vectors, and the files that they are kept in."""
 
-from lamella.snapshot.deletes.policy import DeleteMode, DeletePolicy, delete_policy_of
 from lamella.snapshot.deletes.puffin import VectorFile
 from lamella.snapshot.deletes.read import (
     MAX_VECTOR_BYTES,
@@ -30,8 +29,6 @@ __all__ = [
     "BITMAP_HEADER",
     "MAX_VECTOR_BYTES",
     "VECTOR_FRAME_BYTES",
-    "DeleteMode",
-    "DeletePolicy",
     "Positions",
     "RangeReader",
     "VectorFile",
@@ -41,7 +38,6 @@ __all__ = [
     "decode_inline_vector",
     "decode_vector",
     "decode_z85",
-    "delete_policy_of",
     "deleted_rows",
     "encode_vector",
     "inline_vector",
