@@ -40,6 +40,8 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # A Java that compiles less starts sooner and takes less than half of the processor time; no test runs long enough to
 # gain from more.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto")
+# The services of tests share a disk that may be busy for longer than a probe waits by default.
+os.environ.setdefault("LAMELLA_READY_TIMEOUT_S", "30")
 
 # Fixtures that several folders of tests share.
 pytest_plugins = (
