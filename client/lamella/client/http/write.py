@@ -122,8 +122,8 @@ class TableWrite(TableMethods):
 
         ``where``: SQL text or a JSON tree, as in :meth:`prune`; ``time_zone``: for times in it that have none. The
         commit removes what the table has by then; matching rows that others add while ``data`` is read are removed
-        too, those that come later stay. The new rows need not match ``where``. A repeated overwrite has the same
-        effect, so it takes no idempotency key.
+        too, those that come later stay. The new rows need not match ``where``. Where all of them do, a repeated
+        overwrite has the same effect, so it takes no idempotency key; a row that does not match is there twice then.
 
         ``read_snapshot_id``: the snapshot (an id or a tag) of this table from which ``data`` was computed, when all
         rows are replaced: the overwrite removes the rows of that snapshot, and is refused if others changed them or
