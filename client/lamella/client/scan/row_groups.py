@@ -33,6 +33,11 @@ GAP_BYTES: Final = 16 << 10
 #: Maximum size of a request, so that large ranges are fetched in parallel.
 REQUEST_BYTES: Final = 8 << 20
 
+#: A page with fewer rows is rarely worth being skipped; and the pages that are skipped have to be this part of the rows
+#: (one in so many), or whole chunks are read.
+_MIN_PAGE_ROWS: Final = 64
+_MIN_SHARE: Final = 16
+
 #: (offset, size), in bytes.
 Range = tuple[int, int]
 
@@ -105,6 +110,7 @@ class Fetcher:
 
 
 Rows = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
 
 #: PageHeader fields: the type, then the headers of data pages of version 1 and 2, which begin with the number of
 #: values.
@@ -114,7 +120,8 @@ _PAGE_HEADER: Final[Spec] = {1: INT, 5: {1: INT}, 8: {1: INT}}
 class ChunkRead(msgspec.Struct, frozen=True):
     """A column of a row group, ready to be fetched. ``rows``: the selected rows, ascending; None: all.
 
-    ``pages``: the numbers of the pages that contain them; None when the whole chunk of each leaf is read.
+    ``pages``: the numbers of the pages that contain them; None when the whole chunk of each leaf is read. ``mask``: the
+    selected rows as Arrow's booleans where most rows are selected, since a mask is then faster than positions.
     """
 
     file: BlockFile
@@ -124,6 +131,7 @@ class ChunkRead(msgspec.Struct, frozen=True):
     rows: Rows | None
     chunk_pages: ChunkPages | None
     pages: Rows | None
+    mask: Any = None
 
     @property
     def ranges(self) -> list[Range]:
@@ -145,7 +153,8 @@ class ChunkRead(msgspec.Struct, frozen=True):
             return self._absent(wanted)
         if self.chunk_pages is not None and self.pages is not None:
             return self._conformed(_take(self._from_pages(fetched, self.chunk_pages, self.pages), *self._positions()))
-        return self._conformed(_take(self._from_chunks(fetched, count), self.rows, count))
+        values = self._from_chunks(fetched, count)
+        return self._conformed(_take(values, self.rows, count) if self.mask is None else values.filter(self.mask))
 
     def _absent(self, count: int) -> Any:
         constant = self.file.constants.get(self.wanted.column.id)
@@ -233,7 +242,10 @@ def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Row
             index = file.leaf_index(one.leaf)
             found[one.key] = range(0) if index is None else range(index, index + 1)
     chunk_pages: dict[int, ChunkPages | None] = {}
-    if rows is not None and len(rows) < count:
+    mask = None
+    if rows is not None and not _may_skip_pages(rows, count):
+        mask = _mask(rows, count)
+    elif rows is not None:
         flat = [one.key for one in wanted if one.leaf is not None and found[one.key]]
         known = file.pages(group, [found[key].start for key in flat], len(rows))
         chunk_pages = dict(zip(flat, known, strict=True))
@@ -243,8 +255,22 @@ def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Row
         numbers = None
         if pages is not None and rows is not None:
             numbers = np.unique(np.searchsorted(pages.first_rows, rows, side="right") - 1)
-        reads.append(ChunkRead(file, group, one, found[one.key], rows, pages, numbers))
+        reads.append(ChunkRead(file, group, one, found[one.key], rows, pages, numbers, mask))
     return reads
+
+
+def _may_skip_pages(rows: Rows, count: int) -> bool:
+    """Return whether enough rows next to each other are left out that pages between them may be skipped."""
+    if (count - len(rows)) * _MIN_SHARE < count:
+        return False
+    gaps = np.diff(rows, prepend=-1, append=count) - 1
+    return int(gaps[gaps >= _MIN_PAGE_ROWS].sum()) * _MIN_SHARE >= count
+
+
+def _mask(rows: Rows, count: int) -> Any:
+    left = np.zeros(count, dtype=bool)
+    left[rows] = True
+    return pa.BooleanArray.from_buffers(pa.bool_(), count, [None, pa.py_buffer(np.packbits(left, bitorder="little"))])
 
 
 def _whole(chunk: Chunk) -> Range:
@@ -351,7 +377,11 @@ def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = Fals
     made: list[RowGroupRead] = []
     live = _live_rows(file)
     if known is None or known.whole:
-        made = [RowGroupRead(file, group, live.get(group), every) for group, rows in enumerate(file.group_rows) if rows]
+        made = [
+            RowGroupRead(file, group, np.flatnonzero(live[group]) if group in live else None, every)
+            for group, rows in enumerate(file.group_rows)
+            if rows
+        ]
     else:
         matching = known.all_match or [False] * len(known.row_group)
         ranges = zip(known.row_group, known.first_row, known.row_count, matching, strict=True)
@@ -362,30 +392,42 @@ def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = Fals
             sure = every or all(proven for _, _, proven in parts)
             apart = counting and not sure
             left = live.get(group)
-            certain = len(_rows_of([part for part in parts if part[2]], left)) if apart else 0
-            wanted = _rows_of([part for part in parts if not (apart and part[2])], left)
-            whole = len(wanted) == file.group_rows[group]
-            made.append(RowGroupRead(file, group, None if whole else wanted, sure, certain))
+            count = file.group_rows[group]
+            certain = _row_count([part for part in parts if part[2]], left, count) if apart else 0
+            wanted = _rows_of([part for part in parts if not (apart and part[2])], left, count)
+            made.append(RowGroupRead(file, group, wanted, sure, certain))
     made = [piece for piece in made if piece.row_count or piece.certain]
     return [_limited(piece, limit) for piece in made] if limit is not None else made
 
 
-def _live_rows(file: BlockFile) -> dict[int, Rows]:
-    """Return the rows that are left of each row group of which some are deleted."""
-    found: dict[int, Rows] = {}
+def _live_rows(file: BlockFile) -> dict[int, _Mask]:
+    """Return which rows are left of each row group of which some are deleted."""
+    found: dict[int, _Mask] = {}
     start = 0
     for group, count in enumerate(file.group_rows):
         mask = remaining(file.deleted, start, count)
         if mask is not None:
-            found[group] = np.flatnonzero(mask)
+            found[group] = mask
         start += count
     return found
 
 
-def _rows_of(parts: Sequence[tuple[int, int, bool]], left: Rows | None) -> Rows:
-    """Return the rows of some ranges (first row and number of rows) that are in ``left``, None: all."""
-    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(at, at + count) for at, count, _ in parts)])
-    return rows if left is None else rows[np.isin(rows, left)]
+def _selected(parts: Sequence[tuple[int, int, bool]], left: _Mask | None, count: int) -> _Mask:
+    """Return which of ``count`` rows are in some ranges (first row and number of rows) and in ``left``, None: all."""
+    found = np.zeros(count, dtype=bool)
+    for first, rows, _ in parts:
+        found[first : first + rows] = True
+    return found if left is None else found & left
+
+
+def _row_count(parts: Sequence[tuple[int, int, bool]], left: _Mask | None, count: int) -> int:
+    return int(np.count_nonzero(_selected(parts, left, count)))
+
+
+def _rows_of(parts: Sequence[tuple[int, int, bool]], left: _Mask | None, count: int) -> Rows | None:
+    """Return the positions of the selected rows; None: all of them."""
+    selected = _selected(parts, left, count)
+    return None if selected.all() else np.flatnonzero(selected)
 
 
 def _limited(piece: RowGroupRead, limit: int) -> RowGroupRead:
