@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.deletes import deleted_rows
+from lamella.snapshot.deletes import RangeReader, deleted_rows
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.block import optional_in_files
@@ -314,7 +314,8 @@ def _codec(data: LeafData) -> int:
 class BlockFile:
     """The file of one block in the answer to a prune.
 
-    ``written``: the schema that it was written with; ``schema``: the schema to read it by.
+    ``written``: the schema that it was written with; ``schema``: the schema to read it by. ``vectors``: reads its list
+    of deleted rows; None: the store.
 
     Raises:
         BlockReplaced: the file is not the registered one.
@@ -322,7 +323,9 @@ class BlockFile:
         ObjectNotFound, StoreError, NotParquet, SchemaMismatch: from reading its footer.
     """
 
-    def __init__(self, store: Store, block: PrunedBlock, written: Schema, schema: Schema) -> None:
+    def __init__(
+        self, store: Store, block: PrunedBlock, written: Schema, schema: Schema, vectors: RangeReader | None = None
+    ) -> None:
         self.location = block.location
         self.block = block
         self.written = written
@@ -345,7 +348,7 @@ class BlockFile:
         #: Dates and times may be of the old calendar.
         self.has_old_calendar = legacy_calendar(self.footer.metadata.properties)
         #: The positions of deleted rows in the file.
-        self.deleted = deleted_rows(store, block.deletes or (), block.row_count)
+        self.deleted = deleted_rows(vectors or store, block.deletes or (), block.row_count)
         #: The values of columns that the file does not hold, by column id.
         self.constants: Mapping[int, pa.Scalar] = constant_scalars(constant_values(constants, written), written)
 

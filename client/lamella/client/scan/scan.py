@@ -19,6 +19,7 @@ from lamella.client.scan.progress import Progress
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.deletes import RangeReader, Vectors
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.schema import Schema
@@ -28,6 +29,9 @@ from lamella.snapshot.wire import PruneAnswer, PrunedBlock
 if TYPE_CHECKING:
     import dask.dataframe
 
+
+#: Blocks whose lists of deleted rows are read together.
+_VECTORS_AHEAD: Final = 256
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -46,6 +50,16 @@ def prefetch(pool: Executor, work: Callable[[Item], Made], items: Iterable[Item]
     finally:
         for future in waiting:
             future.cancel()
+
+
+def with_vectors_ahead(store: Store, blocks: Sequence[PrunedBlock]) -> Iterator[tuple[PrunedBlock, RangeReader]]:
+    """Yield blocks with what has read the lists of deleted rows of some of them together: one file has those of many
+    blocks."""
+    for first in range(0, len(blocks), _VECTORS_AHEAD):
+        some = blocks[first : first + _VECTORS_AHEAD]
+        vectors = Vectors(store, (entry for block in some for entry in block.deletes or ()))
+        for block in some:
+            yield block, vectors
 
 
 class EmptyBlocks:
@@ -304,8 +318,9 @@ class Scan(Rows):
         protected = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
         with protected, self._working(len(blocks)) as (pool, fetcher, progress):
 
-            def opened(block: PrunedBlock) -> list[RowGroupRead]:
-                file = BlockFile(self._store, block, planned.written(block), planned.recipe.schema)
+            def opened(item: tuple[PrunedBlock, RangeReader]) -> list[RowGroupRead]:
+                block, vectors = item
+                file = BlockFile(self._store, block, planned.written(block), planned.recipe.schema, vectors)
                 made = row_group_reads(file, limit=limit, counting=counting)
                 emptiness.opened(block.location, len(made))
                 return made
@@ -316,7 +331,7 @@ class Scan(Rows):
                 return result
 
             def all_pieces() -> Iterator[RowGroupRead]:
-                for made in prefetch(pool, opened, blocks, self._workers):
+                for made in prefetch(pool, opened, with_vectors_ahead(self._store, blocks), self._workers):
                     progress.block()
                     yield from made
 
