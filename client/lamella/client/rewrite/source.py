@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client.rewrite.target import arrow_schema
-from lamella.snapshot.deletes import Positions, deleted_rows, remaining
+from lamella.snapshot.deletes import Positions, RangeReader, deleted_rows, remaining
 from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.manifest import ClusterStats, DeleteFile, live_rows
 from lamella.snapshot.parquet.footer import StoreFile
@@ -184,7 +184,7 @@ def grouped(items: Iterable[_Item], size_bytes: Callable[[_Item], int], max_byte
         yield some
 
 
-def live_positions(store: Store, source: Source) -> Positions:
+def live_positions(store: RangeReader, source: Source) -> Positions:
     """Return the positions in a block's file of its rows that are not deleted, ascending; raises CorruptDeletes,
     HashMismatch, ObjectNotFound, StoreError."""
     left = remaining(deleted_rows(store, source.deletes, source.row_count), 0, source.row_count)

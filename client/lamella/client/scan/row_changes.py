@@ -24,10 +24,10 @@ from lamella.client.scan.row_groups import Fetcher, ReadSpec, row_group_reads
 from lamella.client.scan.rows import Rows, batches_of
 from lamella.client.scan.scan import prefetch
 from lamella.snapshot.concurrency import ContextThreadPool
-from lamella.snapshot.deletes import Positions, deleted_rows, encode_vector
+from lamella.snapshot.deletes import Positions, deleted_rows, inline_entry
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.manifest import FEATURES, DeleteFile, Snapshot
+from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.storage import Store
@@ -303,16 +303,7 @@ def _only(block: PrunedBlock, positions: Positions) -> PrunedBlock:
     others = np.setdiff1d(np.arange(block.row_count), positions, assume_unique=True)
     if not len(others):
         return msgspec.structs.replace(block, deletes=None)
-    data = encode_vector(others)
-    entry = DeleteFile(
-        kind="deletion_vector",
-        location=block.location,
-        offset=0,
-        length=len(data),
-        cardinality=len(others),
-        data=data,
-    )
-    return msgspec.structs.replace(block, deletes=(entry,))
+    return msgspec.structs.replace(block, deletes=(inline_entry(block.location, others),))
 
 
 def _with_change(rows: pa.Table, kind: str, changes: SnapshotChanges, schema: pa.Schema) -> pa.Table:

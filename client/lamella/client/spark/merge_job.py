@@ -1,4 +1,4 @@
-"""Updating and merging rows: Spark computes the new rows, only changed blocks are rewritten."""
+"""Updating and merging rows: Spark computes the new rows, and only blocks that lose many rows are rewritten."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from lamella.client.http import Lamella
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import scratch_space
-from lamella.client.rewrite.source import Source, grouped, source_rows
+from lamella.client.rewrite.source import Source, grouped, live_positions, source_rows
 from lamella.client.rewrite.target import Target
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
 from lamella.client.spark.merge_filter import Candidates, named_columns
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.spark.writer import write_rows
+from lamella.snapshot.delete_policy import delete_policy_of
+from lamella.snapshot.deletes import Positions, Vectors, inline_entry
 from lamella.snapshot.errors import CommitConflict, InvalidFilter, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import Column as TableColumn
@@ -83,12 +86,11 @@ def _numbered(columns: Sequence[pa.Array], names: Sequence[str], block: int, row
     return pa.RecordBatch.from_arrays([*columns, *extra], names=[*names, BLOCK, ROW])
 
 
-# Updating and merging rows: Spark computes the new rows, only changed blocks are rewritten.
-#
-# Copy on write. Spark first determines which of the candidate blocks contain matching rows, reading only the columns of
-# the condition; these blocks are then rewritten with the new rows, sorted by the cluster key, in one commit. The commit
-# is refused when another writer removed one of them in the meantime, or added rows that may match; then everything is
-# repeated on the newer snapshot.
+# Updating and merging rows. Spark first determines which of the candidate blocks have matching rows, reading only the
+# columns of the condition, and then computes the rows of these blocks that change. As with deletes, a block that loses
+# few rows gets a deletion vector, and the others are rewritten together with the new rows, sorted by the cluster key;
+# all in one commit. The commit is refused when another writer changed the same rows or removed one of the blocks in the
+# meantime, or added rows that may match; then everything is repeated on the newer snapshot.
 
 _TRIES: Final = 10
 #: Whether a row of the table exists, whether one of the source exists (for an update: whether it is to be changed), and
@@ -97,12 +99,15 @@ _HERE: Final = "__lamella_here"
 _PRESENT: Final = "__lamella_there"
 _MARK: Final = "__lamella_mark"
 _ACTION: Final = "__lamella_action"
+_GOES: Final = "__lamella_goes"
+_WHERE: Final = (BLOCK, ROW)
 _PAGE_BLOCKS: Final = 10_000
 When = Literal["matched", "not matched", "not matched by source"]
 
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a merge. ``rows_copied``: rows that were rewritten unchanged.
+    """The outcome of a merge. ``rows_copied``: rows that were rewritten unchanged. ``blocks_removed``: blocks that were
+    rewritten, or of which no row is left; ``blocks_with_vectors``: blocks that stay without some of their rows.
 
     ``snapshot_id``: the snapshot with the changes; when nothing changed, the one that was read.
     """
@@ -114,8 +119,41 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     blocks_read: int = 0
     blocks_removed: int = 0
     blocks_added: int = 0
+    blocks_with_vectors: int = 0
     tries: int = 1
     snapshot_id: str
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of blocks that lose rows. ``removed``: locations of blocks that leave the table, of which those in
+    ``rewritten`` have other rows, read without the lost ones. ``vectors``: the lost rows of blocks that stay, as
+    positions in the file by location."""
+
+    removed: list[str]
+    rewritten: list[Source]
+    vectors: dict[str, Positions]
+    rows_copied: int = 0
+
+    @classmethod
+    def of(cls, target: Target, state: TableState, touched: Sequence[Source], gone: Mapping[int, Positions]) -> Removal:
+        """Decide by the table's policy. ``gone``: lost rows by the block's number, counted among its live rows."""
+        policy, store = delete_policy_of(state.snapshot.properties), target.store()
+        before = Vectors(store, (entry for number in gone for entry in touched[number].deletes))
+        found = cls(removed=[], rewritten=[], vectors={})
+        copied = 0
+        for number, rows in gone.items():
+            source = touched[number]
+            live = live_positions(before, source)
+            lost = source.row_count - len(live) + len(rows)
+            if lost < source.row_count and policy.keeps_file(lost, source.row_count):
+                found.vectors[source.location] = live[rows]
+                continue
+            found.removed.append(source.location)
+            if lost < source.row_count:
+                copied += source.row_count - lost
+                entry = inline_entry(source.location, live[rows])
+                found.rewritten.append(msgspec.structs.replace(source, deletes=(*source.deletes, entry)))
+        return msgspec.structs.replace(found, rows_copied=copied)
 
 
 class _Clause(msgspec.Struct, frozen=True):
@@ -321,31 +359,39 @@ class _Work:
         touched = self._touched(state, target, sources)
         engine = SparkEngine(self._spark)
         with scratch_space(target, is_near=engine.is_near, folder=options.scratch) as space:
-            observation, rows = self._outcome(state, target, sources, touched)
-            written = write_rows(rows, engine, target, space)
+            observation, changed = self._changed_rows(state, target, sources, touched)
+            gone = self._gone(changed, touched)
             found = observation.get
+            removal = Removal.of(target, state, touched, gone)
             result = MergeResult(
                 rows_inserted=found["inserted"],
                 rows_updated=found["updated"],
-                rows_deleted=found["deleted"],
-                rows_copied=found["copied"],
+                rows_deleted=sum(map(len, gone.values())) - found["updated"],
+                rows_copied=removal.rows_copied,
                 blocks_read=len(sources),
-                blocks_removed=len(touched),
-                blocks_added=sum(len(each.blocks) for each in written),
+                blocks_removed=len(removal.removed),
+                blocks_with_vectors=len(removal.vectors),
                 snapshot_id=state.snapshot.snapshot_id,
             )
             if not (result.rows_inserted or result.rows_updated or result.rows_deleted):
-                return msgspec.structs.replace(result, blocks_removed=0, blocks_added=0)
+                return result
+            written = write_rows(self._new_rows(state, target, changed, removal), engine, target, space)
             answer = commit_result(
                 self._lake,
                 state,
                 target,
                 written,
                 operation="merge" if self._source is not None else "update",
-                removed=[source.location for source in touched],
+                removed=removal.removed,
+                deletes=removal.vectors,
+                row_change=None if result.rows_inserted or result.rows_updated else "delete",
                 no_new_matches=NoNewMatches(filter=candidates.filter, time_zone=self._time_zone),
             )
-        return msgspec.structs.replace(result, snapshot_id=answer.snapshot_id)
+        return msgspec.structs.replace(
+            result,
+            blocks_added=sum(len(each.blocks) for each in written),
+            snapshot_id=answer.snapshot_id,
+        )
 
     def _check_columns(self, state: TableState) -> None:
         names = {column.name.lower() for column in state.snapshot.schema.columns}
@@ -412,11 +458,11 @@ class _Work:
                 f"{max_matches} rows of the source match one row of the table, which can take the values of only one"
             )
 
-    def _outcome(
+    def _changed_rows(
         self, state: TableState, target: Target, sources: list[Source], touched: list[Source]
     ) -> tuple[Observation, DataFrame]:
-        """Return the rows that replace those of the touched blocks, and an observation that counts them when they are
-        written."""
+        """Return the rows that change, with their new values and where they are in the touched blocks, and an
+        observation that counts them. They are computed once: values may be random."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -429,17 +475,40 @@ class _Work:
             if clause.condition is not None:
                 applies = applies & F.coalesce(F.expr(clause.condition), F.lit(False))
             action = F.when(applies, F.lit(number)).otherwise(action)
-        decided = joined.withColumn(_ACTION, action)
+        decided = joined.withColumn(_ACTION, action).where(F.col(_ACTION).isNotNull())
         observation = Observation()
-        counts = {verb: self._is(verb) for verb in ("inserted", "updated", "deleted")}
-        counts["copied"] = here & F.col(_ACTION).isNull()
         counted = decided.observe(
             observation,
-            *(F.coalesce(F.sum(F.when(mask, 1).otherwise(0)), F.lit(0)).alias(verb) for verb, mask in counts.items()),
+            *(
+                F.coalesce(F.sum(F.when(self._is(verb), 1).otherwise(0)), F.lit(0)).alias(verb)
+                for verb in ("inserted", "updated")
+            ),
         )
-        remaining = counted.where((here | F.col(_ACTION).isNotNull()) & ~self._is("deleted"))
         columns = [self._value(column) for column in state.snapshot.schema.columns]
-        return observation, remaining.select(*columns)
+        where = [F.col(name) if name in joined.columns else F.lit(None).cast("bigint").alias(name) for name in _WHERE]
+        changed = counted.select(*columns, self._is("deleted").alias(_GOES), *where)
+        return observation, changed.localCheckpoint(eager=True)
+
+    def _gone(self, changed: DataFrame, touched: Sequence[Source]) -> dict[int, Positions]:
+        """Return which rows of touched blocks (by number) are updated or deleted, counted among those that are not
+        deleted yet."""
+        if not touched:
+            return {}
+        found = changed.where(f"{BLOCK} IS NOT NULL").select(BLOCK, ROW).toArrow()
+        blocks, rows = (found.column(name).to_numpy() for name in (BLOCK, ROW))
+        order = np.lexsort((rows, blocks))
+        numbers, first = np.unique(blocks[order], return_index=True)
+        parts = np.split(rows[order], first[1:])
+        # A row that several rows of the source match is there several times.
+        return {int(number): np.unique(part) for number, part in zip(numbers, parts, strict=False)}
+
+    def _new_rows(self, state: TableState, target: Target, changed: DataFrame, removal: Removal) -> DataFrame:
+        """Return the rows to write: new and updated ones, and those of blocks that are rewritten."""
+        names = [f"`{column.name.replace('`', '``')}`" for column in state.snapshot.schema.columns]
+        rows = changed.where(f"NOT {_GOES}").select(*names)
+        if not removal.rewritten:
+            return rows
+        return rows.unionAll(block_frame(self._spark, state, target, removal.rewritten).select(*names))
 
     def _joined(self, state: TableState, target: Target, sources: list[Source], touched: list[Source]) -> DataFrame:
         """Return the rows of the touched blocks joined with those of the source, with :data:`_HERE` and

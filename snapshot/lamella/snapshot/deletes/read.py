@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from lamella.snapshot.deletes.vector import Positions, decode_vector, union
+from lamella.snapshot.deletes.vector import Positions, decode_vector, encode_vector, union
 from lamella.snapshot.errors import CorruptDeletes
 from lamella.snapshot.manifest.codec import check_hash, content_hash
 from lamella.snapshot.manifest.structs import DeleteFile
@@ -72,6 +72,14 @@ def deleted_rows(store: RangeReader, deletes: Sequence[DeleteFile], row_count: i
     if not deletes:
         return np.zeros(0, dtype=np.int64)
     return union([read_vector(store, each, row_count) for each in deletes])
+
+
+def inline_entry(location: str, positions: Positions) -> DeleteFile:
+    """Returns an entry that has its vector with it, for a reader in this program. ``location``: named in errors."""
+    data = encode_vector(positions)
+    return DeleteFile(
+        kind="deletion_vector", location=location, offset=0, length=len(data), cardinality=len(positions), data=data
+    )
 
 
 def with_vectors(
