@@ -100,6 +100,49 @@ print(*(find_spec(name).origin for name in {PARTS!r}), sep="\\n")
     assert (environment / "bin" / "lamella").exists()
 
 
+#: What each part works with: the modules that it imports, and packages of extras that it has.
+WITHOUT_EXTRAS: dict[str, tuple[list[str], set[str]]] = {
+    "client": (
+        [
+            "lamella.client.cli.app",
+            "lamella.client.jobs.delete",
+            "lamella.client.jobs.rewrite",
+            "lamella.client.jobs.worker",
+            "lamella.client.scan.row_changes",
+            "lamella.client.scan.scan",
+            "lamella.client.write.append",
+            "lamella.client.write.upsert",
+        ],
+        set(),
+    ),
+    "service": (
+        ["lamella.service.app"],
+        {"alembic", "fastapi", "jinja2", "pydantic_settings", "sqlalchemy", "structlog", "uvicorn"},
+    ),
+}
+
+
+@pytest.mark.parametrize("part", WITHOUT_EXTRAS)
+def test_each_part_works_without_the_extras_of_others(part: str) -> None:
+    """Somebody who installs the client alone reads, writes and rewrites tables with it."""
+    modules, needed = WITHOUT_EXTRAS[part]
+    optional = {"alembic", "dask", "deltalake", "duckdb", "fastapi", "httpx2", "jinja2", "pandas", "polars", "psycopg"}
+    optional |= {"pydantic_settings", "pyiceberg", "pyspark", "s3fs", "sqlalchemy", "structlog", "uvicorn"}
+    program = f"""
+import importlib, sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {sorted(optional - needed)!r}:
+            raise ModuleNotFoundError(f"no {{name}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+for name in {modules!r}:
+    importlib.import_module(name)
+"""
+    run(sys.executable, "-c", program, cwd=ROOT)
+
+
 def test_the_locks_name_no_index_and_check_every_hash() -> None:
     """Locked versions come from whatever index the user's machine is set to, and only with a known hash."""
     locks = sorted(ROOT.glob("requirements*.lock"))

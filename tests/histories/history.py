@@ -45,6 +45,8 @@ from support.faulty_store import Fault, How, Script
 #: What became of a change. "cut off": its writer was killed, or does not know.
 Outcome = Literal["done", "refused", "cut off"]
 _HOW: Final[tuple[How, ...]] = ("before", "after", "partial", "full", "denied")
+#: Changes have from 2 to about 60 steps.
+_LAST_STEPS: Final = (6, 18, 36, 60)
 
 
 class State(msgspec.Struct, frozen=True):
@@ -68,8 +70,6 @@ class Counts(Counter[str]):
     def __init__(self) -> None:
         super().__init__()
         self.killed: set[tuple[str, int]] = set()
-        #: The most steps that a change had, by kind.
-        self.steps: Counter[str] = Counter()
 
     def shown(self) -> str:
         """One line."""
@@ -131,7 +131,7 @@ class History:
         writer, first = Writer(self.world), len(self.states) - 1
         others: list[Pending] = []
         dice = self.rng.random()
-        at = self.rng.randint(1, max(2, self.counts.steps[type(change).__name__]))
+        at = self.rng.randint(1, self.rng.choice(_LAST_STEPS))
         if dice < 0.3:
             writer.at_step = lambda step: self._kill(writer, change) if step == at else None
         elif dice < 0.6:
@@ -154,7 +154,7 @@ class History:
         change = self._draw()
         writer = Writer(self.world)
         if self.rng.random() < 0.2:
-            at = self.rng.randint(1, max(2, self.counts.steps[type(change).__name__]))
+            at = self.rng.randint(1, self.rng.choice(_LAST_STEPS))
             writer.at_step = lambda step: self._kill(writer, change) if step == at else None
         return Pending(change, self._run(writer, change), first)
 
@@ -188,8 +188,6 @@ class History:
             outcome = "cut off"
         self.log.append(f"{change!r}: {outcome} after {writer.steps} steps")
         self.counts[f"{type(change).__name__} {outcome}"] += 1
-        kind = type(change).__name__
-        self.counts.steps[kind] = max(self.counts.steps[kind], writer.steps)
         return outcome
 
     def _possible(self, change: Change) -> tuple[type[LamellaError], ...]:

@@ -39,6 +39,7 @@ from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible
 from lamella.snapshot.iceberg.metadata import (
     MAIN,
     NAME_MAPPING,
+    SNAPSHOT,
     mapping_of,
     require_types,
 )
@@ -394,8 +395,7 @@ class _Given(InputFile):
         return io.BytesIO(self._data)
 
 
-#: Members of each snapshot's summary: its Lamella id, the schemas of its files, the columns with statistics.
-SNAPSHOT: Final = "lamella.snapshot-id"
+#: Members of each snapshot's summary, besides its Lamella id: the schemas of its files, the columns with statistics.
 SCHEMAS: Final = "lamella.schema-ids"
 COLUMNS: Final = "lamella.statistics"
 _DELETE_FILES: Final = "total-delete-files"

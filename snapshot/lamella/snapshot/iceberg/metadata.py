@@ -21,6 +21,8 @@ from lamella.snapshot.schema import Schema
 
 MAIN: Final = "main"
 NAME_MAPPING: Final = "schema.name-mapping.default"
+#: The member of a snapshot's summary in an export that is its Lamella id.
+SNAPSHOT: Final = "lamella.snapshot-id"
 _ORDER: Final = {"order-id": 0, "fields": []}
 _DELETES: Final = frozenset({"delete", "remove"})
 

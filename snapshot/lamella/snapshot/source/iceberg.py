@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
-from lamella.snapshot.iceberg.export import SNAPSHOT
+from lamella.snapshot.iceberg.metadata import SNAPSHOT
 from lamella.snapshot.schema import Column
 from lamella.snapshot.schema.column import canonical_default
 from lamella.snapshot.source.iceberg_deletes import ListedData, ListedDeletes, Partition, without_deleted_rows
