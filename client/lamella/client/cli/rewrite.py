@@ -224,8 +224,8 @@ def update(
         session.emit(done)
         return
     click.echo(
-        f"{done.rows_updated:,} rows changed: {done.blocks_read:,} blocks read, {done.blocks_with_vectors:,} got deletion"
-        f" vectors, {done.blocks_removed:,} rewritten; snapshot {done.snapshot_id}"
+        f"{done.rows_updated:,} rows changed: {done.blocks_read:,} blocks read, {done.blocks_with_vectors:,} with"
+        f" deletion vectors, {done.blocks_removed:,} rewritten; snapshot {done.snapshot_id}"
     )
 
 

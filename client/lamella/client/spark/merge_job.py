@@ -30,7 +30,7 @@ from lamella.snapshot.schema.spark_types import spark_schema
 from lamella.snapshot.wire import NoNewMatches
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 #: Added columns: the index of the block in the list, and of the row in the block.
@@ -359,14 +359,13 @@ class _Work:
         touched = self._touched(state, target, sources)
         engine = SparkEngine(self._spark)
         with scratch_space(target, is_near=engine.is_near, folder=options.scratch) as space:
-            observation, changed = self._changed_rows(state, target, sources, touched)
-            gone = self._gone(changed, touched)
-            found = observation.get
+            changed = self._changed_rows(state, target, sources, touched)
+            gone, updated = self._gone(changed, touched)
             removal = Removal.of(target, state, touched, gone)
             result = MergeResult(
-                rows_inserted=found["inserted"],
-                rows_updated=found["updated"],
-                rows_deleted=sum(map(len, gone.values())) - found["updated"],
+                rows_inserted=changed.where(f"{BLOCK} IS NULL").count(),
+                rows_updated=updated,
+                rows_deleted=sum(map(len, gone.values())) - updated,
                 rows_copied=removal.rows_copied,
                 blocks_read=len(sources),
                 blocks_removed=len(removal.removed),
@@ -460,10 +459,9 @@ class _Work:
 
     def _changed_rows(
         self, state: TableState, target: Target, sources: list[Source], touched: list[Source]
-    ) -> tuple[Observation, DataFrame]:
-        """Return the rows that change, with their new values and where they are in the touched blocks, and an
-        observation that counts them. They are computed once: values may be random."""
-        from pyspark.sql import Observation
+    ) -> DataFrame:
+        """Return the rows that change, with their new values and where they are in the touched blocks. They are
+        computed once, since values may be random."""
         from pyspark.sql import functions as F
 
         joined = self._joined(state, target, sources, touched)
@@ -476,31 +474,23 @@ class _Work:
                 applies = applies & F.coalesce(F.expr(clause.condition), F.lit(False))
             action = F.when(applies, F.lit(number)).otherwise(action)
         decided = joined.withColumn(_ACTION, action).where(F.col(_ACTION).isNotNull())
-        observation = Observation()
-        counted = decided.observe(
-            observation,
-            *(
-                F.coalesce(F.sum(F.when(self._is(verb), 1).otherwise(0)), F.lit(0)).alias(verb)
-                for verb in ("inserted", "updated")
-            ),
-        )
         columns = [self._value(column) for column in state.snapshot.schema.columns]
         where = [F.col(name) if name in joined.columns else F.lit(None).cast("bigint").alias(name) for name in _WHERE]
-        changed = counted.select(*columns, self._is("deleted").alias(_GOES), *where)
-        return observation, changed.localCheckpoint(eager=True)
+        return decided.select(*columns, self._is("deleted").alias(_GOES), *where).localCheckpoint(eager=True)
 
-    def _gone(self, changed: DataFrame, touched: Sequence[Source]) -> dict[int, Positions]:
-        """Return which rows of touched blocks (by number) are updated or deleted, counted among those that are not
-        deleted yet."""
+    def _gone(self, changed: DataFrame, touched: Sequence[Source]) -> tuple[dict[int, Positions], int]:
+        """Return which rows of touched blocks (by number) are updated or deleted, numbered among those that are not
+        deleted yet, and how many are updated."""
         if not touched:
-            return {}
-        found = changed.where(f"{BLOCK} IS NOT NULL").select(BLOCK, ROW).toArrow()
-        blocks, rows = (found.column(name).to_numpy() for name in (BLOCK, ROW))
+            return {}, 0
+        found = changed.where(f"{BLOCK} IS NOT NULL").select(BLOCK, ROW, _GOES).toArrow()
+        blocks, rows, goes = (found.column(name).to_numpy() for name in (BLOCK, ROW, _GOES))
         order = np.lexsort((rows, blocks))
         numbers, first = np.unique(blocks[order], return_index=True)
         parts = np.split(rows[order], first[1:])
         # A row that several rows of the source match is there several times.
-        return {int(number): np.unique(part) for number, part in zip(numbers, parts, strict=False)}
+        gone = {int(number): np.unique(part) for number, part in zip(numbers, parts, strict=False)}
+        return gone, len(goes) - int(np.count_nonzero(goes))
 
     def _new_rows(self, state: TableState, target: Target, changed: DataFrame, removal: Removal) -> DataFrame:
         """Return the rows to write: new and updated ones, and those of blocks that are rewritten."""

@@ -241,7 +241,9 @@ class _Change:
     ) -> UpsertResult:
         keys = [np.frombuffer(each.keys, dtype="<i8") for each in found]
         matched = np.concatenate([np.zeros(0, dtype=np.int64), *keys])
-        updated = len(np.unique(matched))
+        is_updated = np.zeros(self._keys.count, dtype=bool)
+        is_updated[matched] = True
+        updated = int(np.count_nonzero(is_updated))
         whole = summary(self._written, state)
         return UpsertResult(
             rows_inserted=whole.rows - updated,
