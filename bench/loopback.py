@@ -103,3 +103,8 @@ def serving(settings: Mapping[str, str]) -> Iterator[Service]:
         given = {"warehouse": f"{folder}/warehouse", **settings}
         with Service(Path(folder), given) as service:
             yield service
+
+
+def written_bytes(folder: Path) -> int:
+    """The bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

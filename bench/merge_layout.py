@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from loopback import Service
+from loopback import Service, written_bytes
 from pyspark.sql import SparkSession
 
 from lamella.client import Lamella
@@ -62,11 +62,6 @@ def layout(table: Table) -> dict[str, Any]:
         "average_depth": round(health.depth.average_depth, 2),
         "max_depth": health.depth.max_depth,
     }
-
-
-def written_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from loopback import Service
+from loopback import Service, written_bytes
 from tpch_files import generate
 
 from lamella.client import Lamella
@@ -94,11 +94,6 @@ def small_blocks(folder: Path, blocks: int, rows: int) -> Data:
             }
             pq.write_table(pa.table(columns), parts / f"{at:06}.parquet", compression="zstd")
     return Data("small blocks", parts, "k", _KEYS)
-
-
-def written_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager

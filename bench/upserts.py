@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from loopback import Service
+from loopback import Service, written_bytes
 
 _NEW_ONE_IN: Final = 10
 
@@ -58,11 +58,6 @@ def digest(rows: pa.Table) -> tuple[int, int, int]:
     """What tells one content of the table from another."""
     product = np.bitwise_xor.reduce(rows["id"].to_numpy() * 0x9E3779B1 ^ rows["amount"].to_numpy())
     return rows.num_rows, int(product), len(pc.unique(rows["id"]))
-
-
-def written_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def highest_memory_kib() -> int:

@@ -17,7 +17,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, scratch_space
-from lamella.client.rewrite.source import Source, grouped
+from lamella.client.rewrite.source import Source, spread
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.delete_policy import DeleteMode, delete_policy_of
 from lamella.snapshot.deletes import Positions, decode_vector
@@ -28,8 +28,10 @@ from lamella.snapshot.wire import BlockFacts
 
 #: Attempts to delete on a newer snapshot.
 _TRIES: Final = 20
-#: File bytes that one task reads.
+#: File bytes that one task reads, at most.
 _TASK_BYTES: Final = 256 << 20
+#: And at least: only some columns are read, which is soon done, and starting processes takes seconds.
+_MIN_TASK_BYTES: Final = 64 << 20
 _PAGE_BLOCKS: Final = 10_000
 
 
@@ -173,7 +175,9 @@ def _rewrite_blocks(
     known: dict[BlockFacts, BlockRemoval],
 ) -> None:
     """Read blocks, and rewrite those of which some but not all rows match."""
-    tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
+    if not blocks:
+        return
+    tasks = spread(blocks, lambda block: block.file_size, _TASK_BYTES, context.engine.parallelism, _MIN_TASK_BYTES)
     done = 0
     for number, outcome in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
         context.check()

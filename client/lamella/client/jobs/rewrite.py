@@ -7,7 +7,7 @@ maintenance only the affected blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, merge_runs, sample_keys, scratch_space
-from lamella.client.rewrite.source import Source, grouped
+from lamella.client.rewrite.source import Source, grouped, spread
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
@@ -31,8 +31,6 @@ from lamella.snapshot.wire import PlanAnswer, PlannedTask, RewriteJob
 _EXPANSION: Final = 6
 #: File bytes committed together; an interrupted job loses at most this much work.
 _COMMIT_BYTES: Final = 8 << 30
-#: Minimum file bytes per sorting task, if there are that many.
-_MIN_BYTES: Final = 4 << 20
 #: Attempts to commit again without the tasks whose blocks were removed.
 _TRIES: Final = 8
 
@@ -312,7 +310,9 @@ class _Work:
         if target.order.needs_curve:
             target = self._along_curve(space, target, sources)
         runs = []
-        bins = list(_bins(sources, target, engine.parallelism))
+        max_bytes = target.memory_bytes // _EXPANSION
+        parts = spread(sources, lambda source: source.file_size, max_bytes, engine.parallelism)
+        bins = [Bin(sources=tuple(some)) for some in parts]
         for _, found in engine.run(SortBlocks(target=target, scratch=space.scratch), bins):
             self._context.check()
             space.used(found.runs)
@@ -351,10 +351,3 @@ def _added(one: RewriteResult, other: RewriteResult) -> RewriteResult:
 
 def _failure(task: PlannedTask, reason: str) -> Failure:
     return Failure(blocks=tuple(block.location for block in task.blocks), reason=reason)
-
-
-def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterator[Bin]:
-    """Group blocks into sorting tasks: as many as fit into memory, or fewer to keep all workers busy."""
-    share = sum(source.file_size for source in sources) // (2 * parallelism)
-    max_bytes = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
-    return (Bin(sources=tuple(some)) for some in grouped(sources, lambda source: source.file_size, max_bytes))

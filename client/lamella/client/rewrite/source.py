@@ -27,6 +27,8 @@ from lamella.snapshot.wire import BlockFacts
 _Item = TypeVar("_Item")
 
 _BATCH_ROWS: Final = 64 << 10
+#: Smaller groups of blocks cost more to start than they save.
+_MIN_GROUP_BYTES: Final = 4 << 20
 _NO_CONSTANTS: Final[Constants] = {}
 # Files of Spark 2, or of later releases in legacy mode: old dates use another calendar, which pyarrow ignores.
 _OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
@@ -182,6 +184,19 @@ def grouped(items: Iterable[_Item], size_bytes: Callable[[_Item], int], max_byte
         total += size
     if some:
         yield some
+
+
+def spread(
+    items: Sequence[_Item],
+    size_bytes: Callable[[_Item], int],
+    max_bytes: int,
+    parallelism: int,
+    min_bytes: int = _MIN_GROUP_BYTES,
+) -> list[list[_Item]]:
+    """Return items in groups of at most ``max_bytes``, or smaller ones, so that there are two for each of
+    ``parallelism`` workers, but not smaller than ``min_bytes``."""
+    share = sum(map(size_bytes, items)) // (2 * parallelism)
+    return list(grouped(items, size_bytes, min(max_bytes, max(share, min_bytes))))
 
 
 def live_positions(store: RangeReader, source: Source) -> Positions:

@@ -20,7 +20,7 @@ from lamella.client.http.lake import Lake
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, ThreadEngine, scratch_space
-from lamella.client.rewrite.source import Source, grouped, source_rows
+from lamella.client.rewrite.source import Source, source_rows, spread
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemovalStage
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.client.scan.progress import Progress
@@ -225,7 +225,7 @@ class _Change:
 
     def _search(self, policy: DeletePolicy, blocks: Sequence[BlockFacts]) -> None:
         engine = ThreadEngine(self._options.threads)
-        tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
+        tasks = spread(blocks, lambda block: block.file_size, _TASK_BYTES, engine.parallelism)
         stage = RemoveKeys(target=self._target, scratch=self._space.scratch, policy=policy, keys=self._keys)
         done = 0
         for number, result in engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
