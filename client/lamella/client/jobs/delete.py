@@ -17,7 +17,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.block_writer import WrittenBlocks
 from lamella.client.rewrite.commit import TableState, commit_result
 from lamella.client.rewrite.engine import ScratchSpace, scratch_space
-from lamella.client.rewrite.source import Source, spread
+from lamella.client.rewrite.source import Source, grouped, spread
 from lamella.client.rewrite.stages import Bin, BlockRemoval, RemoveRows
 from lamella.snapshot.delete_policy import DeleteMode, delete_policy_of
 from lamella.snapshot.deletes import Positions, decode_vector
@@ -30,8 +30,6 @@ from lamella.snapshot.wire import BlockFacts
 _TRIES: Final = 20
 #: File bytes that one task reads, at most.
 _TASK_BYTES: Final = 256 << 20
-#: And at least: only some columns are read, which is soon done, and starting processes takes seconds.
-_MIN_TASK_BYTES: Final = 64 << 20
 _PAGE_BLOCKS: Final = 10_000
 
 
@@ -175,9 +173,10 @@ def _rewrite_blocks(
     known: dict[BlockFacts, BlockRemoval],
 ) -> None:
     """Read blocks, and rewrite those of which some but not all rows match."""
-    if not blocks:
-        return
-    tasks = spread(blocks, lambda block: block.file_size, _TASK_BYTES, context.engine.parallelism, _MIN_TASK_BYTES)
+    if stage.policy.mode == "copy-on-write":
+        tasks = spread(blocks, lambda block: block.file_size, _TASK_BYTES, context.engine.parallelism)
+    else:  # a few columns of a group are read sooner than processes start
+        tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
     done = 0
     for number, outcome in context.engine.run(stage, [Bin(sources=tuple(map(Source.of, task))) for task in tasks]):
         context.check()

@@ -187,16 +187,12 @@ def grouped(items: Iterable[_Item], size_bytes: Callable[[_Item], int], max_byte
 
 
 def spread(
-    items: Sequence[_Item],
-    size_bytes: Callable[[_Item], int],
-    max_bytes: int,
-    parallelism: int,
-    min_bytes: int = _MIN_GROUP_BYTES,
+    items: Sequence[_Item], size_bytes: Callable[[_Item], int], max_bytes: int, parallelism: int
 ) -> list[list[_Item]]:
     """Return items in groups of at most ``max_bytes``, or smaller ones, so that there are two for each of
-    ``parallelism`` workers, but not smaller than ``min_bytes``."""
+    ``parallelism`` workers."""
     share = sum(map(size_bytes, items)) // (2 * parallelism)
-    return list(grouped(items, size_bytes, min(max_bytes, max(share, min_bytes))))
+    return list(grouped(items, size_bytes, min(max_bytes, max(share, _MIN_GROUP_BYTES))))
 
 
 def live_positions(store: RangeReader, source: Source) -> Positions:
