@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client.http import Lamella
-from lamella.client.spark import attach, read, write
+from lamella.client.spark import attach, merge, read, update, write
 from lamella.client.spark.connect_columns import ColumnWalker
 from lamella.snapshot.errors import InvalidRequest
 
@@ -105,6 +105,15 @@ def main() -> None:
     )
     answers["written"] = [written.blocks, written.rows]
     answers["written_rows"] = read(spark, given["target"], where=F.col("k") < 10, client=lake).count()
+    source = spark.createDataFrame([(37, "one"), (5_000, "new")], "k bigint, v string")
+    merged = merge(source, given["target"], "t.k = s.k", client=lake).when_matched_update().when_not_matched_insert()
+    done = merged.execute()
+    answers["merged"] = [done.rows_updated, done.rows_inserted, done.blocks_with_vectors]
+    done = update(spark, given["target"], {"v": "concat(v, '!')"}, "k >= 37 AND k <= 37", client=lake)
+    answers["updated"] = [done.rows_updated, done.tries]
+    answers["changed"] = [
+        row.v for row in read(spark, given["target"], where="k IN (37, 5000)", client=lake).sort("k").collect()
+    ]
     try:
         attach(spark, "lake", lake)
     except InvalidRequest as error:

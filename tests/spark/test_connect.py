@@ -127,6 +127,13 @@ def test_writing_works_on_connect(answers: dict[str, Any]) -> None:
     assert answers["written_rows"] == 10
 
 
+def test_merge_and_update_change_rows(answers: dict[str, Any]) -> None:
+    """One row is updated twice and another inserted; its block stays, without the old row."""
+    assert answers["merged"] == [1, 1, 1]
+    assert answers["updated"] == [1, 1]
+    assert answers["changed"] == ["one!", "new"]
+
+
 def test_read_on_a_classic_session_prunes_following_filters_too(
     spark: SparkSession, lakes: Lakes, table: LakeTable
 ) -> None:
