@@ -66,7 +66,7 @@ _IDS: Final = 40
 _UPDATED: Final = 1_000_000
 _TEXTS: Final = (None, "", "a", "b", "ä", "z" * 70)
 _FLOATS: Final = (None, "nan", "0.0", "-0.0", "1.5", "-2.25", "inf")
-#: Filters, and what they mean for a row: null is not true, NaN is the greatest.
+#: Filters, and the same conditions in Python: a comparison with null is not true, and NaN is greater than any number.
 FILTERS: Final[dict[str, Callable[[Row], bool]]] = {
     "id < 5": lambda row: row.id < 5,
     "id >= 30": lambda row: row.id >= 30,

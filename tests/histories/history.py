@@ -1,8 +1,8 @@
 """One random history of a table: changes of two writers, some of them killed, and what the table must have after each.
 
-After each change, and after what another writer did in the middle of it, every new snapshot is read. Each must be what
-exactly one of the changes makes of the snapshot before it, or what a rewrite leaves as it is. A change that was
-acknowledged must be there, one that was refused must not, and one that was cut off may be there as a whole.
+After each change, and after what another writer did in the middle of it, every new snapshot is read. Each must be the
+result of exactly one change to the rows of the snapshot before it; a rewrite leaves them as they are. A change that was
+acknowledged must be there, one that was refused must not, and one that was cut off is there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ from histories.changes import (
 )
 from histories.world import Killed, World, Writer
 from lamella.client.http import Table
-from lamella.snapshot.errors import (
-    BlockReplaced,
-    BlocksGone,
-    CommitConflict,
-    InvalidRequest,
-    LamellaError,
-)
+from lamella.snapshot.errors import BlocksGone, CommitConflict, InvalidRequest, LamellaError
 from support.faulty_store import Fault, How, Script
 
 #: What became of a change. "cut off": its writer was killed, or does not know.
@@ -181,18 +175,15 @@ class History:
         except CommitConflict:
             outcome = "refused"
         except LamellaError as error:
-            # The store failed; or another writer cleaned up files, or went back to what this one went back to.
-            is_expected = len(self.world.store.happened) > faults or isinstance(error, self._possible(change))
-            if not is_expected:
+            if len(self.world.store.happened) > faults:
+                outcome = "cut off"
+            elif isinstance(change, Rollback) and isinstance(error, BlocksGone | InvalidRequest):
+                outcome = "refused"  # another writer went back to the same snapshot, or its files are gone
+            else:
                 raise AssertionError(self.report(error)) from error
-            outcome = "cut off"
         self.log.append(f"{change!r}: {outcome} after {writer.steps} steps")
         self.counts[f"{type(change).__name__} {outcome}"] += 1
         return outcome
-
-    def _possible(self, change: Change) -> tuple[type[LamellaError], ...]:
-        """Errors of a change that meets those of others."""
-        return (BlocksGone, InvalidRequest) if isinstance(change, Rollback) else (BlockReplaced,)
 
     def _draw(self) -> Change:
         """A change of some kind; the first ones add rows."""

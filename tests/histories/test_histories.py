@@ -52,8 +52,8 @@ def readers(world: World, tmp_path: Path) -> Iterator[Readers]:
     server.stop()
 
 
-def lived(world: World, seeds: Sequence[int], counts: Counts) -> list[History]:
-    """Histories, each to its end."""
+def run_histories(world: World, seeds: Sequence[int], counts: Counts) -> list[History]:
+    """Run histories, each to its end; returns them."""
     found = []
     for seed in seeds:
         history = History(world, seed, counts)
@@ -64,7 +64,7 @@ def lived(world: World, seeds: Sequence[int], counts: Counts) -> list[History]:
     return found
 
 
-def leave(histories: Sequence[History]) -> None:
+def drop_tables(histories: Sequence[History]) -> None:
     """Drop the tables."""
     for history in histories:
         history.world.operator.lake.drop_table(history.name, purge=True)
@@ -72,7 +72,7 @@ def leave(histories: Sequence[History]) -> None:
 
 def test_random_histories(world: World, readers: Readers) -> None:
     """Each snapshot is what the changes make of the one before it, and every reader without Java finds its rows."""
-    histories = lived(world, range(12), Counts())
+    histories = run_histories(world, range(12), Counts())
     for history in histories:
         readers.check_python(history)
         readers.check_iceberg(history)
@@ -80,17 +80,19 @@ def test_random_histories(world: World, readers: Readers) -> None:
 
 
 def check_shared(world: World, seeds: Sequence[int], folder: Path, counts: Counts) -> str:
-    """Live histories in a bucket and read them; returns how many each reader read."""
+    """Run histories in a bucket and read their tables; returns how many each reader read."""
     server = ServerProcess(environment_of({**world.settings, "store_options": json.dumps(world.options)}), folder)
     readers = Readers(server.wait_ready().url, world.options)
     profile = folder / "profile.share"
     endpoint = {"shareCredentialsVersion": 1, "endpoint": f"{readers.url}/delta-sharing/", "bearerToken": "none"}
     profile.write_text(json.dumps(endpoint))
-    for history in lived(world, seeds, counts):
-        readers.check_python(history)
-        readers.check_sharing(history, profile)
-        leave([history])
-    server.stop()
+    try:
+        for history in run_histories(world, seeds, counts):
+            readers.check_python(history)
+            readers.check_sharing(history, profile)
+            drop_tables([history])
+    finally:
+        server.stop()
     return readers.shown()
 
 
@@ -98,7 +100,7 @@ def check_shared(world: World, seeds: Sequence[int], folder: Path, counts: Count
 @pytest.mark.xdist_group("spark")
 def test_random_histories_in_spark(world: World, readers: Readers, spark: SparkSession) -> None:
     """Spark's catalog finds the rows."""
-    histories = lived(world, range(100, 108), Counts())
+    histories = run_histories(world, range(100, 108), Counts())
     attach(spark, "histories", readers.lake)
     readers.check_spark(spark, histories, "histories")
 
@@ -113,13 +115,13 @@ def test_ten_thousand_random_histories(world: World, readers: Readers, spark: Sp
     attach(spark, "histories", readers.lake)
     first = 1_000 + 500 * part
     for at in range(first, first + 500, _TOGETHER):
-        histories = lived(world, range(at, at + _TOGETHER), counts)
+        histories = run_histories(world, range(at, at + _TOGETHER), counts)
         for history in histories:
             readers.check_python(history)
             readers.check_iceberg(history)
         readers.check_duckdb(histories, [readers.check_export(each) for each in histories])
         readers.check_spark(spark, histories, "histories")
-        leave(histories)
+        drop_tables(histories)
         print(f"part {part}: {counts.shown()}; {readers.shown()}", flush=True)
 
 

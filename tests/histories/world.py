@@ -36,7 +36,7 @@ _current: ContextVar[Writer | None] = ContextVar("writer", default=None)
 
 
 class Killed(BaseException):
-    """Ends what a writer does, like a signal that nobody can handle."""
+    """Stops a writer at once, as SIGKILL stops a process: nothing handles it."""
 
 
 class Writer:

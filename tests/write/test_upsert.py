@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures_server import ServerProcess
 from lamella.client import Lamella
@@ -21,9 +23,13 @@ from lamella.client.http import Table
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.rewrite import compact
 from lamella.client.rewrite.engine import SerialEngine
+from lamella.client.write import keys as module
 from lamella.client.write.keys import MAX_LISTED, KeySet, joined, key_leaves
 from lamella.snapshot.errors import InvalidRequest, SchemaConflict, SchemaMismatch, UnknownColumn
+from lamella.snapshot.expression import read_filter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.arrow import conform_leaf
 from lamella.snapshot.schema.evolution import AddColumn
 from support.service_api import fresh_name
 from write.conftest import MakeTable
@@ -227,6 +233,41 @@ def test_a_filter_covers_all_keys() -> None:
         "term": "f",
         "values": [{"type": "literal", "data-type": "double", "value": 1.0}],
     }
+
+
+_NUMBERS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int64": (pa.int64(), [-(2**63), -(2**63) + 1, -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1]),
+    "uint64": (pa.uint64(), [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]),
+    "float64": (pa.float64(), [-math.inf, -1e308, -5e-324, -0.0, 5e-324, 1.5, 1e308, math.inf, math.nan]),
+    "decimal(38,2)": (pa.decimal128(38, 2), [Decimal(f"{n}E-2") for n in (-(10**37), -1, 0, 1, 10**37, 10**37 + 1)]),
+    "string": (pa.string(), ["", "a", "a\x00", "b", "ä", "\U0001f600"]),
+}
+
+
+@given(data=st.data())
+def test_no_key_is_outside_of_the_filter(data: st.DataObject) -> None:
+    """Listed or in ranges, at the ends of each type; equal keys are found."""
+    kind = data.draw(st.sampled_from(sorted(_NUMBERS)))
+    arrow, values = _NUMBERS[kind]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(values))), min_size=1, max_size=2 * len(values)))
+    schema = Schema.assign([Column(name="k", type=kind)])
+    keys = pa.array([values[number] for number in chosen], arrow)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MAX_LISTED", data.draw(st.integers(0, len(values))))
+        patch.setattr(module, "MAX_RANGES", 2)
+        if len(set(chosen)) < len(chosen):
+            with pytest.raises(InvalidRequest, match="several rows have the key"):
+                KeySet(key_leaves(schema, ["k"]), [keys])
+            return
+        made = KeySet(key_leaves(schema, ["k"]), [keys])
+        # There are more values than ranges wherever there are ranges.
+        tree = made.filter() if len(chosen) > 3 or len(chosen) <= module.MAX_LISTED else None
+    assert sorted(made.positions([keys]).tolist()) == list(range(len(chosen)))
+    if tree is None:
+        return
+    row_filter = RowFilter(read_filter(tree), schema)
+    leaf = schema.leaf("k")
+    assert row_filter.matches({leaf.id: conform_leaf(keys, leaf.dtype, leaf.name)}, len(keys)).all()
 
 
 def test_a_missing_table_is_created_on_request(lake: Lamella) -> None:

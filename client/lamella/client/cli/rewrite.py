@@ -187,7 +187,7 @@ def delete(
         return
     click.echo(
         f"{done.rows:,} rows deleted: {done.dropped:,} blocks dropped unread, {done.read:,} read, "
-        f"{done.vectors:,} with deletion vectors, {done.rewritten:,} written anew; snapshot {done.snapshot_id}"
+        f"{done.vectors:,} with deletion vectors, {done.rewritten:,} rewritten; snapshot {done.snapshot_id}"
     )
 
 

@@ -173,7 +173,7 @@ def _rewrite_blocks(
     known: dict[BlockFacts, BlockRemoval],
 ) -> None:
     """Read blocks, and rewrite those of which some but not all rows match."""
-    if stage.policy.mode == "copy-on-write":
+    if blocks and stage.policy.mode == "copy-on-write":
         tasks = spread(blocks, lambda block: block.file_size, _TASK_BYTES, context.engine.parallelism)
     else:  # a few columns of a group are read sooner than processes start
         tasks = list(grouped(blocks, lambda block: block.file_size, _TASK_BYTES))
