@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lamella.client.http import Lamella
 from lamella.client.spark import attach
+from lamella.client.spark.gateway import Gateway
 from spark.lakes import CATALOG, Lakes, LakeTable, numbers
 
 pytestmark = pytest.mark.spark
@@ -107,6 +108,15 @@ def test_sessions_leave_no_connections(spark: SparkSession, lake: Lamella, table
         attached.detach()
 
     assert_flat(count, run, warm_up=4, times=32)
+
+
+def test_long_answers_to_callbacks_are_sent_without_a_delay(spark: SparkSession, table: LakeTable) -> None:
+    """The JVM sends all parts of an answer at once, on each connection that it has opened."""
+    for text in queries(spark, table):
+        spark.sql(text).collect()
+    connections = Gateway(spark).connections._open
+    assert connections
+    assert all(each.java_connection.getSocket().getTcpNoDelay() for each in connections)
 
 
 def test_threads_that_ran_queries_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:

@@ -5,17 +5,22 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column
 
 from lamella.client.spark import Attached, attach, delete, merge, read, update, vector_scan
+from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.reader import _path_frame
 from lamella.snapshot.errors import LamellaError
@@ -139,6 +144,8 @@ def test_deleted_rows_of_many_row_groups_and_pages_are_left_out_by_spark(spark: 
     try:
         frame = spark.table(made.sql)
         assert "with deletion vectors" in plan(frame)
+        assert "getByte" in plan(frame)
+        assert "getbit" not in plan(frame)
         assert frame.rdd.getNumPartitions() > 2
         assert values(frame) == wanted
         tests: dict[str, Callable[[int], bool]] = {
@@ -156,15 +163,30 @@ def test_deleted_rows_of_many_row_groups_and_pages_are_left_out_by_spark(spark: 
         spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
-def test_only_rows_that_are_known_to_be_deleted_are_left_out(spark: SparkSession, lakes: Lakes) -> None:
-    """A row behind the end of a file's bytes stays, and so do all rows of a file without."""
+@pytest.mark.parametrize("fast", [False, True])
+def test_only_rows_that_are_known_to_be_deleted_are_left_out(spark: SparkSession, lakes: Lakes, fast: bool) -> None:
+    """A row behind the end of a file's bits stays, and so do all rows of a file without; in SQL and in Spark's code."""
     table = load_table(lakes.lake, lakes.of(pa.table({"a": [1]})).name, Settings())
-    condition = vector_scan.live_rows_condition(table.schema, "`{}`".format)
-    index, deleted = (field["name"] for field in vector_scan.hidden_fields(table.schema))
-    marks = bytearray(b"\0\1")
-    rows = [(0, marks), (1, marks), (2, marks), (3, None)]
-    frame = spark.createDataFrame(rows, f"{index} bigint, {deleted} binary")
-    assert sorted(row[0] for row in frame.where(condition).collect()) == [0, 2, 3]
+    condition: Any = vector_scan.live_rows_condition(table.schema, "`{}`".format)
+    index, bits = (field["name"] for field in vector_scan.hidden_fields(table.schema))
+    draw = random.Random(7)
+    rows: list[tuple[int | None, bytes | None]] = [(3, None), (None, b"\xff"), (None, None), (0, b""), (8, b"\xff")]
+    left = list(rows)
+    for count in (1, 7, 8, 9, 64, 250):
+        marks = [draw.random() < 0.5 for _ in range(count)]
+        value = vector_scan.bits_of(np.flatnonzero(marks), count)
+        rows += [(at, value) for at in range(count + 70)]
+        left += [(at, value) for at in range(count + 70) if at >= count or not marks[at]]
+    texts = pa.array([value for _, value in rows], pa.binary()).view(pa.string())
+    frame = spark.createDataFrame(pa.table({index: pa.array([at for at, _ in rows], pa.int64()), bits: texts}))
+    if fast:
+        gateway = Gateway(spark)
+        found = frame.where(condition)._jdf.queryExecution().analyzed().condition()
+        made = vector_scan.fast_condition(gateway, table.schema, found)
+        assert "getByte" in str(made.toString())
+        condition = Column(gateway.static("org.apache.spark.sql.classic.ExpressionUtils", "column")(made))
+    shown = frame.where(condition).selectExpr(index, f"CAST({bits} AS BINARY)").collect()
+    assert Counter((at, None if value is None else bytes(value)) for at, value in shown) == Counter(left)
 
 
 def test_blocks_that_sparks_reader_cannot_mark_are_read_in_python(

@@ -34,7 +34,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lamella.client.spark.catalyst import FilterWalker
-from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
+from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
 from lamella.client.spark.lake import (
     BlockSelection,
     LakeTable,
@@ -49,7 +49,7 @@ from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import python_scan, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.rows_with_ids import scan_with_ids, sources_of
-from lamella.client.spark.vector_scan import file_partitions, hidden_fields, row_bytes, with_row_bytes
+from lamella.client.spark.vector_scan import file_partitions, hidden_fields, row_bits, with_row_bits
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.schema.arrow import constant_scalars, repeated
@@ -379,6 +379,10 @@ class BlockScan:
         self._vectors: tuple[Gateway, LakeTable, BlockSelection, list[bytes]] | None = None
         self.schema = required
         self.way: ReadPath = "python"
+        if not selection.locations:
+            self.way, self._native = "name", None
+            self._batch = _NoBlocks(gateway)
+            return
         if id_column(table.schema) in [field["name"] for field in wanted["fields"]]:
             self.way, self._native = "ids", None
             blocks = [(source, None) for source in sources_of(selection)]
@@ -454,7 +458,7 @@ class BlockScan:
         found = layouts(in_files, table.history, selection.schema_ids)
         if table.settings.signed_urls or constant is None or constant.ids or list(found or [plain]) != [plain]:
             return False
-        marks = row_bytes(selection)
+        marks = row_bits(selection)
         if marks is None:
             return False
         index_field, deleted_field = hidden_fields(table.schema)
@@ -487,13 +491,35 @@ class BlockScan:
         if self._vectors is None:
             return factory
         gateway, table, _, _ = self._vectors
-        return with_row_bytes(gateway, factory, table.schema)
+        return with_row_bits(gateway, factory, table.schema)
 
     def size_bytes(self) -> int | None:
         """Spark's own estimate for the requested columns in bytes; None when it has none."""
         if self._native is None:
             return None
         return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
+
+
+class _NoBlocks:
+    """What :class:`BlockScan` uses of a ``Batch`` without partitions."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def planInputPartitions(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "read.InputPartition")
+
+    def createReaderFactory(self) -> Any:
+        # Spark sends it with other scans of the query, but never asks it for a reader. So one is enough.
+        return self._gateway.shared("reader factory of no files", self._reader_factory)
+
+    def _reader_factory(self) -> Any:
+        gateway = self._gateway
+        struct = gateway.struct_type(_joined())
+        index = file_index(gateway, BlockSelection([], [], [], 0), "empty", struct)
+        options = gateway.java_class(SQL + "util.CaseInsensitiveStringMap").empty()
+        make = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")
+        return make(gateway.session, index, struct, struct, options).build().toBatch().createReaderFactory()
 
 
 def _read_path(table: LakeTable, selection: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:

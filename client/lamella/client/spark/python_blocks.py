@@ -159,7 +159,7 @@ def filled_rows(rows: pa.RecordBatch, target: pa.Schema, names: Sequence[str]) -
     columns = []
     for field in target:
         if field.name in names:
-            value = b"\0" if pa.types.is_binary(field.type) else 0
+            value = "" if pa.types.is_string(field.type) else 0
             columns.append(pa.repeat(pa.scalar(value, field.type), rows.num_rows))
         else:
             columns.append(rows.column(rows.schema.get_field_index(field.name)))

@@ -24,7 +24,7 @@ from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parque
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
-from lamella.client.spark.vector_scan import hidden_fields
+from lamella.client.spark.vector_scan import fast_condition, hidden_fields
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.spark_types import spark_type_name
@@ -287,7 +287,7 @@ class Request:
             if chosen is not None:
                 self.has_deletes = chosen
             elif self._is_of_rows(expression):
-                self.of_rows.append(expression)
+                self.of_rows.append(fast_condition(self.gateway, self.table.schema, expression))
             else:
                 self.conjuncts.append((expression, walker.tree(expression)))
         self.time_zone = walker.time_zone
@@ -530,8 +530,9 @@ class LakeScan(ReadScan):
         return self._gateway.optional_long(self._size_bytes())
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        # The statistics are those of the selected blocks: when every row there matches, they need no filter.
-        return self._request.fully_pushed
+        # The statistics are those of the selected blocks: when every row there matches, they need no filter. False
+        # would let Spark evaluate the conditions that are not returned by pushFilters, also where they were replaced.
+        return self._request.fully_pushed or self._request.has_deletes is not None
 
     def _size_bytes(self) -> int:
         # Spark's own estimate for the requested columns of the selected blocks.

@@ -111,8 +111,9 @@ class LakeTableProxy(ReadTable):
         return self._gateway.java_map(shown)
 
     def capabilities(self) -> Any:
-        found = [self._gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES]
-        return self._gateway.java_set(found)
+        gateway = self._gateway
+        found = (gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES)
+        return gateway.shared("capabilities", lambda: gateway.java_set(found))
 
     def metadataColumns(self) -> Any:
         if self._gateway.is_called_from("DescribeTableExec"):
