@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import pickle
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,10 +22,10 @@ from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parque
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
+from lamella.client.spark.v2_predicates import list_values, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, DataType, Schema
-from lamella.snapshot.schema.spark_types import spark_type_name
 from lamella.snapshot.wire import OrderBy
 
 if TYPE_CHECKING:
@@ -118,13 +116,6 @@ def _value_text(literal: Mapping[str, Any]) -> str:
 
 
 # Join keys that Spark collects from the small side of a join, as filters of Lamella's language.
-#
-# A runtime filter is an ``IN`` over thousands of literals. Reading them one by one takes a py4j call each (16 s for
-# 20,000), so they are fetched in one call: as text where that is exact, pickled otherwise.
-
-_SEPARATOR: Final = ";"
-# Values whose text in Spark's LiteralValue is exact and cannot contain the separator.
-_TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
 
 
 def prunable_columns(schema: Schema, names: Sequence[str]) -> list[str]:
@@ -146,49 +137,14 @@ def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int)
         spark_type = _key_type(column) if column is not None else None
         if column is None or spark_type is None:
             raise Inexpressible("join keys of a column whose keys cannot be sent")
-        values = _values(gateway, predicate, children, spark_type)
+        values = list_values(gateway, predicate, children, spark_type)
         return _in_or_range(column.name, column.dtype, spark_type, values, max_keys)
     except Inexpressible as reason:
         return unknown(text, str(reason))
 
 
 def _key_type(column: Column) -> str | None:
-    if column.fields or column.dtype.is_float or column.dtype.is_text:
-        return "string" if column.dtype.is_text and not column.fields else None
-    name = spark_type_name(column.dtype)
-    return name if name is not None and name.partition("(")[0] in _TEXT_IS_EXACT else None
-
-
-def _values(gateway: Gateway, predicate: Any, children: Any, spark_type: str) -> list[Any]:
-    count = len(children) - 1
-    if count == 0:
-        return []
-    if spark_type != "string":
-        wrap = gateway.scala_object("scala.collection.immutable.ArraySeq").unsafeWrapArray
-        texts = str(wrap(children).drop(1).mkString(_SEPARATOR)).split(_SEPARATOR)
-        if len(texts) != count:
-            raise Inexpressible("join keys that cannot be told apart")
-        try:
-            return [None if text == "null" else _parsed(spark_type, text) for text in texts]
-        except (ValueError, ArithmeticError) as error:
-            raise Inexpressible("join keys of another type than the column") from error
-    to_v1 = gateway.scala_object(SQL + "internal.connector.PredicateUtils").toV1
-    filters = to_v1(gateway.array(CONNECTOR + "expressions.filter.Predicate", [predicate]))
-    if len(filters) != 1:
-        raise Inexpressible("join keys that Spark itself cannot convert")
-    pickled = gateway.java_class("net.razorvine.pickle.Pickler")().dumps(filters[0].values())
-    values = list(pickle.loads(pickled))  # noqa: S301  # from our own driver's JVM
-    if len(values) != count or not all(value is None or isinstance(value, str) for value in values):
-        raise Inexpressible("join keys that are not strings")
-    return values
-
-
-def _parsed(spark_type: str, text: str) -> Any:
-    if spark_type == "boolean":
-        if text not in ("true", "false"):
-            raise ValueError(text)
-        return text == "true"
-    return Decimal(text) if spark_type.startswith("decimal") else int(text)
+    return None if column.fields else listed_type(column.dtype)
 
 
 def _in_or_range(name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class Destination(msgspec.Struct, frozen=True, eq=False):
 
     def filter_of(self, predicates: Any) -> dict[str, Any]:
         """Return the filter of a condition; raises FilterNotEvaluable."""
-        return filter_of(self.table.schema, predicates, self.gateway.time_zone())
+        return filter_of(self.gateway, self.table.schema, predicates)
 
 
 class LakeWriteBuilder(Proxy):

@@ -3,20 +3,28 @@
 Spark passes them as connector predicates, which name functions by text and columns by path; implicit casts are explicit
 and constants are typed. Each part is translated exactly or the whole is refused: a deletion cannot be filtered again
 afterwards as a read can.
+
+An ``IN`` may have thousands of constants. Reading them one by one takes some py4j calls each (16 s for 20,000), so they
+are fetched in one call: as text where that is exact, pickled otherwise.
 """
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 from lamella.client.spark.catalyst import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
+from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import read_filter, spark_casts
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import DataType, Schema
+from lamella.snapshot.schema.spark_types import spark_type_name
 
 _COMPARISONS: Final = {
     **{"=": "eq", "<>": "not-eq", "<=>": "eq-null-safe"},
@@ -36,15 +44,69 @@ _DATE_FIELDS: Final = {
 }
 _TIME_FIELDS: Final = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _MAX_DEPTH: Final = 40
+_SEPARATOR: Final = ";"
+#: Values whose text in Spark's LiteralValue is exact and cannot contain the separator.
+_TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
+#: Shorter lists are read one by one.
+_LONG_LIST: Final = 10
 
 
-def filter_of(schema: Schema, predicates: Iterable[Any], time_zone: str) -> dict[str, Any]:
-    """Return the tree of predicates that must all be true; decidable for every row. ``time_zone`` is the session's.
+def listed_type(dtype: DataType) -> str | None:
+    """Return the type, in Spark's JSON, of constants that :func:`list_values` can read for a column.
+
+    None for floats (NaN, -0.0), binary, and types that Spark does not have.
+    """
+    if dtype.is_float or dtype.is_text:
+        return "string" if dtype.is_text else None
+    name = spark_type_name(dtype)
+    return name if name is not None and name.partition("(")[0] in _TEXT_IS_EXACT else None
+
+
+def list_values(gateway: Gateway, predicate: Any, children: Any, spark_type: str) -> list[Any]:
+    """Return the constants of an ``IN``, whose first child is a column; ``spark_type``: their type.
+
+    Raises:
+        Inexpressible: there is something else in the list.
+    """
+    count = len(children) - 1
+    if count == 0:
+        return []
+    if spark_type != "string":
+        wrap = gateway.scala_object("scala.collection.immutable.ArraySeq").unsafeWrapArray
+        texts = str(wrap(children).drop(1).mkString(_SEPARATOR)).split(_SEPARATOR)
+        if len(texts) != count:
+            raise Inexpressible("constants that cannot be told apart")
+        try:
+            return [None if text == "null" else _parsed(spark_type, text) for text in texts]
+        except (ValueError, ArithmeticError) as error:
+            raise Inexpressible("constants of another type than the column") from error
+    to_v1 = gateway.scala_object(SQL + "internal.connector.PredicateUtils").toV1
+    filters = to_v1(gateway.array(CONNECTOR + "expressions.filter.Predicate", [predicate]))
+    if len(filters) != 1:
+        raise Inexpressible("constants that Spark itself cannot convert")
+    pickled = gateway.java_class("net.razorvine.pickle.Pickler")().dumps(filters[0].values())
+    values = list(pickle.loads(pickled))  # noqa: S301  # from our own driver's JVM
+    if len(values) != count or not all(value is None or isinstance(value, str) for value in values):
+        raise Inexpressible("constants that are not strings")
+    return values
+
+
+def _parsed(spark_type: str, text: str) -> Any:
+    if spark_type == "boolean":
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    return Decimal(text) if spark_type.startswith("decimal") else int(text)
+
+
+def filter_of(gateway: Gateway, schema: Schema, predicates: Iterable[Any]) -> dict[str, Any]:
+    """Return the tree of predicates that must all be true; decidable for every row.
 
     Raises:
         FilterNotEvaluable: a part has no exact counterpart; the error names it.
     """
-    walker = _Walker(schema, time_zone)
+    time_zone = gateway.time_zone()
+    walker = _Walker(gateway, schema, time_zone)
     children = []
     for predicate in predicates:
         text = str(predicate.toString())
@@ -62,15 +124,18 @@ def filter_of(schema: Schema, predicates: Iterable[Any], time_zone: str) -> dict
 
 
 class _Walker:
-    def __init__(self, schema: Schema, time_zone: str) -> None:
+    def __init__(self, gateway: Gateway, schema: Schema, time_zone: str) -> None:
+        self._gateway = gateway
         self._schema = schema
         self._time_zone = time_zone
 
     def tree(self, e: Any, depth: int = 1) -> dict[str, Any]:
         if depth > _MAX_DEPTH:
             raise Inexpressible("nested too deep")
-        name = str(e.name())
-        children = list(e.children())
+        name, children = str(e.name()), e.children()
+        if name == "IN":
+            return {"type": "in", "term": self._term(children[0]), "values": self._listed(e, children)}
+        children = list(children)
         if name in ("AND", "OR"):
             return {"type": name.lower(), "children": [self.tree(child, depth + 1) for child in children]}
         if name == "NOT":
@@ -81,9 +146,6 @@ class _Walker:
             return self._comparison(_COMPARISONS[name], *children)
         if name in _TESTS:
             return {"type": _TESTS[name], "term": self._term(children[0])}
-        if name == "IN":
-            first, *rest = children
-            return {"type": "in", "term": self._term(first), "values": [self._beside(each, first) for each in rest]}
         if name in _AFFIXES:
             value = self._beside(children[1], children[0])
             if value["data-type"] != "string":
@@ -91,6 +153,18 @@ class _Walker:
             pattern = _AFFIXES[name].format(_SPECIAL.sub(r"\\\g<0>", value["value"]))
             return {"type": "like", "term": self._term(children[0]), "value": typed_literal("string", pattern)}
         raise Inexpressible(f"{name} is not known")
+
+    def _listed(self, predicate: Any, children: Any) -> list[dict[str, Any]]:
+        """Return the constants of an ``IN``. Spark has cast them all to one type."""
+        first, count = children[0], len(children)
+        if count > _LONG_LIST and kind_of(first) == "FieldReference":
+            dtype = find_leaf(self._schema, _path(first)).dtype
+            spark_type = listed_type(dtype)
+            if spark_type is not None and {_type_name(children[1]), _type_name(children[count - 1])} == {spark_type}:
+                with suppress(Inexpressible):  # the next line says which constant it is
+                    values = list_values(self._gateway, predicate, children, spark_type)
+                    return [literal(dtype, spark_type, value) for value in values]
+        return [self._beside(children[at], first) for at in range(1, count)]
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
         if _is_literal(left):
