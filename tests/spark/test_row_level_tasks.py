@@ -60,4 +60,4 @@ def test_only_one_attempt_of_each_task_counts(master: str, start_server: StartSe
     assert failed == {"rows": BEFORE, "is_unchanged": True}
     assert [*scratch.iterdir()] == []
     if master.startswith("spark:"):
-        assert "attempt-0" in {each.name for each in marks.iterdir()}
+        assert {each.name for each in marks.iterdir()} >= {"attempt-0", "attempt-1"}

@@ -38,16 +38,16 @@ class Member:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def started(cls, folder: Path, name: str, *arguments: str) -> Member:
+    def started(cls, folder: Path, name: str, *arguments: str, host: str = "127.0.0.1") -> Member:
         """One more process, from a class of Spark's own jars."""
         folder.mkdir(parents=True)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *arguments],
+                [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", host, *arguments],
                 env={
                     **os.environ,
                     "SPARK_HOME": str(_HOME),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_LOCAL_IP": host,
                     "SPARK_DAEMON_MEMORY": "256m",
                     "SPARK_DAEMON_JAVA_OPTS": " ".join((*_QUICK, "-Dspark.master.rest.enabled=false")),
                 },
@@ -95,10 +95,13 @@ class SparkCluster:
 
     def add_worker(self) -> None:
         """One more worker, which may not be known to the master yet."""
-        folder = self.folder / f"worker-{next(self._numbers)}"
+        number = next(self._numbers)
+        folder = self.folder / f"worker-{number}"
         settings = ["--cores", "1", "--memory", _WORKER_MEMORY, "--work-dir", str(folder / "work")]
         arguments = ["--port", "0", "--webui-port", "0", *settings, self.url]
-        self.workers.append(Member.started(folder, "worker.Worker", *arguments))
+        # Spark starts no second attempt of a task on the host of the first.
+        host = f"127.0.0.{number + 1}"
+        self.workers.append(Member.started(folder, "worker.Worker", *arguments, host=host))
 
     def lose_worker(self) -> None:
         """Kill a worker; its executor ends as soon as it notices."""
