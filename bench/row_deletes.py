@@ -9,10 +9,10 @@ deleted, spread over all blocks, each time on a fresh copy of the table: by vect
 (``copy-on-write``). Seconds and written bytes, and the ratios of the two. After 1 % the table is read in Python as a
 whole, and compared with the clean one.
 
-``--peers`` (in the environment that ``spark_peers.py`` describes) does the same statements on Spark, on tables of the
-same files, with Delta's deletion vectors and Iceberg's (format version 3), and reads a column before and after.
-``--spark`` does that for Lamella alone, on the Spark of this environment: from 4.2 on, Spark's own reader leaves the
-deleted rows out.
+``--peers`` (in an environment as ``spark_peers.py`` describes, of Spark 4.1 or 4.2) does the same statements on Spark,
+on tables of the same files, with Delta's deletion vectors and, on 4.1, Iceberg's (format version 3), and reads a column
+before and after. ``--spark`` does that for Lamella alone, on the Spark of this environment. From 4.2 on, Spark's own
+reader leaves the deleted rows out.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def main() -> None:
 
 def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peers: bool) -> dict[str, Any]:
     """The same statements on Spark; ``peers``: also on tables of the same files, each engine with its vectors."""
-    from onspark.engines import JARS, settings
+    from onspark.engines import peers_here, settings
     from pyspark.sql import SparkSession
 
     from lamella.client.spark import attach
@@ -197,7 +197,7 @@ def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peer
         "spark.driver.memory": "3g",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(work / "local"),
-        **({"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": str(ivy), **settings(work)} if peers else {}),
+        **(settings(work, ivy) if peers else {}),
     }
     builder = SparkSession.builder.master("local[2]")
     for key, value in options.items():
@@ -209,11 +209,13 @@ def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peer
     lake.table(f"bench.{slug}").commit(operation="alter", properties={"write.delete.mode": "merge-on-read"})
     attach(spark, "lake", url)
     engines = {"lamella": (f"lake.bench.{slug}", work / "warehouse")}
-    if peers:
+    if peers and "delta" in peers_here():
         copy = work / f"delta-{slug}"
         shutil.copytree(data.folder, copy)
         spark.sql(f"CONVERT TO DELTA parquet.`file://{copy}`")
         spark.sql(f"ALTER TABLE delta.`file://{copy}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        engines["delta"] = (f"delta.`file://{copy}`", copy)
+    if peers and "iceberg" in peers_here():
         fields = spark.read.parquet(data.files[0]).schema
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
         spark.sql(
@@ -223,10 +225,7 @@ def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peer
         spark.sql(
             f"CALL ice.system.add_files(table => 'bench.{slug}', source_table => '`parquet`.`file://{data.folder}`')"
         )
-        engines |= {
-            "delta": (f"delta.`file://{copy}`", copy),
-            "iceberg": (f"ice.bench.{slug}", work / "iceberg"),
-        }
+        engines["iceberg"] = (f"ice.bench.{slug}", work / "iceberg")
     found: dict[str, Any] = {"spark": spark.version, "blocks": len(data.files)}
     sums = f"SELECT count(*), sum(hash({data.column})) FROM "
 

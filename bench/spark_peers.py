@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from loopback import Service
 from onspark.blocks import Shape, write_files
-from onspark.engines import JARS, DeltaTable, Engine, IcebergTable, LamellaTable, PlainFolder, made, settings
+from onspark.engines import DeltaTable, Engine, IcebergTable, LamellaTable, PlainFolder, made, settings
 from onspark.measuring import Clock, measured
 from pyspark.sql import SparkSession
 
@@ -91,10 +91,8 @@ def _session(folder: Path, local: Path, ivy: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.local.dir", str(local))
-        .config("spark.jars.packages", ",".join(JARS))
-        .config("spark.jars.ivy", str(ivy))
     )
-    for name, value in settings(folder).items():
+    for name, value in settings(folder, ivy).items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("OFF")

@@ -9,19 +9,21 @@ import time
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from lamella.client import Lamella
 from lamella.client.spark import attach
 from onspark.blocks import COLUMNS
 
-#: By the Spark that they are built for; all of them have to be.
-JARS: Final = (
-    "io.delta:delta-spark_4.1_2.13:4.4.0",
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-)
-_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
-_ICEBERG: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: The peers that have jars for a version of Spark.
+JARS: Final = {
+    "4.1": {
+        "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    },
+    "4.2": {"delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
+}
 _REGISTERED_AT_ONCE: Final = 2_000
 
 
@@ -44,15 +46,25 @@ class Engine(Protocol):
         """Return how many files a scan of a physical plan reads."""
 
 
-def settings(folder: Path) -> dict[str, str]:
-    """Return the session settings that any of them needs; the same for all."""
-    return {
-        "spark.sql.extensions": f"{_DELTA},{_ICEBERG}",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": f"file://{folder}/iceberg",
-    }
+def peers_here() -> list[str]:
+    """Return the peers that have jars for the Spark of this environment."""
+    return list(JARS.get(pyspark.__version__.rpartition(".")[0], {}))
+
+
+def settings(folder: Path, ivy: Path) -> dict[str, str]:
+    """Return the session settings that any of the peers needs; the same for all. ``ivy``: where jars are kept."""
+    jars = JARS[pyspark.__version__.rpartition(".")[0]]
+    found = {"spark.jars.packages": ",".join(jars.values()), "spark.jars.ivy": str(ivy)}
+    extensions = []
+    if "delta" in jars:
+        extensions.append("io.delta.sql.DeltaSparkSessionExtension")
+        found["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if "iceberg" in jars:
+        extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        found["spark.sql.catalog.ice"] = "org.apache.iceberg.spark.SparkCatalog"
+        found["spark.sql.catalog.ice.type"] = "hadoop"
+        found["spark.sql.catalog.ice.warehouse"] = f"file://{folder}/iceberg"
+    return {**found, "spark.sql.extensions": ",".join(extensions)}
 
 
 class LamellaTable:

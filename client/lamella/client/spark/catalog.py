@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from lamella.client.http import Lamella
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
-from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, view_of
+from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
@@ -132,8 +132,10 @@ class LakeCatalog(Proxy):
 
     def _proxy(self, identifier: Any, destination: Destination) -> LakeTableProxy:
         table = destination.table
-        kind = RowsTable if str(identifier.name()).endswith(ROWS) else LakeTableProxy
-        return kind(destination, f"{self._name}.{table.name}", self._shapes(table.columns.shown))
+        name = f"{self._name}.{table.name}"
+        if str(identifier.name()).endswith(ROWS):
+            return RowsTable(destination, name, self._shapes(rows_schema(table)))
+        return LakeTableProxy(destination, name, self._shapes(table.columns.shown))
 
     def invalidateTable(self, _identifier: Any) -> None:
         """Do nothing: tables are not cached here."""

@@ -13,12 +13,12 @@ catalog for a table there.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client.spark.gateway import CONNECTOR, Gateway
-from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.row_ids import unused_name
 from lamella.client.spark.scan import LakeScanBuilder
@@ -27,7 +27,7 @@ from lamella.client.spark.vector_scan import hidden_fields, live_rows_condition
 from lamella.snapshot.schema import Schema
 
 _CATALOG: Final = CONNECTOR + "catalog."
-#: What is appended to the name of a table to read it with its hidden column. Names of tables have no such character.
+#: What is appended to the name of a table to read it with its hidden columns. Names of tables have no such character.
 ROWS: Final = "$rows"
 
 
@@ -46,16 +46,20 @@ class RowsTable(LakeTableProxy):
         return f"{super()._key()}{ROWS}"
 
     def metadataColumns(self) -> Any:
-        schema = self._table.schema
-        columns = [HiddenColumn(self._gateway, deletes_column(schema), "boolean", nullable=False)]
-        columns += [
-            HiddenColumn(self._gateway, field["name"], field["type"], nullable=True) for field in hidden_fields(schema)
-        ]
-        return columns_array(self._gateway, *columns)
+        return self._gateway.empty_array(_CATALOG + "MetadataColumn")
 
     def newScanBuilder(self, options: Any) -> Any:
         name = deletes_column(self._table.schema)
         return LakeScanBuilder(self._gateway, self._table, options, deletes_column=name)
+
+
+def rows_schema(table: LakeTable) -> str:
+    """Return the schema of ``t$rows`` in Spark's JSON: the hidden columns are behind the others, since Spark asks for
+    metadata columns again and again, by a callback for each member of each."""
+    shown = json.loads(table.columns.shown)
+    name = deletes_column(table.schema)
+    hidden = [{"name": name, "type": "boolean", "nullable": False, "metadata": {}}, *hidden_fields(table.schema)]
+    return json.dumps({**shown, "fields": [*shown["fields"], *hidden]})
 
 
 def reads_by_view(table: LakeTable) -> bool:
