@@ -66,8 +66,30 @@ def checksum(frame: DataFrame) -> list[int]:
     return list(found)
 
 
+#: Statements that leave few and many changed rows in blocks; with what they make of a table of SQL's name ``{t}``.
+STATEMENTS: Final = {
+    "delete": ("DELETE FROM {t} WHERE k % 97 = 5", "SELECT * FROM {t} WHERE k % 97 <> 5"),
+    "delete by a filter": (
+        "DELETE FROM {t} WHERE k IN (10, 11, 4000, 15000) OR k BETWEEN 7000 AND 7005",
+        "SELECT * FROM {t} WHERE k NOT IN (10, 11, 4000, 15000) AND k NOT BETWEEN 7000 AND 7005",
+    ),
+    "update": (
+        "UPDATE {t} SET t = concat('new ', t) WHERE k % 500 = 7",
+        "SELECT k, if(k % 500 = 7, concat('new ', t), t) t FROM {t}",
+    ),
+    "merge": (
+        "MERGE INTO {t} USING (SELECT id * 1000 k FROM range(-3, 9)) s ON {t}.k = s.k"
+        " WHEN MATCHED AND s.k < 3000 THEN DELETE WHEN MATCHED THEN UPDATE SET t = 'merged'"
+        " WHEN NOT MATCHED THEN INSERT (k, t) VALUES (s.k, 'inserted')",
+        "SELECT k, if(k % 1000 = 0 AND k < 9000, 'merged', t) t FROM {t} WHERE k % 1000 <> 0 OR k >= 3000"
+        " UNION ALL SELECT s.k, 'inserted' FROM (SELECT id * 1000 k FROM range(-3, 9)) s"
+        " LEFT ANTI JOIN {t} ON s.k = {t}.k",
+    ),
+}
+
+
 def main() -> None:
-    """Write, read, add, recluster, compact; and read again after each."""
+    """Write, read, add, recluster, compact, change rows; and read again after each."""
     given = json.loads(sys.stdin.read())
     options = {"s3": given["options"]}
     spark = session(given)
@@ -117,6 +139,25 @@ def main() -> None:
         assert done.returncode == 0, done.stderr
         found["compacted"] = json.loads(done.stdout)["blocks_before"]
         found["after compact"] = checksum(spark.table("lake.db.t"))
+        attach(spark, "lake", lake, storage_options=options, scratch=given["scratch"])
+        truth = rows(spark, 0, ROWS)
+        found["statements"], found["with vectors"] = {}, []
+        for name, (statement, query) in STATEMENTS.items():
+            truth.createOrReplaceTempView("truth")
+            truth = spark.sql(query.format(t="truth")).localCheckpoint()
+            spark.sql(statement.format(t="lake.db.t"))
+            left = spark.table("lake.db.t")
+            found["with vectors"].append(
+                "with deletion vectors" in left._jdf.queryExecution().executedPlan().toString()
+            )
+            by_python = lake.table("db.t").scan(storage_options=options).to_arrow()
+            found["statements"][name] = [
+                checksum(truth),
+                checksum(left),
+                # one scan, in Python workers
+                checksum(spark.read.option("versionAsOf", lake.table("db.t").info().snapshot_id).table("lake.db.t")),
+                checksum(spark.createDataFrame(by_python)),
+            ]
     spark.stop()
     print(json.dumps(found))
 

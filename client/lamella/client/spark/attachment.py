@@ -15,7 +15,7 @@ from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
 from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
-from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, unix_ms
+from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
 from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
 from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
@@ -138,11 +138,13 @@ def attach(
     ``allow_fallback``: when the service cannot prune, read every block of the snapshot and log a warning; otherwise the
     query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct keys is sent as
     a range. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads whose blocks were
-    all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``,
-    ``scratch``: for SQL writes, see :func:`lamella.client.spark.write`. ``signed_urls``: read blocks by URLs that the
-    service signs, without credentials for the store; reads run in Python workers, which is slower, and are not
-    available in mode "views". See ``docs/data-access.md``. ``mode``: the required mode; by default "catalog", or
-    "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
+    all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``: with which
+    this process and Python workers read and write the store (see :func:`lamella.client.spark.write`); Spark's own
+    reader has settings of its own (``spark.hadoop.fs.s3a...``). ``scratch``: for SQL writes, as there.
+    ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; reads run in Python
+    workers, which is slower, and are not available in mode "views". See ``docs/data-access.md``. ``mode``: the required
+    mode; by default "catalog", or "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks the
+    internals that a catalog needs.
 
     Raises:
         InvalidRequest: a Spark Connect session, a reserved name, or signed URLs in mode "views".
@@ -153,9 +155,14 @@ def attach(
     gateway = Gateway(spark)
     lake = client_of(url_or_client)
     owns_client = lake is not url_or_client
-    writing = Layout(storage_options=storage_options or {}, scratch=scratch)
+    options = plain_options(storage_options)
+    writing = Layout(storage_options=options, scratch=scratch)
     settings = Settings(
-        allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index, signed_urls=signed_urls
+        allow_fallback=allow_fallback,
+        max_join_keys=max_join_keys,
+        page_index=page_index,
+        signed_urls=signed_urls,
+        storage_options=options,
     )
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:

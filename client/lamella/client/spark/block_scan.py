@@ -354,7 +354,6 @@ NOTES: Final[dict[ReadPath, str]] = {
     "ids": "with row ids",
 }
 
-_NO_OPTIONS: Final[dict[str, dict[str, Any]]] = {}
 _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
 
 
@@ -371,7 +370,6 @@ class BlockScan:
         options: Any,
         *,
         pushed: Sequence[Any] = (),
-        storage_options: Mapping[str, Mapping[str, Any]] = _NO_OPTIONS,
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
@@ -386,9 +384,7 @@ class BlockScan:
         if id_column(table.schema) in [field["name"] for field in wanted["fields"]]:
             self.way, self._native = "ids", None
             blocks = [(source, None) for source in sources_of(selection)]
-            self._batch = scan_with_ids(
-                gateway, table, blocks, plain, row_count=selection.row_count, storage_options=storage_options
-            ).toBatch()
+            self._batch = scan_with_ids(gateway, table, blocks, plain, row_count=selection.row_count).toBatch()
             return
         hidden = [field["name"] for field in hidden_fields(table.schema)]
         hidden = [name for name in hidden if any(field["name"] == name for field in wanted["fields"])]
@@ -458,7 +454,7 @@ class BlockScan:
         found = layouts(in_files, table.history, selection.schema_ids)
         if table.settings.signed_urls or constant is None or constant.ids or list(found or [plain]) != [plain]:
             return False
-        marks = row_bits(selection)
+        marks = row_bits(selection, table.settings.storage_options)
         if marks is None:
             return False
         index_field, deleted_field = hidden_fields(table.schema)

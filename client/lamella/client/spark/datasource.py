@@ -97,8 +97,7 @@ class LamellaReader(DataSourceReader):
         """Yield the rows of a group of blocks. Spark passes None when there is no group."""
         if not isinstance(partition, BlockGroup):
             return
-        storage = json.loads(self._options.get("storageoptions", "{}"))
-        yield from partition.rows(spark_arrow_schema(self._schema_json), storage)
+        yield from partition.rows(spark_arrow_schema(self._schema_json))
 
 
 def _without_token(options: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +124,11 @@ def open_table(options: Any) -> Iterator[LakeTable]:
         yield load_table(
             lake,
             name,
-            Settings(allow_fallback=_is_true(given, "allowfallback"), signed_urls=_is_true(given, "signedurls")),
+            Settings(
+                allow_fallback=_is_true(given, "allowfallback"),
+                signed_urls=_is_true(given, "signedurls"),
+                storage_options=json.loads(given.get("storageoptions", "{}")),
+            ),
             snapshot_id=given.get("snapshotid"),
             timestamp_ms=int(timestamp) if timestamp is not None else None,
         )

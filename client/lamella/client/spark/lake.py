@@ -224,6 +224,11 @@ _NOTHING: Final[dict[str, Any]] = {"type": "false"}
 _ODD_TREE: Final = (InvalidFilter, FilterTypeMismatch, LimitExceeded, BodyTooLarge)
 
 
+def plain_options(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+    """Return fsspec options by scheme as plain dictionaries."""
+    return {scheme: dict(options) for scheme, options in (given or {}).items()}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an attached catalog.
 
@@ -232,13 +237,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     is sent as a range. ``page_index``: let Spark skip pages inside files by their column indexes. A wrong column index
     loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for reads whose
     blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks by URLs that
-    the service signs, in Python workers, without credentials for the store.
+    the service signs, in Python workers, without credentials for the store. ``storage_options``: with which the driver
+    reads deletion vectors, and Python workers read blocks.
     """
 
     allow_fallback: bool = False
     max_join_keys: int = 100_000
     page_index: bool | None = None
     signed_urls: bool = False
+    storage_options: dict[str, dict[str, Any]] = {}
 
 
 class BlockSelection(msgspec.Struct, frozen=True):

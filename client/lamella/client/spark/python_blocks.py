@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +78,8 @@ def _spark_type(spark: Any, name: str) -> Any:
 #: File bytes per Spark partition.
 PARTITION_BYTES: Final = 64 << 20
 _FORMAT: Final = "lamella_blocks"
-#: The option that contains the blocks' URLs.
+#: The options with the list of blocks, and with their signed URLs.
+_BLOCKS: Final = "blocksUrl"
 URLS: Final = "blockUrls"
 
 
@@ -87,8 +88,8 @@ class BlockGroup(InputPartition):
 
     ``written``: the schemas that the blocks were written with; ``current``: the table's. ``constants``: the values of
     columns that the files do not hold, ``deletes`` their deleted rows, one entry per block. ``signed``: the URLs to
-    read them by; None: the worker has credentials for the store. ``hidden``: columns that say which rows are deleted,
-    for a reader that does not leave these out.
+    read them by; None: they are read with ``storage_options``, or what the worker's environment has. ``hidden``:
+    columns that say which rows are deleted, for a reader that does not leave these out.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class BlockGroup(InputPartition):
         deletes: Sequence[Sequence[DeleteFile]],
         signed: SignedBlocks | None = None,
         hidden: Sequence[str] = (),
+        storage_options: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(None)
         self.locations = tuple(locations)
@@ -109,10 +111,11 @@ class BlockGroup(InputPartition):
         self.deletes = tuple(deletes)
         self.signed = signed
         self.hidden = tuple(hidden)
+        self.storage_options = storage_options or {}
 
-    def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    def rows(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the blocks, one block after another; raises as reading a block does."""
-        store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
+        store = FsspecStore(self.storage_options) if self.signed is None else self.signed.store(self.locations)
         blocks = zip(self.locations, self.written, self.constants, self.deletes, strict=True)
         read = pa.schema([field for field in target if field.name not in self.hidden])
         for location, written, constants, deletes in blocks:
@@ -149,6 +152,7 @@ def group_blocks(blocks: BlockListOption, partition_bytes: int, signed: SignedBl
                 [each or () for each in blocks.deletes[start:stop]] or [()] * (stop - start),
                 None if signed is None else signed.part(start, stop - start),
                 blocks.hidden,
+                blocks.storage_options,
             )
         )
     return made
@@ -169,8 +173,8 @@ def filled_rows(rows: pa.RecordBatch, target: pa.Schema, names: Sequence[str]) -
 class BlockListOption(msgspec.Struct, frozen=True):
     """The blocks of a read as JSON for an option. URLs have an option of their own.
 
-    ``history``: the table's schemas, the current one last. ``constants``, ``deletes``:
-    as in :class:`~lamella.client.spark.lake.BlockSelection`. ``hidden``: as of :class:`BlockGroup`.
+    ``history``: the table's schemas, the current one last. ``constants``, ``deletes``: as in
+    :class:`~lamella.client.spark.lake.BlockSelection`. ``hidden``, ``storage_options``: as of :class:`BlockGroup`.
     """
 
     locations: list[str]
@@ -180,6 +184,7 @@ class BlockListOption(msgspec.Struct, frozen=True):
     constants: list[dict[int, Bound | None] | None] = []
     deletes: list[tuple[DeleteFile, ...] | None] = []
     hidden: tuple[str, ...] = ()
+    storage_options: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def of(cls, table: LakeTable, selection: BlockSelection, hidden: Sequence[str] = ()) -> BlockListOption:
@@ -192,14 +197,16 @@ class BlockListOption(msgspec.Struct, frozen=True):
             selection.constants,
             selection.deletes,
             tuple(hidden),
+            table.settings.storage_options,
         )
 
 
 class BlocksSource(DataSource):
-    """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists.
+    """``format("lamella_blocks")``: exactly the blocks that the option ``blocksUrl`` lists.
 
-    ``blockUrls``: :class:`~lamella.client.presigned.SignedBlocks` as JSON; Spark redacts options whose name contains
-    "url". Used only by the catalog and by :func:`lamella.client.spark.read`.
+    ``blockUrls``: :class:`~lamella.client.presigned.SignedBlocks` as JSON. Both may hold credentials of the store, and
+    Spark shows no options whose name contains "url". Used only by the catalog and by
+    :func:`lamella.client.spark.read`.
     """
 
     @classmethod
@@ -209,7 +216,7 @@ class BlocksSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of these columns."""
-        made = BlocksReader(self.options["blocks"], self.options.get(URLS), schema.json())
+        made = BlocksReader(self.options[_BLOCKS], self.options.get(URLS), schema.json())
         self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
         return made
 
@@ -235,7 +242,7 @@ class BlocksReader(DataSourceReader):
         """Yield the rows of a group of blocks."""
         if not isinstance(partition, BlockGroup):
             return
-        yield from partition.rows(spark_arrow_schema(self._schema_json), {})
+        yield from partition.rows(spark_arrow_schema(self._schema_json))
 
 
 def signed_blocks(table: LakeTable, selection: BlockSelection) -> SignedBlocks | None:
@@ -264,7 +271,7 @@ def blocks_frame(
     signed = signed_blocks(table, selection)
     if signed is not None:
         reader = reader.option(URLS, msgspec.json.encode(signed).decode())
-    return reader.option("blocks", msgspec.json.encode(listed).decode()).load()
+    return reader.option(_BLOCKS, msgspec.json.encode(listed).decode()).load()
 
 
 def python_scan(

@@ -21,6 +21,7 @@ from lamella.client.spark.lake import (
     client_of,
     layouts,
     load_table,
+    plain_options,
     refuse_hidden,
     service,
     unix_ms,
@@ -48,6 +49,7 @@ def read(
     allow_fallback: bool = False,
     page_index: bool | None = None,
     signed_urls: bool = False,
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> DataFrame:
     """Return ``namespace.table`` as a frame that reads only the blocks that may match ``where``.
 
@@ -57,7 +59,7 @@ def read(
 
     ``url`` or ``client``: the service. ``columns``: only these; required when the table has a column that Spark cannot
     read. ``snapshot_id`` or ``timestamp`` (aware datetime or Unix milliseconds): the state to read. ``allow_fallback``,
-    ``page_index``, ``signed_urls``: see :func:`lamella.client.spark.attach`.
+    ``page_index``, ``signed_urls``, ``storage_options``: see :func:`lamella.client.spark.attach`.
 
     Raises:
         TableNotFound, NamespaceNotFound, SnapshotNotFound.
@@ -66,7 +68,12 @@ def read(
     """
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
-    settings = Settings(allow_fallback=allow_fallback, page_index=page_index, signed_urls=signed_urls)
+    settings = Settings(
+        allow_fallback=allow_fallback,
+        page_index=page_index,
+        signed_urls=signed_urls,
+        storage_options=plain_options(storage_options),
+    )
     time_type = spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
 
     def load(lake: Lamella) -> LakeTable:
@@ -163,6 +170,7 @@ def _catalog_frame(spark: SparkSession, lake: Lamella, table: LakeTable, columns
         allow_fallback=settings.allow_fallback,
         page_index=settings.page_index,
         signed_urls=settings.signed_urls,
+        storage_options=settings.storage_options,
         mode="catalog",
     )
     return attached.table(table.name, snapshot_id=table.snapshot_id, columns=columns)

@@ -127,7 +127,7 @@ class RowLevelScanBuilder(LakeScanBuilder):
 
     def __init__(self, operation: RowLevel, options: Any) -> None:
         to = operation.destination
-        super().__init__(to.gateway, to.table, options, storage_options=to.defaults.storage_options)
+        super().__init__(to.gateway, to.table, options)
         self._operation = operation
 
     def pushFilters(self, filters: Any) -> Any:
@@ -232,7 +232,6 @@ class RowLevelScan(Proxy):
                 [(block.source, block.positions) for block in self.taken.blocks],
                 self.request.required_json(),
                 row_count=self._selection.row_count,
-                storage_options=self.request.storage_options,
             )
             self._native = scan.toBatch()
         return self._native

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -158,7 +158,6 @@ def scan_with_ids(
     struct: str,
     *,
     row_count: int,
-    storage_options: Mapping[str, Mapping[str, Any]],
 ) -> Any:
     """Return Spark's own scan (a JVM object) of some blocks with the ids of their rows.
 
@@ -174,7 +173,7 @@ def scan_with_ids(
         shift=shift_for(row_count),
         history=table.history,
         column=id_column(table.schema),
-        storage_options={scheme: dict(options) for scheme, options in storage_options.items()},
+        storage_options=table.settings.storage_options,
     )
     gateway.spark.dataSource.register(RowsSource)
     reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))

@@ -172,7 +172,6 @@ def _order(spark_type: str) -> Any:
 
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
-_NO_OPTIONS: Final[dict[str, dict[str, Any]]] = {}
 # In characters: residuals of longer filters (lists of values) are not worth returning for a line of text.
 _MAX_RESIDUAL_TREE = 10_000
 
@@ -181,7 +180,7 @@ class Request:
     """Spark's requests for one scan: filters, columns, options. Complete once ``build`` is called.
 
     ``deletes_column``: the hidden column by which filters choose the blocks with deleted rows, or the others; None:
-    there is none. ``storage_options``: with which Python workers read blocks for statements that change rows.
+    there is none.
     """
 
     def __init__(
@@ -190,13 +189,11 @@ class Request:
         table: LakeTable,
         options: Any,
         deletes_column: str | None,
-        storage_options: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self.gateway = gateway
         self.table = table
         self.options = options
         self.deletes_column = deletes_column
-        self.storage_options = storage_options
         #: True: only blocks with deleted rows are read; False: only the others; None: both.
         self.has_deletes: bool | None = None
         self.tree: dict[str, Any] = TRUE
@@ -310,7 +307,6 @@ class Plan:
             request.required_json(),
             _reader_options(request, self.selection),
             pushed=pushed,
-            storage_options=request.storage_options,
         )
         #: Everything that determines which rows are read: two scans with the same key are interchangeable.
         self.key = json.dumps(
@@ -363,10 +359,9 @@ class LakeScanBuilder(Proxy):
         options: Any,
         *,
         deletes_column: str | None = None,
-        storage_options: Mapping[str, Mapping[str, Any]] = _NO_OPTIONS,
     ) -> None:
         super().__init__(gateway)
-        self._request = Request(gateway, table, options, deletes_column, storage_options)
+        self._request = Request(gateway, table, options, deletes_column)
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)

@@ -126,9 +126,7 @@ class LakeTableProxy(ReadTable):
         return False
 
     def newScanBuilder(self, options: Any) -> Any:
-        return LakeScanBuilder(
-            self._gateway, self._table, options, storage_options=self._destination.defaults.storage_options
-        )
+        return LakeScanBuilder(self._gateway, self._table, options)
 
     def newWriteBuilder(self, info: Any) -> Any:
         return LakeWriteBuilder(self._destination, info.options())

@@ -106,14 +106,14 @@ def fast_condition(gateway: Gateway, schema: Schema, condition: Any) -> Any:
     return make("Not", make("If", is_known, make("LessThan", moved, literal(0)), literal(False)))
 
 
-def row_bits(selection: BlockSelection) -> list[bytes] | None:
+def row_bits(selection: BlockSelection, storage_options: dict[str, dict[str, Any]]) -> list[bytes] | None:
     """Return a bit for each row of each selected block, 1 for a deleted one.
 
     None: they would be too many, or the driver cannot read the vectors.
     """
     if len(selection.locations) > _MAX_FILES or sum(selection.rows) > 8 * _MAX_BYTES:
         return None
-    store = FsspecStore()
+    store = FsspecStore(storage_options)
     try:
         vectors = Vectors(store, (entry for entries in selection.deletes for entry in entries or ()))
         return [
