@@ -189,6 +189,17 @@ def test_only_rows_that_are_known_to_be_deleted_are_left_out(spark: SparkSession
     assert Counter((at, None if value is None else bytes(value)) for at, value in shown) == Counter(left)
 
 
+def test_spark_evaluates_the_condition_itself_where_it_cannot_be_replaced(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with a later version of Spark whose classes differ: slower, and said in the log."""
+    monkeypatch.setattr(vector_scan, "_EXPRESSIONS", "org.apache.spark.sql.none.")
+    frame = spark.table(table.sql).where("a < 150")
+    assert values(frame) == [value for value in left() if value < 150]
+    assert "getbit" in plan(frame)
+    assert "deleted rows are found slowly" in caplog.text
+
+
 def test_blocks_that_sparks_reader_cannot_mark_are_read_in_python(
     spark: SparkSession, table: LakeTable, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

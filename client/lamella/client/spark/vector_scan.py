@@ -12,11 +12,13 @@ where the scan finds the condition in a filter that Spark passes on, it returns 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql.types import StructType
 
 from lamella.client.spark.catalyst import kind_of
@@ -36,6 +38,8 @@ _MAX_BYTES: Final = 128 << 20
 _MAX_FILES: Final = 1_000
 _EXPRESSIONS: Final = SQL + "catalyst.expressions."
 _PARTITIONED_FILE: Final = DATASOURCES + "PartitionedFile"
+
+_log = logging.getLogger(__name__)
 
 
 def deleted_column(schema: Schema) -> str:
@@ -72,9 +76,17 @@ def fast_condition(gateway: Gateway, schema: Schema, condition: Any) -> Any:
         inner = inner.children().head()
     found = condition.references().toSeq()
     columns = {str(found.apply(at).name()): found.apply(at) for at in range(found.size())}
-    index, bits = columns.get(ROW_INDEX), columns.get(deleted_column(schema))
-    if index is None or bits is None or len(columns) != 2:
+    if columns.keys() != {ROW_INDEX, deleted_column(schema)}:
         return condition
+    try:
+        return _is_live(gateway, columns[ROW_INDEX], columns[deleted_column(schema)])
+    except (Py4JError, TypeError):
+        _log.warning("deleted rows are found slowly: unexpected version of Spark", exc_info=True)
+        return condition
+
+
+def _is_live(gateway: Gateway, index: Any, bits: Any) -> Any:
+    """Return the expression; ``index``, ``bits``: the hidden columns."""
 
     def make(name: str, *arguments: Any) -> Any:
         return gateway.java_class(_EXPRESSIONS + name)(*arguments)
