@@ -197,7 +197,7 @@ class BlockListOption(msgspec.Struct, frozen=True):
             selection.constants,
             selection.deletes,
             tuple(hidden),
-            table.settings.storage_options,
+            {} if table.settings.signed_urls else table.settings.storage_options,
         )
 
 
