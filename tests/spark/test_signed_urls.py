@@ -27,7 +27,7 @@ from lamella.client.http import Lamella
 from lamella.client.presigned import SignedBlocks
 from lamella.client.spark import attach, read
 from lamella.client.spark.datasource import LamellaDataSource
-from lamella.client.spark.python_blocks import URLS, BlockGroup, BlocksSource
+from lamella.client.spark.python_blocks import BLOCKS, URLS, BlockGroup, BlocksSource
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest, LamellaError, NotSignable
 from lamella.snapshot.schema.evolution import RenameColumn
 from lamella.snapshot.storage import FsspecStore
@@ -182,7 +182,7 @@ def test_blocks_with_earlier_names_are_read_too(spark: SparkSession, lake: Lake)
 def test_urls_that_expired_before_the_blocks_are_read_are_renewed(s3: S3Server, tmp_path: Path) -> None:
     """Partitions may wait for a place for longer than URLs hold; the worker asks the service then."""
     with running(s3, tmp_path, signed_url_s=1) as lake:
-        source = BlocksSource({"blocks": listed(lake), URLS: signed(lake)})
+        source = BlocksSource({BLOCKS: listed(lake), URLS: signed(lake)})
         reader = source.reader(StructType([StructField("a", LongType())]))
         partitions = reader.partitions()
         time.sleep(1.5)
@@ -223,7 +223,7 @@ def signed(lake: Lake) -> str:
 
 def test_executors_are_sent_their_own_urls_alone(lake: Lake) -> None:
     """Each partition has those of its blocks; what every task is sent has none, and no text shows one."""
-    source: Any = BlocksSource({"blocks": listed(lake), URLS: signed(lake)})
+    source: Any = BlocksSource({BLOCKS: listed(lake), URLS: signed(lake)})
     reader = source.reader(StructType([StructField("a", LongType())]))
     groups = reader.partitions()
     sent = cloudpickle.dumps((source, reader, reader.read))  # type: ignore[no-untyped-call]  # pyspark's

@@ -79,7 +79,7 @@ def _spark_type(spark: Any, name: str) -> Any:
 PARTITION_BYTES: Final = 64 << 20
 _FORMAT: Final = "lamella_blocks"
 #: The options with the list of blocks, and with their signed URLs.
-_BLOCKS: Final = "blocksUrl"
+BLOCKS: Final = "blocksUrl"
 URLS: Final = "blockUrls"
 
 
@@ -216,7 +216,7 @@ class BlocksSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of these columns."""
-        made = BlocksReader(self.options[_BLOCKS], self.options.get(URLS), schema.json())
+        made = BlocksReader(self.options[BLOCKS], self.options.get(URLS), schema.json())
         self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
         return made
 
@@ -271,7 +271,7 @@ def blocks_frame(
     signed = signed_blocks(table, selection)
     if signed is not None:
         reader = reader.option(URLS, msgspec.json.encode(signed).decode())
-    return reader.option(_BLOCKS, msgspec.json.encode(listed).decode()).load()
+    return reader.option(BLOCKS, msgspec.json.encode(listed).decode()).load()
 
 
 def python_scan(
