@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -29,7 +33,8 @@ class Readers:
         self.url, self.options = url, options
         self.lake = Lamella(url, timeout_s=120)
         self.iceberg: Catalog = load_catalog("lake", type="rest", uri=f"{url}/iceberg")
-        self.counts = dict.fromkeys(("Python", "Iceberg REST", "Iceberg export", "DuckDB", "Delta Sharing", "Spark"), 0)
+        kinds = ("Python", "Iceberg REST", "Iceberg export", "DuckDB", "Delta Sharing", "Spark", "Spark Connect")
+        self.counts = dict.fromkeys(kinds, 0)
 
     def check_python(self, history: History) -> None:
         """Each form of a scan."""
@@ -94,9 +99,60 @@ class Readers:
             same(history, rows, "Spark")
             self.counts["Spark"] += 1
 
+    def check_connect(self, connect: Connect, histories: Sequence[History]) -> None:
+        """``read`` and the Python data source on Spark Connect, by one query each."""
+        for way, tables in zip(("read", "data source"), connect.rows([each.name for each in histories]), strict=True):
+            for history, found in zip(histories, tables, strict=True):
+                same(history, [Row(*row) for row in found], f"Connect, {way}")
+        self.counts["Spark Connect"] += len(histories)
+
     def shown(self) -> str:
         """How many tables each of them read."""
         return ", ".join(f"{name} read {count}" for name, count in self.counts.items() if count)
+
+
+class Connect:
+    """A process with a session of Spark Connect. A context manager."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+        environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+        environment["SPARK_TESTING"] = "1"  # the server chooses a free port
+        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
+        folder.mkdir()
+        self._log = folder / "log"
+        program = Path(__file__).with_name("connect_program.py")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, program, url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                cwd=folder,
+            )
+        self._line()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()  # the program ends with its input
+
+    def rows(self, names: Sequence[str]) -> list[list[list[tuple[Any, ...]]]]:
+        """The rows of each table, by each way to read."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(names) + "\n")
+        self._process.stdin.flush()
+        found: list[list[list[tuple[Any, ...]]]] = json.loads(self._line())
+        return found
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._log.read_text("utf-8", errors="replace")[-4000:]
+        return line
 
 
 def same(history: History, found: Sequence[Row], reader: str) -> None:

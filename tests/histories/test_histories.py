@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, environment_of
 from histories.history import Counts, History
-from histories.readers import Readers
+from histories.readers import Connect, Readers
 from histories.world import World, small_parts
 from lamella.client.spark import attach
 from spark.conftest import spark
@@ -123,6 +123,21 @@ def test_ten_thousand_random_histories(world: World, readers: Readers, spark: Sp
         readers.check_spark(spark, histories, "histories")
         drop_tables(histories)
         print(f"part {part}: {counts.shown()}; {readers.shown()}", flush=True)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_random_histories_on_connect(world: World, readers: Readers, java_home: Path, tmp_path: Path) -> None:
+    """Without a JVM beside the program, too."""
+    assert java_home
+    counts = Counts()
+    with Connect(readers.url, tmp_path / "connect") as connect:
+        for at in range(40_000, 40_400, _TOGETHER):
+            histories = run_histories(world, range(at, at + _TOGETHER), counts)
+            readers.check_connect(connect, histories)
+            drop_tables(histories)
+            print(f"{counts.shown()}; {readers.shown()}", flush=True)
 
 
 @pytest.mark.soak
