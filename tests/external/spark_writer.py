@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from conftest import path_from_script
 from lamella.client import Lamella
 from support.sources import rows_of
+from support.spark_environment import spark_environment
 
 _PROGRAM: Final = Path(__file__).with_name("spark_program.py")
 _IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
@@ -25,9 +25,6 @@ class SparkWriter:
 
     def __init__(self, kind: Literal["delta", "iceberg"], folder: Path) -> None:
         python = path_from_script("environment.py", "iceberg-spark")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
         self.warehouse = folder / "warehouse"
         self._errors = (folder / "log").open("w")
         self._process = subprocess.Popen(
@@ -36,7 +33,7 @@ class SparkWriter:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env=spark_environment(python),
             cwd=folder,
         )
 

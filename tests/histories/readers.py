@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from iceberg.test_export_duckdb import answers
 from lamella.client import Lamella
 from lamella.client.iceberg.export import export_iceberg
 from support.sharing_client import load
+from support.spark_environment import connect_environment
 
 
 class Readers:
@@ -115,10 +115,6 @@ class Connect:
     """A process with a session of Spark Connect. A context manager."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-        environment["SPARK_TESTING"] = "1"  # the server chooses a free port
-        environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
         folder.mkdir()
         self._log = folder / "log"
         program = Path(__file__).with_name("connect_program.py")
@@ -129,7 +125,7 @@ class Connect:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env=connect_environment(),
                 cwd=folder,
             )
         self._line()

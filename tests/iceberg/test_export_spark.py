@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from random import Random
@@ -18,6 +17,7 @@ from lamella.client.iceberg.export import ExportOptions, export_iceberg
 from lamella.snapshot.storage import FsspecStore
 from support.folder_tables import COLUMNS, filled
 from support.iceberg_tables import IcebergTable, values
+from support.spark_environment import spark_environment
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
@@ -59,15 +59,12 @@ def random_filters(rng: Random, table: IcebergTable, count: int) -> list[str]:
 def answers(given: dict[str, Any], folder: Path) -> list[Any]:
     """What Spark answers."""
     python = path_from_script("environment.py", "iceberg-spark")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     done = subprocess.run(
         [python, PROGRAM],
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        env=environment,
+        env=spark_environment(python),
         cwd=folder,
         timeout=900,
         check=False,

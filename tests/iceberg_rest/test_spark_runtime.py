@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from lamella.client.http import Lamella
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn
 from support.folder_tables import COLUMNS, filled
 from support.iceberg_tables import IcebergTable, values
+from support.spark_environment import spark_environment
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
@@ -206,15 +206,12 @@ def _evolved(lake: Lamella, folder: Path) -> int:
 
 
 def _run(python: Path, folder: Path, given: dict[str, Any]) -> list[Any]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     done = subprocess.run(
         [python, PROGRAM],
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        env=environment,
+        env=spark_environment(python),
         cwd=folder,
         timeout=900,
         check=False,

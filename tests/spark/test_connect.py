@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from lamella.client.spark import read
 from spark.lakes import Lakes, LakeTable, fresh, no_pushdown, numbers, setting
+from support.spark_environment import connect_environment
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
@@ -66,17 +66,13 @@ def answers(lakes: Lakes, lake_url: str, table: LakeTable, tmp_path_factory: pyt
         "nan": lakes.of(pa.table({"x": [1.0, math.nan]})).name,
         "target": f"{fresh('connect')}.t",
     }
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    environment["SPARK_TESTING"] = "1"  # the server chooses a free port
-    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     folder = tmp_path_factory.mktemp("connect")
     done = subprocess.run(
         [sys.executable, PROGRAM],
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        env=environment,
+        env=connect_environment(),
         cwd=folder,
         timeout=300,
         check=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import s3fs
 from fixtures_real_s3 import RealS3Server
 from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, start_shared
+from support.spark_environment import spark_environment
 
 # Long: Spark fetches the jars from Maven when they are not there yet.
 pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.s3]
@@ -57,15 +57,12 @@ def found(
         "ivy": str(IVY),
         "scratch": f"{bucket}/scratch",
     }
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     done = subprocess.run(
         [sys.executable, PROGRAM],
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        env=environment,
+        env=spark_environment(),
         cwd=folder,
         timeout=900,
         check=False,

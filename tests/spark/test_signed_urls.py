@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ from lamella.snapshot.tokens import key_sha256, key_text
 from spark.test_tokens import seen
 from support.service_api import parquet_bytes
 from support.signature_proxy import SignatureProxy, signature_proxy
+from support.spark_environment import connect_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -149,11 +149,7 @@ print(json.dumps([frame.count(), sorted(row.a for row in frame.collect())]))
 def test_spark_connect_reads_by_signed_urls(lake: Lake, java_home: Path, tmp_path: Path) -> None:
     """In a program with neither keys nor a JVM of its own."""
     assert java_home
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "AWS_"))
-    }
-    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    environment |= {"SPARK_TESTING": "1", "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g pyspark-shell"}
+    environment = {key: value for key, value in connect_environment().items() if not key.startswith("AWS_")}
     done = subprocess.run(
         [sys.executable, "-c", CONNECT, lake.client.url],
         env=environment,
