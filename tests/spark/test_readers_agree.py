@@ -122,7 +122,8 @@ def check_spark(spark: SparkSession, lakes: Lakes, tables: Sequence[SentTable], 
             options = {"url": lakes.lake.url, "table": table.name}
             spark.read.format("lamella").options(**options).load().createOrReplaceTempView(name)
         columns = ", ".join(map(as_text, table.schema.leaves()))
-        parts.append(f"SELECT {number} AS number, array({columns}) AS row FROM {name} WHERE {table.text}")
+        # "WHERE (c)" alone would be an alias of the table with a name for its column, if ANSI mode is off.
+        parts.append(f"SELECT {number} AS number, array({columns}) AS row FROM {name} WHERE true AND {table.text}")
     found: list[Counter[tuple[str, ...]]] = [Counter() for _ in tables]
     for number, row in spark.sql(" UNION ALL ".join(parts)).collect():
         kinds = [leaf.dtype for leaf in tables[number].schema.leaves()]
