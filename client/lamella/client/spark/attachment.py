@@ -21,9 +21,10 @@ from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan
 from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
-from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, quoted
+from lamella.client.spark.table import LakeTableProxy, StagedLakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -51,7 +51,7 @@ from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.rows_with_ids import scan_with_ids, sources_of
 from lamella.client.spark.vector_scan import file_partitions, hidden_fields, row_bits, with_row_bits
 from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.schema import parse_type
+from lamella.snapshot.schema import parse_type, quoted
 from lamella.snapshot.schema.arrow import constant_scalars, repeated
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.constant import constant_values
@@ -287,7 +287,7 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
         gateway.session,
     )
     frame = DataFrame(gateway.session.baseRelationToDataFrame(relation), gateway.spark)
-    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in names])
+    return frame if columns is None else frame.select(*map(quoted, names))
 
 
 class RelationIndex(Proxy):

@@ -22,9 +22,9 @@ from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.row_ids import unused_name
 from lamella.client.spark.scan import LakeScanBuilder
-from lamella.client.spark.table import LakeTableProxy, quoted
+from lamella.client.spark.table import LakeTableProxy
 from lamella.client.spark.vector_scan import hidden_fields, live_rows_condition
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema import Schema, quoted
 
 _CATALOG: Final = CONNECTOR + "catalog."
 #: What is appended to the name of a table to read it with its hidden columns. Names of tables have no such character.

@@ -19,7 +19,7 @@ from lamella.snapshot.errors import InvalidFilter, LamellaError
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.sql_parse import parsed
 from lamella.snapshot.expression.text import tree_of
-from lamella.snapshot.schema import Column, Leaf, Schema, quoted_path
+from lamella.snapshot.schema import Column, Leaf, Schema, quoted, quoted_path
 from lamella.snapshot.schema.spark_types import spark_schema
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFr
     fields = [field for field in frame.schema.fields if field.name.lower() == key[0].lower()]
     if len(fields) != 1 or not _same(leaf, schema, fields[0].dataType.simpleString()):
         return None
-    values = frame.select(F.col(f"`{fields[0].name.replace('`', '``')}`").alias("key")).where("key IS NOT NULL")
+    values = frame.select(F.col(quoted(fields[0].name)).alias("key")).where("key IS NOT NULL")
     try:
         found = [row[0] for row in values.distinct().limit(MAX_VALUES + 1).collect()]
         if not found:

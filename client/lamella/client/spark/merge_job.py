@@ -25,7 +25,7 @@ from lamella.snapshot.deletes import Positions, Vectors, inline_entry
 from lamella.snapshot.errors import CommitConflict, InvalidFilter, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.schema import Column as TableColumn
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema import Schema, quoted
 from lamella.snapshot.schema.spark_types import spark_schema
 from lamella.snapshot.wire import NoNewMatches
 
@@ -494,7 +494,7 @@ class _Work:
 
     def _new_rows(self, state: TableState, target: Target, changed: DataFrame, removal: Removal) -> DataFrame:
         """Return the rows to write: new and updated ones, and those of blocks that are rewritten."""
-        names = [f"`{column.name.replace('`', '``')}`" for column in state.snapshot.schema.columns]
+        names = [quoted(column.name) for column in state.snapshot.schema.columns]
         rows = changed.where(f"NOT {_GOES}").select(*names)
         if not removal.rewritten:
             return rows
@@ -530,10 +530,10 @@ class _Work:
 
         shown = spark_schema(Schema.assign([column]), time_type=True)
         field = StructField.fromJson(json.loads(shown.readable)["fields"][0])
-        quoted = f"`{column.name.replace('`', '``')}`"
-        value = F.lit(None).cast(field.dataType) if self._only_inserts else F.col(f"{self._target_alias}.{quoted}")
+        shown_name = quoted(column.name)
+        value = F.lit(None).cast(field.dataType) if self._only_inserts else F.col(f"{self._target_alias}.{shown_name}")
         for number, clause in enumerate(self._clauses):
-            text = self._assigned(clause, column.name, quoted)
+            text = self._assigned(clause, column.name, shown_name)
             if text is None and clause.when != "not matched":
                 continue
             default = field.metadata.get("EXISTS_DEFAULT")
@@ -541,10 +541,10 @@ class _Work:
             value = F.when(F.col(_ACTION) == number, made.cast(field.dataType)).otherwise(value)
         return value.alias(column.name)
 
-    def _assigned(self, clause: _Clause, name: str, quoted: str) -> str | None:
+    def _assigned(self, clause: _Clause, name: str, shown_name: str) -> str | None:
         """Return the SQL that a clause assigns to a column; None: it does not change it."""
         if clause.copies and self._source is not None:
             has = {column.lower() for column in self._source.columns}
-            return f"{self._source_alias}.{quoted}" if name.lower() in has else None
+            return f"{self._source_alias}.{shown_name}" if name.lower() in has else None
         given = {column.lower(): text for column, text in (clause.values or {}).items()}
         return given.get(name.lower())

@@ -28,6 +28,7 @@ from lamella.client.spark.lake import (
 )
 from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, unambiguous_columns
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -101,7 +102,7 @@ def read(
             frame = _path_frame(spark, load(lake), where)
     if where is not None:
         frame = frame.where(where)
-    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in columns])
+    return frame if columns is None else frame.select(*map(quoted, columns))
 
 
 def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | None) -> DataFrame:
@@ -152,7 +153,7 @@ def _under(frame: DataFrame, schema: StructType) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns = [
-        F.col(f"`{name.replace('`', '``')}`").cast(field.dataType).alias(field.name)
+        F.col(quoted(name)).cast(field.dataType).alias(field.name)
         for name, field in zip(frame.columns, schema.fields, strict=True)
     ]
     return frame.select(*columns) if frame.schema.jsonValue() != schema.jsonValue() else frame

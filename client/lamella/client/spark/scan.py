@@ -25,7 +25,7 @@ from lamella.client.spark.statement import ReadScan
 from lamella.client.spark.v2_predicates import list_values, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema import Column, DataType, Schema, quoted
 from lamella.snapshot.wire import OrderBy
 
 if TYPE_CHECKING:
@@ -495,7 +495,7 @@ class LakeScan(ReadScan):
         if self._gateway.pins_threads and self._request.limit is None:
             names = prunable_columns(self._request.table.schema, self._request.required_names())
         column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
-        columns = [column("`" + name.replace("`", "``") + "`") for name in names]
+        columns = [column(quoted(name)) for name in names]
         return self._gateway.array(CONNECTOR + "expressions.NamedReference", columns)
 
     def filter(self, predicates: Any) -> None:

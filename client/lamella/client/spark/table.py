@@ -21,7 +21,7 @@ from lamella.client.spark.statement import ReadTable
 from lamella.client.write.commit import EVERY_ROW
 from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
-from lamella.snapshot.schema import path_parts
+from lamella.snapshot.schema import path_parts, quoted
 from lamella.snapshot.schema.spark_types import declared_schema
 from lamella.snapshot.wire import TableInfo
 
@@ -198,11 +198,6 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
     return struct, columns
-
-
-def quoted(name: str) -> str:
-    """Return a name as an identifier of SQL, in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 class StagedLakeTable(LakeTableProxy):

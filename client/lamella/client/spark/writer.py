@@ -27,7 +27,7 @@ from lamella.snapshot.errors import (
     InvalidRequest,
     SchemaMismatch,
 )
-from lamella.snapshot.schema import Column, Schema, parse_type, widens
+from lamella.snapshot.schema import Column, Schema, parse_type, quoted, widens
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
                 f"column {column.name!r} is {_text(given[key])} in the frame and {_text(column)} in the table",
                 column=column.name,
             )
-        quoted = given[key].name.replace("`", "``")
-        selected.append(F.col(f"`{quoted}`").cast(types[column.name].dataType).alias(column.name))
+        selected.append(F.col(quoted(given[key].name)).cast(types[column.name].dataType).alias(column.name))
     return selected
 
 

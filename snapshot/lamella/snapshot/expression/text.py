@@ -33,7 +33,7 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
 )
-from lamella.snapshot.schema import DataType, path_parts
+from lamella.snapshot.schema import DataType, path_parts, quoted
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Value
 
@@ -336,7 +336,7 @@ def term_sql(term: Term) -> str:
     """Returns a term as SQL text."""
     match term:
         case Ref(path):
-            return ".".join("`" + part.replace("`", "``") + "`" for part in path_parts(path) or (path,))
+            return ".".join(map(quoted, path_parts(path) or (path,)))
         case Literal():
             return _literal_sql(term)
         case Cast(inner, target):

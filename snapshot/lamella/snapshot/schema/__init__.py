@@ -1,6 +1,17 @@
 """Columns by id, their logical types and order."""
 
-from lamella.snapshot.schema.column import Column, Leaf, Schema, path_parts, quoted_path
+from lamella.snapshot.schema.column import Column, Leaf, Schema, path_parts, quoted, quoted_path
 from lamella.snapshot.schema.types import DataType, Order, parse_type, widens
 
-__all__ = ["Column", "DataType", "Leaf", "Order", "Schema", "parse_type", "path_parts", "quoted_path", "widens"]
+__all__ = [
+    "Column",
+    "DataType",
+    "Leaf",
+    "Order",
+    "Schema",
+    "parse_type",
+    "path_parts",
+    "quoted",
+    "quoted_path",
+    "widens",
+]

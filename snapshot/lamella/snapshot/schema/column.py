@@ -144,9 +144,14 @@ _CHILDREN = {"list": ("element",), "map": ("key", "value")}
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
+def quoted(name: str) -> str:
+    """Returns a name as an identifier of Spark's SQL, in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quoted_path(parts: Iterable[str]) -> str:
     """Returns a path as text: parts separated by dots; a part with a dot or a backquote is quoted with backquotes."""
-    return ".".join("`" + part.replace("`", "``") + "`" if "." in part or "`" in part else part for part in parts)
+    return ".".join(quoted(part) if "." in part or "`" in part else part for part in parts)
 
 
 def path_parts(path: str) -> tuple[str, ...] | None:
