@@ -186,7 +186,7 @@ def main() -> None:
 
 def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peers: bool) -> dict[str, Any]:
     """The same statements on Spark; ``peers``: also on tables of the same files, each engine with its vectors."""
-    from onspark.engines import peers_here, settings
+    from onspark.engines import jars_here, settings
     from pyspark.sql import SparkSession
 
     from lamella.client.spark import attach
@@ -209,13 +209,13 @@ def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peer
     lake.table(f"bench.{slug}").commit(operation="alter", properties={"write.delete.mode": "merge-on-read"})
     attach(spark, "lake", url)
     engines = {"lamella": (f"lake.bench.{slug}", work / "warehouse")}
-    if peers and "delta" in peers_here():
+    if peers and "delta" in jars_here():
         copy = work / f"delta-{slug}"
         shutil.copytree(data.folder, copy)
         spark.sql(f"CONVERT TO DELTA parquet.`file://{copy}`")
         spark.sql(f"ALTER TABLE delta.`file://{copy}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         engines["delta"] = (f"delta.`file://{copy}`", copy)
-    if peers and "iceberg" in peers_here():
+    if peers and "iceberg" in jars_here():
         fields = spark.read.parquet(data.files[0]).schema
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
         spark.sql(

@@ -46,14 +46,17 @@ class Engine(Protocol):
         """Return how many files a scan of a physical plan reads."""
 
 
-def peers_here() -> list[str]:
-    """Return the peers that have jars for the Spark of this environment."""
-    return list(JARS.get(pyspark.__version__.rpartition(".")[0], {}))
+def jars_here() -> dict[str, str]:
+    """Return the jars for the Spark of this environment, by peer."""
+    version = pyspark.__version__.rpartition(".")[0]
+    if version not in JARS:
+        raise SystemExit(f"no peer has jars for Spark {version}; use {' or '.join(JARS)}")
+    return JARS[version]
 
 
 def settings(folder: Path, ivy: Path) -> dict[str, str]:
     """Return the session settings that any of the peers needs; the same for all. ``ivy``: where jars are kept."""
-    jars = JARS[pyspark.__version__.rpartition(".")[0]]
+    jars = jars_here()
     found = {"spark.jars.packages": ",".join(jars.values()), "spark.jars.ivy": str(ivy)}
     extensions = []
     if "delta" in jars:

@@ -231,11 +231,13 @@ def test_executors_are_sent_their_own_urls_alone(lake: Lake) -> None:
         assert len(group.signed.urls) == len(group.locations)
         assert "X-Amz-" not in repr(group.signed)
     options = {"url": lake.client.url, "table": "db.t", "signedUrls": "true", "partitionBytes": "1"}
+    options["storageOptions"] = json.dumps({"s3": {"key": "of the store"}})
     by_one = LamellaDataSource(options).reader(StructType([StructField("a", LongType())])).partitions()
     assert len(by_one) == FILES
     for number, group in enumerate(by_one):
         assert isinstance(group, BlockGroup)
         assert group.signed is not None
+        assert group.storage_options == {}
         (url,) = group.signed.urls
         assert f"part%20{number}.parquet?" in url
 
@@ -290,3 +292,12 @@ def test_what_cannot_be_read_so_is_reported(spark: SparkSession, lake: Lake, lak
         local.table(name).register([f"{tmp_path}/x.parquet"])
         with pytest.raises((PySparkException, NotSignable), match=r"signed|sign"):
             read(spark, name, client=local, signed_urls=True).collect()
+
+
+def test_workers_are_sent_the_storage_options_where_they_need_them(lake: Lake) -> None:
+    """Blocks that are not read by signed URLs are read with what the user gave."""
+    given = {"s3": {"key": "of the store"}}
+    options = {"url": lake.client.url, "table": "db.t", "storageOptions": json.dumps(given)}
+    for group in LamellaDataSource(options).reader(StructType([StructField("a", LongType())])).partitions():
+        assert isinstance(group, BlockGroup)
+        assert group.storage_options == given

@@ -112,8 +112,10 @@ class LakeTableProxy(ReadTable):
 
     def capabilities(self) -> Any:
         gateway = self._gateway
-        found = (gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES)
-        return gateway.shared("capabilities", lambda: gateway.java_set(found))
+        return gateway.shared(
+            "capabilities",
+            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES),
+        )
 
     def metadataColumns(self) -> Any:
         if self._gateway.is_called_from("DescribeTableExec"):

@@ -67,8 +67,8 @@ def live_rows_condition(schema: Schema, quote: Callable[[str], str]) -> str:
 
 
 def fast_condition(gateway: Gateway, schema: Schema, condition: Any) -> Any:
-    """Return an expression of the same value as :func:`live_rows_condition`, given Spark's expression of that; any
-    other expression as it is."""
+    """Return a faster expression for the condition of :func:`live_rows_condition`; anything else is returned
+    unchanged."""
     inner = condition
     for kind in ("Not", "EqualNullSafe", "BitwiseGet"):
         if kind_of(inner) != kind:
