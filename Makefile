@@ -19,6 +19,9 @@ TEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # `make test AREA=spark` runs the tests of tests/spark; several are separated by spaces.
 AREA ?=
 TESTS = $(addprefix tests/,$(AREA))
+# Where tests keep their files: in memory, if there is room, since they write and remove hundreds of thousands.
+TEST_TMPDIR ?= $(shell df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 >= 8192 { print "/dev/shm" }')
+IN_MEMORY = $(if $(TEST_TMPDIR),TMPDIR=$(TEST_TMPDIR))
 
 # What `make serve` serves: by default what `make demo` left behind.
 WAREHOUSE ?= file://$(CURDIR)/build/demo/warehouse
@@ -103,11 +106,11 @@ sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, Cycl
 test: $(READY)  ## run the tests, but the long ones (AREA=spark: those of tests/spark)
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
 	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
-	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
+	$(WITH_JAVA) $(IN_MEMORY) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: check
 check: lint types  ## check style and types, and run the fast tests that start no process, server, browser or Java
-	HYPOTHESIS_PROFILE=check $(BIN)/pytest -m "not soak and not process and not slow" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
+	$(IN_MEMORY) HYPOTHESIS_PROFILE=check $(BIN)/pytest -m "not soak and not process and not slow" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: soak
 soak: $(READY)  ## run the long tests, and the property tests with all their examples

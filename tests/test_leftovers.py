@@ -99,7 +99,7 @@ class Session:
     """A test session of its own, over one file, that is in the middle of its test."""
 
     def __init__(self, folder: Path, test: str, *options: str, **variables: str) -> None:
-        self.temporary = Path(tempfile.mkdtemp())  # a short path, which every user may enter
+        self.temporary = Path(tempfile.mkdtemp(prefix=""))  # a short path, which every user may enter
         self.temporary.chmod(0o711)
         (folder / "conftest.py").write_text(CONFTEST)
         (folder / "test_it.py").write_text("import os\nMARK = 'TEST_SESSION'\n" + textwrap.dedent(test))
@@ -142,8 +142,15 @@ class Session:
         ]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("options", [[], ["-n1"]], ids=["alone", "spread"])
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        pytest.param(signal.SIGINT, [], id="interrupted"),
+        pytest.param(signal.SIGKILL, ["-n1"], id="killed-spread"),
+        pytest.param(signal.SIGKILL, [], id="killed", marks=pytest.mark.soak),
+        pytest.param(signal.SIGINT, ["-n1"], id="interrupted-spread", marks=pytest.mark.soak),
+    ],
+)
 def test_a_session_that_is_ended_leaves_nothing(tmp_path: Path, how: signal.Signals, options: list[str]) -> None:
     """By Ctrl-C and by SIGKILL, with pytest-xdist and without."""
     session = Session(tmp_path, SLEEPERS, *options)
@@ -173,12 +180,11 @@ def test_a_session_that_comes_to_its_end_keeps_the_folders_of_its_tests(tmp_path
 @pytest.mark.spark
 @pytest.mark.postgres
 @pytest.mark.s3
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL])
 def test_all_that_tests_start_ends_with_them(
-    tmp_path_factory: pytest.TempPathFactory, java_home: Path, postgres_bin: Path, how: signal.Signals
+    tmp_path: Path, java_home: Path, postgres_bin: Path, how: signal.Signals
 ) -> None:
     """PostgreSQL, moto, a service with two workers, and a Spark cluster: none outlives the session."""
-    folder = tmp_path_factory.mktemp("session")
-    session = Session(folder, PROGRAMS, JAVA_HOME=str(java_home), POSTGRES_BIN=str(postgres_bin))
+    session = Session(tmp_path, PROGRAMS, JAVA_HOME=str(java_home), POSTGRES_BIN=str(postgres_bin))
     os.kill(session.process.pid, how)
     session.wait_nothing_left()

@@ -159,9 +159,9 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_t
 
 @pytest.mark.slow
 def test_tables_live_as_the_model_does() -> None:
-    """Tens of short lives."""
+    """A few short lives."""
     run_state_machine_as_test(
-        Lives, settings=settings(max_examples=20, stateful_step_count=15, deadline=None, suppress_health_check=_QUIET)
+        Lives, settings=settings(max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=_QUIET)
     )
 
 

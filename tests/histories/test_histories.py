@@ -72,7 +72,7 @@ def drop_tables(histories: Sequence[History]) -> None:
 
 def test_random_histories(world: World, readers: Readers) -> None:
     """Each snapshot is what the changes make of the one before it, and every reader without Java finds its rows."""
-    histories = run_histories(world, range(12), Counts())
+    histories = run_histories(world, range(6), Counts())
     for history in histories:
         readers.check_python(history)
         readers.check_iceberg(history)
@@ -100,7 +100,7 @@ def check_shared(world: World, seeds: Sequence[int], folder: Path, counts: Count
 @pytest.mark.xdist_group("spark")
 def test_random_histories_in_spark(world: World, readers: Readers, spark: SparkSession) -> None:
     """Spark's catalog finds the rows."""
-    histories = run_histories(world, range(100, 108), Counts())
+    histories = run_histories(world, range(100, 105), Counts())
     attach(spark, "histories", readers.lake)
     readers.check_spark(spark, histories, "histories")
 

@@ -14,7 +14,10 @@ KILLS = int(os.environ.get("LAMELLA_TEST_KILLS", "200"))
 
 @pytest.mark.parametrize(
     ("ground", "kills"),
-    [("sqlite-local", 8), pytest.param("postgres-s3", 3, marks=[pytest.mark.postgres, pytest.mark.s3])],
+    [
+        ("sqlite-local", 8),
+        pytest.param("postgres-s3", 3, marks=[pytest.mark.postgres, pytest.mark.s3, pytest.mark.soak]),
+    ],
     indirect=["ground"],
 )
 def test_no_commit_is_lost_or_doubled_by_a_few_kills(ground: Ground, kills: int, tmp_path: Path) -> None:

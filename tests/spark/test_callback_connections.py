@@ -88,7 +88,7 @@ def assert_flat(count: Count, run: Callable[[int], object], *, warm_up: int, tim
 def test_queries_with_exchanges_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:
     """Spark gives each of them new threads, each of which calls back."""
     texts = queries(spark, table)
-    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=16, times=32)
+    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=8, times=32)
 
 
 @pytest.mark.soak

@@ -63,7 +63,7 @@ def test_a_merge_changes_deletes_inserts_and_leaves_the_rest(spark: SparkSession
     assert before < {block.location for block in _blocks(lakes, name)}
 
 
-@pytest.mark.parametrize("merges", [4, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("merges", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_are(
     spark: SparkSession, lakes: Lakes, merges: int
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from fixtures_server import StartServer
 from support.spark_cluster import SparkCluster
+from support.spark_environment import spark_environment
 
 pytestmark = pytest.mark.spark
 
@@ -41,11 +42,10 @@ def test_only_one_attempt_of_each_task_counts(master: str, start_server: StartSe
     marks = tmp_path / "marks"
     for folder in (scratch, marks):
         folder.mkdir()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     paths = [*sys.path, str(PROGRAM.parent.parent)]
     done = subprocess.run(
         [sys.executable, PROGRAM, server.url, master, f"file://{scratch}", marks],
-        env={**environment, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=spark_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         check=False,

@@ -11,6 +11,7 @@ def spark_environment(python: Path | str = sys.executable) -> dict[str, str]:
     """This process's environment, without what the tests' own session has set; ``python``: what the program runs on."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     return environment | {
+        "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"],  # of a Java that runs for a short time
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -259,6 +259,8 @@ def sample_keys(engine: Engine, target: Target, scratch: Scratch, sources: Seque
 
 #: Tasks per process or core, so that all finish at about the same time.
 _TASKS_EACH: Final = 2
+#: Rows of this size in memory are merged faster here than tasks begin elsewhere.
+_SMALL_BYTES: Final = 4 << 20
 
 #: Called with the rows done and the total.
 Progress = Callable[[int, int], object]
@@ -318,7 +320,10 @@ def merge_runs(
     if not runs:
         return []
     rows = sum(run.row_count for run in runs)
-    row_bytes = max(1, sum(run.memory_bytes for run in runs) // rows)
+    size_bytes = sum(run.memory_bytes for run in runs)
+    if engine.is_near and size_bytes <= _SMALL_BYTES:
+        engine = SerialEngine()
+    row_bytes = max(1, size_bytes // rows)
     block_rows = max(1, sum(run.block_rows * run.row_count for run in runs) // rows)
     in_memory = max(1, target.memory_bytes // (row_bytes * block_rows))
     for_all = max(1, rows // (block_rows * engine.parallelism * _TASKS_EACH))

@@ -42,10 +42,11 @@ class SparkEngine:
 
     @cached_property
     def parallelism(self) -> int:
-        """Number of tasks that Spark runs at once, inferred from how it partitions ranges; on Connect nothing else
-        shows it."""
+        """Number of tasks that Spark runs at once. On Connect nothing shows it but how Spark partitions ranges."""
         from pyspark.sql.functions import spark_partition_id
 
+        if getattr(self._spark, "_jsparkSession", None) is not None:
+            return max(1, self._spark.sparkContext.defaultParallelism)
         return max(1, self._spark.range(0, 1 << 16).select(spark_partition_id()).distinct().count())
 
     def run(self, stage: Stage, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
