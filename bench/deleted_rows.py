@@ -105,7 +105,7 @@ def _register(lake: Lamella, name: str, files: list[str], dirty: int, rows: int)
 
 def measured(spark: SparkSession, lake: Lamella, tables: list[str], rounds: int) -> dict[str, Any]:
     """Seconds of the fastest round for each table and way, and ratios to the clean table."""
-    attach(spark, "lake", lake)
+    attach(spark, "lake", lake, aggregates=False)  # the rows are to be read
 
     def by_spark(name: str, clause: str = "") -> tuple[int, int]:
         row = spark.sql(f"SELECT count(v), sum(v) FROM lake.bench.{name} {clause}").collect()[0]

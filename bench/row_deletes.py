@@ -207,7 +207,7 @@ def on_spark(lake: Lamella, url: str, work: Path, data: Data, ivy: Path, *, peer
     slug = data.name.replace(" ", "_")
     registered(lake, f"bench.{slug}", data)
     lake.table(f"bench.{slug}").commit(operation="alter", properties={"write.delete.mode": "merge-on-read"})
-    attach(spark, "lake", url)
+    attach(spark, "lake", url, aggregates=False)  # the rows are to be read
     engines = {"lamella": (f"lake.bench.{slug}", work / "warehouse")}
     if peers and "delta" in jars_here():
         copy = work / f"delta-{slug}"

@@ -88,7 +88,7 @@ class LamellaTable:
                 lake.table("bench.t").register(paths[start : start + _REGISTERED_AT_ONCE], strict=True)
 
     def open(self, spark: SparkSession, folder: Path) -> None:  # noqa: ARG002  # as of Engine
-        attach(spark, "lake", self._url)
+        attach(spark, "lake", self._url, aggregates=False)  # which files are read is compared
 
     def table(self) -> str:
         return "lake.bench.t"

@@ -65,16 +65,20 @@ class WarehouseTable:
         aggregates: Sequence[str],
         filter: Any = None,
         *,
+        group_by: Sequence[str] = (),
         snapshot_id: str | None,
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
         reader_features: Sequence[str] = (),
+        max_scan_blocks: int | None = None,
     ) -> AggregateAnswer:
         """As the service answers."""
         assert timestamp is None
         request = AggregateRequest(
             aggregates=tuple(aggregates),
+            group_by=tuple(group_by),
+            max_scan_blocks=max_scan_blocks,
             filter=None if isinstance(filter, Predicate) else filter,
             time_zone=time_zone,
             case_sensitive=case_sensitive,

@@ -469,21 +469,25 @@ class SignedPlanner:
         aggregates: Sequence[str],
         filter: Any = None,
         *,
+        group_by: Sequence[str] = (),
         snapshot_id: str | None,
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
         reader_features: Sequence[str],
+        max_scan_blocks: int | None = None,
     ) -> wire.AggregateAnswer:
         """See the table."""
         return self._table.aggregate(
             aggregates,
             filter,
+            group_by=group_by,
             snapshot_id=snapshot_id,
             timestamp=timestamp,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
             reader_features=reader_features,
+            max_scan_blocks=max_scan_blocks,
         )
 
     def info(self) -> wire.TableInfo:

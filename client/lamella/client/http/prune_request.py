@@ -295,6 +295,7 @@ def aggregate_call(
     time_zone: str,
     case_sensitive: bool,
     reader_features: Sequence[str],
+    max_scan_blocks: int | None,
 ) -> Call[AggregateResult]:
     """Counts, minima and maxima from statistics."""
     body = wire.AggregateRequest(
@@ -307,6 +308,7 @@ def aggregate_call(
         time_zone=time_zone,
         case_sensitive=case_sensitive,
         reader_features=text_tuple("reader_features", reader_features),
+        max_scan_blocks=max_scan_blocks,
     )
     return decode_as(AggregateResult, make_call(operations.prune.AGGREGATE, name, body=body))
 

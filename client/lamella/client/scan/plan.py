@@ -45,13 +45,15 @@ class Planner(Protocol):
         aggregates: Sequence[str],
         filter: Any = None,
         *,
+        group_by: Sequence[str] = (),
         snapshot_id: str | None,
         timestamp: int | str | dt.datetime | None,
         time_zone: str,
         case_sensitive: bool,
         reader_features: Sequence[str],
+        max_scan_blocks: int | None = None,
     ) -> AggregateAnswer:
-        """Return counts as far as statistics prove them."""
+        """Return aggregates as far as statistics prove them."""
 
     def info(self) -> TableInfo:
         """Return the current state of the table."""
@@ -133,9 +135,9 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The service's answer, and how it is read."""
+    """Blocks of a snapshot, and how they are read."""
 
-    answer: PruneAnswer
+    snapshot_id: str
     blocks: tuple[PrunedBlock, ...]
     versions: Versioned
     recipe: ScanRecipe
@@ -148,12 +150,15 @@ class Plan(msgspec.Struct, frozen=True):
         return self.recipe.schema if block.schema_id is None else schema_at(self.versions, block.schema_id)
 
 
-def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[str]] | None) -> Plan:
+def plan_of(
+    table: Planner, request: Request, only: Callable[[str], AbstractSet[str]] | None
+) -> tuple[PruneAnswer, Plan]:
     """Plan a scan; ``only`` returns the blocks of a snapshot, by its id, that may be read at all.
 
     Raises what planning raises, before anything is read.
     """
     given = request.filter
+    # What cannot be read as a filter is an error here, not one of the service.
     predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
     answer = table.prune(
         given,
@@ -163,9 +168,34 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
         order_by=request.order_by,
         **request.shared_arguments(),
     )
-    versions: TableInfo | Snapshot = table.info()
-    if versions.snapshot_id != answer.snapshot_id:
-        versions = table.snapshot(answer.snapshot_id)
+    blocks = tuple(block_records(answer))
+    if only is not None:
+        wanted = only(answer.snapshot_id)
+        blocks = tuple(block for block in blocks if block.location in wanted)
+    versions = versions_of(table, answer.snapshot_id)
+    return answer, plan_of_blocks(versions, request, answer.snapshot_id, blocks, predicate)
+
+
+def versions_of(table: Planner, snapshot_id: str) -> TableInfo | Snapshot:
+    """Return what says which schemas a snapshot has."""
+    info = table.info()
+    return info if info.snapshot_id == snapshot_id else table.snapshot(snapshot_id)
+
+
+def plan_of_blocks(
+    versions: TableInfo | Snapshot,
+    request: Request,
+    snapshot_id: str,
+    blocks: tuple[PrunedBlock, ...],
+    predicate: Predicate | None = None,
+) -> Plan:
+    """Plan to read blocks that are known; ``predicate``: the request's filter, if it has been read.
+
+    Raises what binding and columns raise.
+    """
+    if predicate is None:
+        given = request.filter
+        predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
     recipe = ScanRecipe(
         predicate=predicate,
         schema=versions.schema,
@@ -174,8 +204,4 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
         time_zone=request.time_zone,
         case_sensitive=request.case_sensitive,
     )
-    blocks = tuple(block_records(answer))
-    if only is not None:
-        wanted = only(answer.snapshot_id)
-        blocks = tuple(block for block in blocks if block.location in wanted)
-    return Plan(answer, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
+    return Plan(snapshot_id, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)

@@ -11,20 +11,22 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
 import pyarrow as pa
 
+from lamella.client.scan.aggregates import RowAggregates, complete
 from lamella.client.scan.block_file import BlockFile
-from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of
+from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of, plan_of_blocks, versions_of
 from lamella.client.scan.progress import Progress
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.deletes import RangeReader, Vectors
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, Store
-from lamella.snapshot.wire import PruneAnswer, PrunedBlock
+from lamella.snapshot.wire import AggregateAnswer, PruneAnswer, PrunedBlock
 
 if TYPE_CHECKING:
     import dask.dataframe
@@ -203,12 +205,12 @@ class Scan(Rows):
         self._report = report
         self._stores = stores
         self._lock = threading.Lock()
-        self._made: Plan | None = None
+        self._made: tuple[PruneAnswer, Plan] | None = None
 
     @property
     def plan(self) -> PruneAnswer:
         """Return the service's answer: which blocks and rows are read, and why."""
-        return self._planned().answer
+        return self._pruned()[0]
 
     @property
     def schema(self) -> pa.Schema:
@@ -239,7 +241,7 @@ class Scan(Rows):
         if self._stores is None:
             return fragments_of(planned, [partial(_same, self._store)] * len(planned.blocks))
         locations = [block.location for block in planned.blocks]
-        return fragments_of(planned, self._stores(planned.answer.snapshot_id, locations))
+        return fragments_of(planned, self._stores(planned.snapshot_id, locations))
 
     def to_dask(self) -> dask.dataframe.DataFrame:
         """Return a Dask frame with one partition per block, read where Dask computes them; raises as :meth:`fragments`.
@@ -262,12 +264,60 @@ class Scan(Rows):
             if answer.complete:
                 bound = answer.groups[0].values[0].value if answer.groups else None
                 return self._capped(0 if bound is None or bound.int64 is None else bound.int64)
-        planned = self._planned()
+        return self._capped(self._counted(self._planned()))
+
+    def _counted(self, planned: Plan) -> int:
+        """Return the number of matching rows of the blocks."""
         counts = [block.live_row_count if block.verdict == "ALL" else None for block in planned.blocks]
-        total = sum(count for count in counts if count is not None)
         others = tuple(block for block, count in zip(planned.blocks, counts, strict=True) if count is None)
-        total += sum(self._read(planned, others, RowGroupRead.count, counting=True))
-        return self._capped(total)
+        read = self._read(planned, others, RowGroupRead.count, counting=True)
+        return sum(count for count in counts if count is not None) + sum(read)
+
+    def aggregate(
+        self,
+        aggregates: Sequence[str],
+        *,
+        group_by: Sequence[str] = (),
+        max_blocks: int | None = None,
+        max_rows: int | None = None,
+    ) -> pa.Table:
+        """Return ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)`` and ``sum(c)`` of the rows, for each group.
+
+        The result is exact. Blocks of which statistics prove their part are not opened; of the others, the columns that
+        are needed are read. Groups come in any order, and without ``group_by`` there is one. ``columns`` of the scan do
+        not matter. ``max_blocks``, ``max_rows``: what may be read, in blocks and the rows that these have.
+
+        Raises InvalidRequest for other aggregates and for a scan with a limit, LimitExceeded if more would have to be
+        read than may be, and for a sum of more than 38 digits.
+        """
+        request = self._request
+        if request.limit is not None:
+            raise InvalidRequest("a scan with a limit has any of the rows that match: there is no one result")
+        arguments = request.shared_arguments()
+        if self._only is None:
+            answer = self._table.aggregate(
+                aggregates, request.filter, group_by=group_by, max_scan_blocks=max_blocks, **arguments
+            )
+            _require_small(answer.scan_blocks, sum(block.row_count for block in answer.scan), max_blocks, max_rows)
+            return complete(answer, self._aggregated(answer, answer.scan) if answer.scan else ())
+        # Statistics are about all blocks, so they prove nothing of some.
+        planned = self._planned()
+        _require_small(len(planned.blocks), sum(block.row_count for block in planned.blocks), max_blocks, max_rows)
+        arguments |= {"snapshot_id": planned.snapshot_id, "timestamp": None}
+        answer = self._table.aggregate(aggregates, {"type": "false"}, group_by=group_by, **arguments)
+        return complete(answer, self._aggregated(answer, planned.blocks))
+
+    def _aggregated(self, answer: AggregateAnswer, blocks: tuple[PrunedBlock, ...]) -> Iterator[pa.Table]:
+        """Yield the aggregates of parts of the matching rows of some blocks."""
+        versions = versions_of(self._table, answer.snapshot_id)
+        of_rows = RowAggregates(answer, versions.schema, case_sensitive=self._request.case_sensitive)
+        request = msgspec.structs.replace(self._request, columns=of_rows.columns or None, order_by=())
+        plan = plan_of_blocks(versions, request, answer.snapshot_id, blocks)
+        if not of_rows.columns:
+            yield of_rows.of_count(self._counted(plan))
+            return
+        for rows in self._read(plan, blocks, RowGroupRead.table):
+            yield of_rows.of(rows)
 
     def _capped(self, count: int) -> int:
         limit = self._request.limit
@@ -315,7 +365,7 @@ class Scan(Rows):
         # With an order all rows of a block are needed; without one, any rows up to the limit.
         limit = self._request.limit if planned.ordering is None and not counting else None
         emptiness = EmptyBlocks()
-        protected = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
+        protected = nullcontext() if self._hold is None or not blocks else self._hold(planned.snapshot_id)
         with protected, self._working(len(blocks)) as (pool, fetcher, progress):
 
             def opened(item: tuple[PrunedBlock, RangeReader]) -> list[RowGroupRead]:
@@ -345,7 +395,7 @@ class Scan(Rows):
             return
         found = emptiness.empty()
         if found:
-            self._report(planned.answer.snapshot_id, found)
+            self._report(planned.snapshot_id, found)
 
     @contextmanager
     def _working(self, blocks: int) -> Iterator[tuple[ContextThreadPool, Fetcher, Progress]]:
@@ -359,6 +409,9 @@ class Scan(Rows):
             fetcher.close()
 
     def _planned(self) -> Plan:
+        return self._pruned()[1]
+
+    def _pruned(self) -> tuple[PruneAnswer, Plan]:
         with self._lock:
             if self._made is None:
                 self._made = plan_of(self._table, self._request, self._only)
@@ -368,6 +421,14 @@ class Scan(Rows):
 def open_store(store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None) -> Store:
     """Return the given store, or one with these options by scheme."""
     return FsspecStore(storage_options) if store is None else store
+
+
+def _require_small(blocks: int, rows: int, max_blocks: int | None, max_rows: int | None) -> None:
+    for name, count, maximum in (("blocks", blocks, max_blocks), ("rows", rows, max_rows)):
+        if maximum is not None and count > maximum:
+            raise LimitExceeded(
+                f"{count} {name} would have to be read, of at most {maximum}", limit=name, maximum=maximum
+            )
 
 
 def _row_count(result: object) -> int:

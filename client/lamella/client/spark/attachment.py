@@ -129,6 +129,7 @@ def attach(
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     scratch: str | None = None,
     signed_urls: bool = False,
+    aggregates: bool = True,
 ) -> Attached:
     """Attach a Lamella service to a classic Spark session as the catalog ``name``.
 
@@ -143,9 +144,10 @@ def attach(
     this process and Python workers read and write the store (see :func:`lamella.client.spark.write`); Spark's own
     reader has settings of its own (``spark.hadoop.fs.s3a...``). ``scratch``: for SQL writes, as there.
     ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; reads run in Python
-    workers, which is slower, and are not available in mode "views". See ``docs/data-access.md``. ``mode``: the required
-    mode; by default "catalog", or "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks the
-    internals that a catalog needs.
+    workers, which is slower, and are not available in mode "views". See ``docs/data-access.md``. ``aggregates``: let
+    this process answer counts, minima, maxima and sums, from statistics and the rows of a few blocks. ``mode``: the
+    required mode; by default "catalog", or "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks
+    the internals that a catalog needs.
 
     Raises:
         InvalidRequest: a Spark Connect session, a reserved name, or signed URLs in mode "views".
@@ -164,6 +166,7 @@ def attach(
         page_index=page_index,
         signed_urls=signed_urls,
         storage_options=options,
+        aggregates=aggregates,
     )
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:

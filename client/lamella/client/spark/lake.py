@@ -238,7 +238,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for reads whose
     blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks by URLs that
     the service signs, in Python workers, without credentials for the store. ``storage_options``: with which the driver
-    reads deletion vectors, and Python workers read blocks.
+    reads deletion vectors, and Python workers read blocks. ``aggregates``: answer counts, minima, maxima and sums
+    without Spark where statistics and the rows of a few blocks, read by the driver, give them.
     """
 
     allow_fallback: bool = False
@@ -246,6 +247,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     page_index: bool | None = None
     signed_urls: bool = False
     storage_options: dict[str, dict[str, Any]] = {}
+    aggregates: bool = True
 
 
 class BlockSelection(msgspec.Struct, frozen=True):
@@ -352,7 +354,8 @@ class LakeTable:
         self.cluster_key = cluster_key
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
-        self._handle = lake.table(name)
+        #: The table of the client.
+        self.handle = lake.table(name)
         self.service_url = lake.url
         self._own_blocks = TableLayout(location).blocks + "/"
 
@@ -409,7 +412,7 @@ class LakeTable:
         Raises:
             LamellaError: the service's error, such as NotSignable or LocationRefused.
         """
-        found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True, reader_features=FEATURES)
+        found = self.handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True, reader_features=FEATURES)
         blocks = {block.location: block for block in found.blocks}
         return [blocks[location] for location in locations]
 
@@ -455,7 +458,7 @@ class LakeTable:
         order_by: Sequence[OrderBy] = (),
         residuals: bool = False,
     ) -> BlockSelection:
-        answer = self._handle.prune(
+        answer = self.handle.prune(
             filter,
             snapshot_id=self.snapshot_id,
             time_zone=time_zone,

@@ -123,7 +123,9 @@ class RowLevelScanBuilder(LakeScanBuilder):
     """Collects the condition on the table's columns. Spark evaluates it again."""
 
     class Java:
-        implements = LakeScanBuilder.Java.implements
+        implements = [  # noqa: RUF012
+            each for each in LakeScanBuilder.Java.implements if not each.endswith("SupportsPushDownAggregates")
+        ]
 
     def __init__(self, operation: RowLevel, options: Any) -> None:
         to = operation.destination
@@ -132,6 +134,7 @@ class RowLevelScanBuilder(LakeScanBuilder):
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
+        self._request.select()
         return filters
 
     def build(self) -> Any:

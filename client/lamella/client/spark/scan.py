@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from lamella.client.spark.aggregates import (
+    KnownRows,
+    expected_aggregates,
+    internal_rows,
+    known_rows,
+    pushed_aggregates,
+)
 from lamella.client.spark.block_scan import NOTES, BlockScan
 from lamella.client.spark.catalyst import FilterWalker, kind_of, order_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
@@ -24,7 +32,7 @@ from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
 from lamella.client.spark.v2_predicates import list_values, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import Column, DataType, Schema, quoted
 from lamella.snapshot.wire import OrderBy
 
@@ -170,10 +178,16 @@ def _order(spark_type: str) -> Any:
     return (lambda text: text.encode("utf-8", "surrogatepass")) if spark_type == "string" else None
 
 
+_log = logging.getLogger(__name__)
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
 # In characters: residuals of longer filters (lists of values) are not worth returning for a line of text.
 _MAX_RESIDUAL_TREE = 10_000
+
+
+def shortened(text: str) -> str:
+    """Return the text, or its beginning if it is long."""
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
 
 
 class Request:
@@ -207,6 +221,8 @@ class Request:
         #: The selected blocks; requested once, so that what Spark was told about them stays true.
         self.selection: BlockSelection | None = None
         self.limit: int | None = None
+        #: What a query whose aggregates are known before Spark pushes them down will ask for.
+        self.expected: KnownRows | None = None
         self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
 
@@ -247,7 +263,37 @@ class Request:
         trees = [tree for _, tree in self.conjuncts]
         if trees:
             self.tree = trees[0] if len(trees) == 1 else {"type": "and", "children": trees}
+
+    def select(self) -> None:
+        """Select the blocks, if there is a filter."""
+        if self.tree != TRUE:
             self.selection = self.blocks(self.tree)
+
+    def expect_aggregates(self) -> bool:
+        """Find out whether all that the query asks for is an aggregate that can be told now; then no condition is left
+        for Spark."""
+        if self.tree == TRUE or self.has_deletes is not None or self.of_rows or not self.table.settings.aggregates:
+            return False
+        wanted = expected_aggregates(self.gateway, self.table)
+        if wanted is not None:
+            self.expected = known_rows(self.table, wanted, self.tree, self.time_zone)
+        return self.expected is not None
+
+    def aggregate(self, aggregation: Any) -> KnownRows | None:
+        """Return the result of Spark's ``Aggregation``; None: Spark has to find it."""
+        try:
+            wanted = pushed_aggregates(self.table, aggregation)
+        except Inexpressible as reason:
+            _log.debug("%s: Spark computes the aggregates: %s", self.table.key, reason)
+            return None
+        if self.expected is not None:
+            # Spark may have rewritten them, `count(id)` as `count(*)` for example.
+            return self.expected.part(wanted) or known_rows(self.table, wanted, self.tree, self.time_zone)
+        if self.has_deletes is not None or self.of_rows or (self.conjuncts and not self.fully_pushed):
+            return None
+        if not self.table.settings.aggregates:
+            return None
+        return known_rows(self.table, wanted, self.tree, self.time_zone)
 
     def _chosen_blocks(self, expression: Any) -> bool | None:
         """Return whether a conjunct chooses blocks with deleted rows (True), or without (False); None: neither."""
@@ -350,6 +396,7 @@ class LakeScanBuilder(Proxy):
             _READ + "SupportsPushDownRequiredColumns",
             _READ + "SupportsPushDownLimit",
             _READ + "SupportsPushDownTopN",
+            _READ + "SupportsPushDownAggregates",
         ]
 
     def __init__(
@@ -362,10 +409,14 @@ class LakeScanBuilder(Proxy):
     ) -> None:
         super().__init__(gateway)
         self._request = Request(gateway, table, options, deletes_column)
+        self._known: KnownRows | None = None
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
         request = self._request
+        if request.expect_aggregates():
+            return self._gateway.seq([])
+        request.select()
         if request.fully_pushed:
             return self._gateway.seq(request.of_rows)
         if request.has_deletes is None:
@@ -378,14 +429,22 @@ class LakeScanBuilder(Proxy):
     def pruneColumns(self, required: Any) -> None:
         self._request.required = required
 
+    def supportCompletePushDown(self, aggregation: Any) -> bool:
+        # An average is a sum and a count, if Spark is told that it must put parts together.
+        return all(kind_of(each) != "Avg" for each in aggregation.aggregateExpressions())
+
+    def pushAggregation(self, aggregation: Any) -> bool:
+        self._known = self._request.aggregate(aggregation)
+        return self._known is not None
+
     def pushLimit(self, limit: int) -> bool:
-        if self._request.has_deletes is not None:
+        if self._request.has_deletes is not None or self._known is not None:
             return False  # the blocks that are enough could all be among those that this scan leaves to the other
         self._request.limit = int(limit)
         return True
 
     def pushTopN(self, orders: Any, limit: int) -> bool:
-        if self._request.has_deletes is not None:
+        if self._request.has_deletes is not None or self._known is not None:
             return False
         self._request.order_by = order_of(self._request.table.schema, orders)
         self._request.limit = int(limit) if self._request.order_by else None
@@ -395,6 +454,12 @@ class LakeScanBuilder(Proxy):
         return True  # Spark still sorts and counts
 
     def build(self) -> Any:
+        if self._known is not None:
+            return AggregateScan(self._gateway, self._request.table, self._known)
+        if self._request.expected is not None:
+            raise LamellaError(
+                "Spark does not ask for the aggregates of its query as it usually does; attach with aggregates=False"
+            )
         names = self._request.required_names()
         self._request.check_columns()
         if self._request.deletes_column in names:
@@ -450,8 +515,7 @@ class LakeScan(ReadScan):
         if selection.fell_back is not None:
             parts.append(f"ALL BLOCKS, pruning failed: {selection.fell_back}")
         if self._plan.tree != TRUE:
-            text = filter_text(self._plan.tree)
-            parts.append(f"filter=[{text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + '...'}]")
+            parts.append(f"filter=[{shortened(filter_text(self._plan.tree))}]")
             parts += selection_text(selection)
         if self._request.limit is not None:
             order = ", ".join(order_text(by) for by in self._request.order_by)
@@ -518,6 +582,60 @@ class LakeScan(ReadScan):
 
     def supportsIterativePushdown(self) -> bool:
         return False
+
+
+class AggregateScan(ReadScan):
+    """The result of aggregates: one row, or one for each group."""
+
+    class Java:
+        implements = [_READ + "LocalScan", _READ + "SupportsReportStatistics"]  # noqa: RUF012
+
+    def __init__(self, gateway: Gateway, table: LakeTable, known: KnownRows) -> None:
+        super().__init__(gateway)
+        self._table = table
+        self._known = known
+
+    def _key(self) -> str:
+        known = self._known
+        wanted = known.aggregates
+        return json.dumps(["rows", self._table.key, known.tree, known.time_zone, wanted.calls, wanted.group_by])
+
+    def _filter(self) -> tuple[dict[str, Any], str]:
+        return self._known.tree, self._known.time_zone
+
+    def readSchema(self) -> Any:
+        return self._gateway.struct_type(self._known.aggregates.struct())
+
+    def description(self) -> str:
+        known = self._known
+        parts = [f"Lamella {self._table.key} from statistics: {', '.join(known.aggregates.calls)}"]
+        if known.aggregates.group_by:
+            parts.append(f"by {', '.join(known.aggregates.group_by)}")
+        if known.tree != TRUE:
+            parts.append(f"filter=[{shortened(filter_text(known.tree))}]")
+        return " ".join(parts)
+
+    def rows(self) -> Any:
+        return internal_rows(self._gateway, self._known)
+
+    def columnarSupportMode(self) -> Any:
+        return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", "UNSUPPORTED")
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
+
+    def estimateStatistics(self) -> Any:
+        rows = self._known.rows
+        return LakeStatistics(self._gateway, max(1, rows.nbytes), rows.num_rows)
+
+    def estimateSizeInBytes(self) -> Any:
+        return self._gateway.optional_long(max(1, self._known.rows.nbytes))
+
+    def reflectsFullyPushedDownFilters(self) -> bool:
+        return True
 
 
 class LakeBatch(Proxy):

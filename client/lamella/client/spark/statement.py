@@ -119,16 +119,22 @@ def changing_query(gateway: Gateway, verb: str) -> Any:
     Raises:
         InvalidRequest: which statement runs cannot be told, since threads are not pinned.
     """
-    number = gateway.session.sparkContext().getLocalProperty(_EXECUTION) if gateway.pins_threads else None
-    if number is not None:
-        execution = gateway.java_class(SQL + "execution.SQLExecution").getQueryExecution(int(number))
-        for node in _nodes(execution.optimizedPlan()) if execution is not None else ():
-            if kind_of(node) == "ReplaceData":
-                return node.query()
+    execution = running_query(gateway)
+    for node in _nodes(execution.optimizedPlan()) if execution is not None else ():
+        if kind_of(node) == "ReplaceData":
+            return node.query()
     raise InvalidRequest(
         f"this session cannot {verb} rows of a Lamella table by SQL: callbacks of Spark need pinned threads"
         " (PYSPARK_PIN_THREAD). The functions update, merge and delete of lamella.client.spark do without"
     )
+
+
+def running_query(gateway: Gateway) -> Any:
+    """Return the ``QueryExecution`` that the current callback is part of; None: it is not known."""
+    number = gateway.session.sparkContext().getLocalProperty(_EXECUTION) if gateway.pins_threads else None
+    if number is None:
+        return None
+    return gateway.java_class(SQL + "execution.SQLExecution").getQueryExecution(int(number))
 
 
 def _only_deletes(merge: Any) -> bool:
@@ -198,10 +204,11 @@ def _nodes(plan: Any, *, but_matching: bool = False) -> Iterator[Any]:
         if not (but_matching and kind_of(node) == "Filter" and _is_changed(node.child())):
             below.append(node.subqueries())
         for more in below:
-            pending += _elements(more)
+            pending += elements(more)
 
 
-def _elements(seq: Any) -> list[Any]:
+def elements(seq: Any) -> list[Any]:
+    """Return the elements of a Scala ``Seq``."""
     return [seq.apply(at) for at in range(seq.size())]
 
 
@@ -209,7 +216,7 @@ def _matching_plans(query: Any) -> Iterator[Any]:
     """Yield the plans by which Spark looks for the rows that match."""
     for node in _nodes(query, but_matching=True):
         if kind_of(node) == "Filter" and _is_changed(node.child()):
-            yield from _elements(node.subqueries())
+            yield from elements(node.subqueries())
 
 
 def _is_changed(node: Any) -> bool:
@@ -230,7 +237,7 @@ def _is_repeatable(gateway: Gateway, plan: Any) -> bool:
 def _is_repeatable_node(gateway: Gateway, node: Any) -> bool:
     kind = kind_of(node)
     if kind == "Aggregate":
-        return all(_is_repeatable_value(each) for each in _elements(node.aggregateExpressions()))
+        return all(_is_repeatable_value(each) for each in elements(node.aggregateExpressions()))
     if kind in _REPEATABLE:
         return True
     if kind == "LogicalRelation":
@@ -246,7 +253,7 @@ def _is_repeatable_node(gateway: Gateway, node: Any) -> bool:
 def _is_repeatable_value(expression: Any) -> bool:
     if kind_of(expression) == "AggregateExpression" and kind_of(expression.aggregateFunction()) not in _AGGREGATES:
         return False
-    return all(map(_is_repeatable_value, _elements(expression.children())))
+    return all(map(_is_repeatable_value, elements(expression.children())))
 
 
 def _uses_only_partitions(gateway: Gateway, nodes: list[Any], windows: list[Any]) -> bool:
@@ -257,7 +264,7 @@ def _uses_only_partitions(gateway: Gateway, nodes: list[Any], windows: list[Any]
     """
     same: dict[int, int] = {}
     for node in nodes:
-        for each in _elements(node.projectList()) if kind_of(node) == "Project" else ():
+        for each in elements(node.projectList()) if kind_of(node) == "Project" else ():
             if kind_of(each) == "Alias" and kind_of(each.child()) == "AttributeReference":
                 same[int(each.exprId().id())] = int(each.child().exprId().id())
     chosen: set[int] = set()
@@ -265,7 +272,7 @@ def _uses_only_partitions(gateway: Gateway, nodes: list[Any], windows: list[Any]
     for window in windows:
         chosen |= _attributes(window.partitionSpec())
         below |= _attributes(window.child().output())
-        for each in _elements(window.windowExpressions()) if kind_of(window) == "Window" else ():
+        for each in elements(window.windowExpressions()) if kind_of(window) == "Window" else ():
             if kind_of(each) != "Alias" or kind_of(each.child().windowFunction()) not in _RANKS:
                 return False
     for node in nodes:
@@ -282,5 +289,5 @@ def _uses_only_partitions(gateway: Gateway, nodes: list[Any], windows: list[Any]
 
 def _attributes(expressions: Any) -> set[int]:
     """Return the ids of the attributes that expressions refer to."""
-    found = [_elements(each.references().toSeq()) for each in _elements(expressions)]
+    found = [elements(each.references().toSeq()) for each in elements(expressions)]
     return {int(attribute.exprId().id()) for some in found for attribute in some}

@@ -312,7 +312,7 @@ class Metrics:
     def aggregated(self, answer: AggregateAnswer) -> None:
         """Count one aggregate."""
         self.aggregates.labels("true" if answer.complete else "false").inc()
-        self.aggregate_scan_blocks.inc(len(answer.scan))
+        self.aggregate_scan_blocks.inc(answer.scan_blocks)
         self.not_used.inc(len(answer.report.not_used))
 
     def recorded(self, *, stored: int, lost: int) -> None:

@@ -72,6 +72,8 @@ def answer(
         groups = [
             _group(plan, key, group, exact=open_keys.isdisjoint((None, key))) for key, group in found if group.certain
         ]
+    scan_blocks = 0 if bounded else sum(len(rest.rows) for rest in tally.rest)
+    is_listed = request.max_scan_blocks is None or scan_blocks <= request.max_scan_blocks
     return AggregateAnswer(
         snapshot_id=head.snapshot_id,
         timestamp_ms=head.timestamp_ms,
@@ -83,7 +85,8 @@ def answer(
         columns=tuple(AggregateColumn(name=term.text, type=str(term.dtype)) for term in plan.aggregates),
         groups=tuple(groups),
         other_groups=bool(plan.group_by) and any(rest.key is None for rest in tally.rest),
-        scan=() if bounded else tuple(_scan(tally.rest, head.schema.schema_id)),
+        scan=tuple(_scan(tally.rest, head.schema.schema_id)) if is_listed and not bounded else (),
+        scan_blocks=scan_blocks,
         report=report,
     )
 

@@ -20,7 +20,8 @@ class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``, ``sum(c)``; names as in SQL (dots, backquotes).
     ``group_by``: columns. ``mode`` "exact": what the statistics prove, and the blocks to scan for the rest; "bounded":
-    limits that enclose the true values, and nothing to scan. The other members are those of :class:`PruneRequest`.
+    limits that enclose the true values, and nothing to scan. ``max_scan_blocks``: list the blocks to scan only if they
+    are not more than this (None: always). The other members are those of :class:`PruneRequest`.
     """
 
     aggregates: Annotated[tuple[ColumnPath, ...], Meta(max_length=64)]
@@ -32,6 +33,7 @@ class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     time_zone: Moment = "UTC"
     case_sensitive: bool = False
     reader_features: ReaderFeatures = ()
+    max_scan_blocks: Annotated[int, Meta(ge=0)] | None = None
 
 
 class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,7 +77,8 @@ class AggregateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` must be added: counts
     and sums by addition, minima and maxima by comparison, groups by key. An ALL block in ``scan`` needs no filter. In
     mode "bounded" nothing needs to be scanned; ``other_groups``: whether groups may exist that are not listed. Blocks
-    that cannot change the result are in neither.
+    that cannot change the result are in neither. ``scan_blocks``: how many blocks must be scanned, even if these are
+    too many to be listed in ``scan`` (``max_scan_blocks``).
     """
 
     snapshot_id: str
@@ -86,4 +89,5 @@ class AggregateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[AggregateGroup, ...]
     other_groups: bool
     scan: tuple[PrunedBlock, ...]
+    scan_blocks: int
     report: Report

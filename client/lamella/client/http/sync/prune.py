@@ -192,13 +192,17 @@ class TablePrune:
         time_zone: str = "UTC",
         case_sensitive: bool = False,
         reader_features: Sequence[str] = (),
+        max_scan_blocks: int | None = None,
     ) -> AggregateResult:
         """Counts, sums, minima and maxima of the rows that match ``filter``, as far as statistics prove them.
 
         ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``, ``sum(c)``. ``mode`` "exact": ``groups`` has
         what is proven, ``scan`` the blocks whose matching rows must still be added (none when ``complete``); "bounded":
-        bounds of the true values, and nothing to scan. The other arguments are those of :meth:`prune`;
-        ``reader_features`` only matters if there is something to scan.
+        bounds of the true values, and nothing to scan. ``max_scan_blocks``: list these blocks only if they are not more
+        than this; ``scan_blocks`` is their number. The other arguments are those of :meth:`prune`; ``reader_features``
+        only matters if there is something to scan.
+
+        To have the missing rows read as well, use ``scan(filter).aggregate(...)``.
 
         Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
         """
@@ -213,5 +217,6 @@ class TablePrune:
             time_zone,
             case_sensitive,
             reader_features,
+            max_scan_blocks,
         )
         return self._lake.run(call)
