@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from lamella.client.spark.catalyst import COLUMNS, find_leaf, kind_of
 from lamella.client.spark.gateway import SQL
@@ -192,54 +191,6 @@ def known_rows(table: LakeTable, aggregates: Aggregates, tree: dict[str, Any], t
     except (LamellaError, Inexpressible, ImportError) as reason:  # ImportError: no library for that kind of store here
         _log.debug("%s: Spark computes %s: %s", table.key, aggregates.calls, reason)
         return None
-
-
-#: Cells that are set one by one; more rows are sent as an Arrow table, which takes 20 ms.
-_FEW_CELLS: Final = 32
-_SETTERS: Final = {
-    "boolean": "setBoolean",
-    "byte": "setByte",
-    "short": "setShort",
-    "integer": "setInt",
-    "long": "setLong",
-    "float": "setFloat",
-    "double": "setDouble",
-    "date": "setInt",
-    "timestamp": "setLong",
-    "timestamp_ntz": "setLong",
-}
-
-
-def internal_rows(gateway: Gateway, known: KnownRows) -> Any:
-    """Return results as ``InternalRow[]``."""
-    rows, types = known.rows, known.aggregates.types
-    if rows.num_rows * rows.num_columns > _FEW_CELLS:
-        struct = StructType.fromJson(json.loads(known.aggregates.struct()))
-        frame = gateway.spark.createDataFrame(rows, struct)
-        return frame._jdf.queryExecution().executedPlan().executeCollect()
-    row_class = SQL + "catalyst.InternalRow"
-    made = gateway.new_array(row_class, rows.num_rows)
-    struct = gateway.struct_type(known.aggregates.struct())
-    for number in range(rows.num_rows):
-        row = gateway.java_class(SQL + "catalyst.expressions.SpecificInternalRow")(struct)
-        for at, kind in enumerate(types):
-            _set_cell(gateway, row, at, kind, rows.column(at)[number])
-        made[number] = row
-    return made
-
-
-def _set_cell(gateway: Gateway, row: Any, at: int, kind: str, cell: pa.Scalar) -> None:
-    if not cell.is_valid:
-        row.setNullAt(at)
-    elif kind in _SETTERS:
-        number = cell.value if isinstance(cell, pa.TimestampScalar | pa.Date32Scalar) else cell.as_py()
-        getattr(row, _SETTERS[kind])(at, number)
-    elif kind == "string":
-        row.update(at, gateway.static("org.apache.spark.unsafe.types.UTF8String", "fromString")(cell.as_py()))
-    elif kind == "binary":
-        row.update(at, bytearray(cell.as_py()))
-    else:
-        row.update(at, gateway.static(SQL + "types.Decimal", "apply")(cell.as_py()))
 
 
 # Which aggregates a query will ask for, seen while Spark pushes its filters down.

@@ -16,10 +16,12 @@ from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
+from lamella.client.spark.local_rows import LakeStatistics, LocalRows
+from lamella.client.spark.procedures import LakeProcedure
 from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
 from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
-from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
+from lamella.client.spark.scan import AggregateScan, LakeBatch, LakeScan, LakeScanBuilder
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable
 from lamella.client.write.layout import Layout
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 Mode = Literal["catalog", "views"]
 _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
-    *(LakeWriteBuilder, LakeWrite, LakeInsertion),
+    *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
     *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'

@@ -10,6 +10,7 @@ from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, 
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
 from lamella.client.spark.sql_write import Destination, Pins
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, shape_of
@@ -27,7 +28,11 @@ class LakeCatalog(Proxy):
     """Implements ``TableCatalog`` and ``SupportsNamespaces`` on a Lamella service."""
 
     class Java:
-        implements = [_CATALOG + "StagingTableCatalog", _CATALOG + "SupportsNamespaces"]  # noqa: RUF012
+        implements = [  # noqa: RUF012
+            _CATALOG + "StagingTableCatalog",
+            _CATALOG + "SupportsNamespaces",
+            _CATALOG + "ProcedureCatalog",
+        ]
 
     def __init__(self, gateway: Gateway, name: str, lake: Lamella, settings: Settings, writing: Layout) -> None:
         super().__init__(gateway)
@@ -180,6 +185,19 @@ class LakeCatalog(Proxy):
 
     def renameTable(self, *_arguments: Any) -> None:
         self._refuse("rename tables; use CREATE TABLE ... AS SELECT")
+
+    def loadProcedure(self, identifier: Any) -> Any:
+        if [str(part).lower() for part in identifier.namespace()] != [NAMESPACE]:
+            raise InvalidRequest(f"procedures of Lamella are called as {self._name}.{NAMESPACE}.<procedure>")
+        procedure = procedure_named(str(identifier.name()))
+        return LakeProcedure(self._gateway, self._name, self._lake, self._writing, procedure)
+
+    def listProcedures(self, namespace: Any) -> Any:
+        of = self._gateway.java_class(_CATALOG + "Identifier").of
+        here = [str(part).lower() for part in namespace]
+        own = self._gateway.array(_STRING, [NAMESPACE])
+        listed = [of(own, procedure.name) for procedure in PROCEDURES] if here in ([], [NAMESPACE]) else []
+        return self._gateway.array(_CATALOG + "Identifier", listed)
 
     def loadChangelog(self, identifier: Any, *_how: Any) -> NoReturn:
         name = _table_name(identifier)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lamella.client.http import Lamella, Table
+from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import client_of
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest
 from lamella.snapshot.ids import Ids
@@ -193,7 +194,7 @@ class _Job:
             raise InvalidRequest(f"{self._index.expression} has changed since the index was created", name=index)
 
     def run(self, batch_pieces: int | None, on_batch: Callable[[BuildProgress], None] | None) -> BuildResult:
-        tasks = self._tasks_at_once()
+        tasks = SparkEngine(self._spark).parallelism
         pieces, was_cut = self._pieces(tasks)
         total = sum(len(piece.rows) for piece in pieces)
         size = batch_pieces if batch_pieces is not None else _PIECES_PER_TASK * tasks
@@ -256,13 +257,6 @@ class _Job:
             for start in range(0, len(piece.rows), size)
         ]
         return cut, len(cut) > len(found)
-
-    def _tasks_at_once(self) -> int:
-        """Number of tasks that Spark runs at once, inferred from how it partitions ranges; on Connect nothing else
-        shows it."""
-        from pyspark.sql.functions import spark_partition_id
-
-        return max(1, self._spark.range(0, 1 << 16).select(spark_partition_id()).distinct().count())
 
 
 def _named(snapshot: Snapshot, name: str) -> TableIndex:

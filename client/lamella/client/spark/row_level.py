@@ -16,10 +16,11 @@ import numpy as np
 
 from lamella.client.rewrite.source import Source
 from lamella.client.spark.gateway import CONNECTOR, Gateway
+from lamella.client.spark.local_rows import LakeStatistics
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import Ids, Runs, id_column, positions_in
 from lamella.client.spark.rows_with_ids import scan_with_ids
-from lamella.client.spark.scan import LakeScanBuilder, LakeStatistics, Request, filter_text
+from lamella.client.spark.scan import LakeScanBuilder, Request, filter_text
 from lamella.client.spark.sql_write import Destination
 from lamella.client.spark.statement import Statement
 from lamella.snapshot.delete_policy import DeletePolicy, delete_policy_of

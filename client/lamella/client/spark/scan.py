@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lamella.client.spark.aggregates import (
     KnownRows,
     expected_aggregates,
-    internal_rows,
     known_rows,
     pushed_aggregates,
 )
@@ -26,6 +25,7 @@ from lamella.client.spark.catalyst import FilterWalker, kind_of, order_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
+from lamella.client.spark.local_rows import LakeStatistics, LocalRows
 from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
@@ -584,14 +584,14 @@ class LakeScan(ReadScan):
         return False
 
 
-class AggregateScan(ReadScan):
+class AggregateScan(LocalRows):
     """The result of aggregates: one row, or one for each group."""
 
     class Java:
-        implements = [_READ + "LocalScan", _READ + "SupportsReportStatistics"]  # noqa: RUF012
+        implements = LocalRows.Java.implements
 
     def __init__(self, gateway: Gateway, table: LakeTable, known: KnownRows) -> None:
-        super().__init__(gateway)
+        super().__init__(gateway, known.aggregates.struct(), known.rows)
         self._table = table
         self._known = known
 
@@ -603,9 +603,6 @@ class AggregateScan(ReadScan):
     def _filter(self) -> tuple[dict[str, Any], str]:
         return self._known.tree, self._known.time_zone
 
-    def readSchema(self) -> Any:
-        return self._gateway.struct_type(self._known.aggregates.struct())
-
     def description(self) -> str:
         known = self._known
         parts = [f"Lamella {self._table.key} from statistics: {', '.join(known.aggregates.calls)}"]
@@ -614,28 +611,6 @@ class AggregateScan(ReadScan):
         if known.tree != TRUE:
             parts.append(f"filter=[{shortened(filter_text(known.tree))}]")
         return " ".join(parts)
-
-    def rows(self) -> Any:
-        return internal_rows(self._gateway, self._known)
-
-    def columnarSupportMode(self) -> Any:
-        return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", "UNSUPPORTED")
-
-    def supportedCustomMetrics(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
-
-    def reportDriverMetrics(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
-
-    def estimateStatistics(self) -> Any:
-        rows = self._known.rows
-        return LakeStatistics(self._gateway, max(1, rows.nbytes), rows.num_rows)
-
-    def estimateSizeInBytes(self) -> Any:
-        return self._gateway.optional_long(max(1, self._known.rows.nbytes))
-
-    def reflectsFullyPushedDownFilters(self) -> bool:
-        return True
 
 
 class LakeBatch(Proxy):
@@ -656,24 +631,3 @@ class LakeBatch(Proxy):
 
     def createReaderFactory(self) -> Any:
         return self._plan.reader_factory
-
-
-class LakeStatistics(Proxy):
-    """Size and rows of the selected blocks."""
-
-    class Java:
-        implements = [_READ + "Statistics"]  # noqa: RUF012
-
-    def __init__(self, gateway: Gateway, size_bytes: int, row_count: int) -> None:
-        super().__init__(gateway)
-        self._size_bytes = size_bytes
-        self._row_count = row_count
-
-    def sizeInBytes(self) -> Any:
-        return self._gateway.optional_long(self._size_bytes)
-
-    def numRows(self) -> Any:
-        return self._gateway.optional_long(self._row_count)
-
-    def columnStats(self) -> Any:
-        return self._gateway.java_map({})
