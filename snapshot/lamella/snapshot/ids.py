@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Final
 
 
 def unix_ms() -> int:
@@ -17,29 +18,47 @@ def unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_RANDOM_BITS: Final = 74
+_LOW: Final = (1 << 62) - 1
+
+
 class Ids:
-    """A source of v7 ids that are monotonic within one process, even if the clock is not."""
+    """A source of v7 ids of which each is greater than those before it, even if the clock is not. Of one process."""
 
     def __init__(self, clock: Callable[[], int] = unix_ms, entropy: Callable[[int], bytes] = os.urandom) -> None:
         self._clock = clock
         self._entropy = entropy
         self._lock = threading.Lock()
         self._last_ms = 0
+        self._last_random = -1
 
     def new(self) -> uuid.UUID:
         """Returns a new id."""
         with self._lock:
-            self._last_ms = max(self._last_ms, self._clock())
-            now_ms = self._last_ms
-        return uuid7(now_ms, self._entropy(10))
+            now_ms = max(self._last_ms, self._clock())
+            random = _random_of(self._entropy(10))
+            if now_ms == self._last_ms and random <= self._last_random:
+                # RFC 9562, section 6.2, method 2.
+                random = self._last_random + 1 + int.from_bytes(self._entropy(4), "big")
+            now_ms, random = now_ms + (random >> _RANDOM_BITS), random & (1 << _RANDOM_BITS) - 1
+            self._last_ms, self._last_random = now_ms, random
+        return _uuid7(now_ms, random)
 
 
 def uuid7(at_ms: int, entropy: bytes) -> uuid.UUID:
     """Returns the v7 id of a time (Unix milliseconds, 48 bits) and ten random bytes."""
-    value = (at_ms & (1 << 48) - 1) << 80 | int.from_bytes(entropy[:10], "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return uuid.UUID(int=value)
+    return _uuid7(at_ms, _random_of(entropy))
+
+
+def _random_of(entropy: bytes) -> int:
+    """Returns the bits of ten random bytes that an id has room for: 12 before the variant, and 62 after it."""
+    whole = int.from_bytes(entropy[:10], "big")
+    return (whole >> 64 & 0xFFF) << 62 | whole & _LOW
+
+
+def _uuid7(at_ms: int, random: int) -> uuid.UUID:
+    high = (at_ms & (1 << 48) - 1) << 16 | 0x7 << 12 | random >> 62
+    return uuid.UUID(int=high << 64 | 0x2 << 62 | random & _LOW)
 
 
 def canonical_id(text: str) -> str | None:
