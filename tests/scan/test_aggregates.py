@@ -46,13 +46,13 @@ def groups(table: pa.Table, keys: Sequence[DataType], results: Sequence[DataType
 
 
 def check_aggregates(seed: int, folder: Path, questions: int) -> int:
-    """Aggregate one random table in random ways; returns how many could be asked."""
+    """Aggregate one random table in random ways; returns how many could be answered."""
     rng = Random(seed)
     table = page_table(rng, folder)
     planner = WarehouseTable(table.warehouse, table.pointer)
     oracle = Oracle(table.schema)
     types = {leaf.name: leaf.dtype for leaf in table.schema.leaves()}
-    asked = 0
+    answered = 0
     for _ in range(questions):
         everything = rng.random() < 0.2
         predicate = n.Constant(True) if everything else generate.predicate(rng, table.schema, table.seen)
@@ -69,7 +69,7 @@ def check_aggregates(seed: int, folder: Path, questions: int) -> int:
             )
         except FilterNotEvaluable:
             continue
-        asked += 1
+        answered += 1
         results = [
             parse_type("int64")
             if name == "count"
@@ -81,7 +81,7 @@ def check_aggregates(seed: int, folder: Path, questions: int) -> int:
         wanted = full_scan.scan(matching, calls, group_by)
         assert groups(found, [types[name] for name in group_by], results) == wanted, case
     forget_files(table)
-    return asked
+    return answered
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,8 +94,8 @@ def test_aggregates_of_a_scan_are_those_of_its_rows(seed: int, tmp_path_factory:
 @pytest.mark.soak
 def test_thousands_of_aggregates_are_exact(tmp_path: Path) -> None:
     """The same at length."""
-    asked = sum(check_aggregates(seed, tmp_path, questions=20) for seed in range(1_500))
-    print(f"{asked} aggregates, each equal to that of the matching rows")
+    answered = sum(check_aggregates(seed, tmp_path, questions=20) for seed in range(1_500))
+    print(f"{answered} aggregates, each equal to that of the matching rows")
 
 
 def numbers(folder: Path) -> WarehouseTable:

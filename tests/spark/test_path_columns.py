@@ -196,10 +196,14 @@ def test_sparks_own_reader_supplies_the_values(spark: SparkSession, lakes: Lakes
     table = followed(lakes.lake, spark, tmp_path / "t")
     blocks = len(list((tmp_path / "t").glob("p=*/*.parquet")))
     mine = len(list((tmp_path / "t").glob("p=7/*.parquet")))
-    frame = spark.sql(f"SELECT count(*) c, min(p) low, max(p) high, sum(id) total FROM {table} WHERE p = 7")
-    assert [tuple(row) for row in frame.collect()] == [(10, 7, 7, sum(range(7, 300, 30)))]
+    few = f"SELECT count(*) c, min(p) low, max(p) high, sum(id * 2) total FROM {table} WHERE p = 7"
+    frame = spark.sql(few)
+    assert [tuple(row) for row in frame.collect()] == [(10, 7, 7, 2 * sum(range(7, 300, 30)))]
     assert blocks_read(frame) == (mine, blocks)
     assert "READ IN PYTHON" not in plan(frame)
+    known = spark.sql(few.replace("id * 2", "id"))
+    assert [tuple(row) for row in known.collect()] == [(10, 7, 7, sum(range(7, 300, 30)))]
+    assert "BatchScan" not in plan(known)
     grouped = spark.sql(f"SELECT p, count(*) c FROM {table} GROUP BY p")
     assert {tuple(row) for row in grouped.collect()} == {(number, 10) for number in range(30)}
     joined = spark.sql(f"SELECT t.id FROM {table} t JOIN (SELECT 3 AS k) x ON t.p = x.k WHERE s > '2'")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,11 @@ def test_tags_and_rollbacks(spark: SparkSession, lakes: Lakes) -> None:
     assert call(spark, f"drop_tag('{table.name}', 'good')") == [{"name": "good"}]
     with pytest.raises(SparkRuntimeException, match=r"tag_not_found|snapshot_not_found"):
         call(spark, f"rollback('{table.name}', 'good')")
-    (back,) = call(spark, f"rollback('{table.name}', timestamp => '2200-01-01')")
-    assert back["row_count"] == 100
+    spark.sql(f"TRUNCATE TABLE {table.sql}")
+    first = next(each for each in table.lake.table(table.name).snapshots() if each.snapshot_id == before)
+    moment = dt.datetime.fromtimestamp(first.timestamp_ms / 1_000, dt.UTC).isoformat()
+    (back,) = call(spark, f"rollback('{table.name}', timestamp => '{moment}')")
+    assert (back["restored_snapshot_id"], back["row_count"]) == (before, 100)
 
 
 def test_files_are_registered_and_cleaned_up(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
@@ -145,8 +149,8 @@ def test_segments_are_regrouped(spark: SparkSession, lakes: Lakes) -> None:
 def test_procedures_are_listed_and_described(spark: SparkSession) -> None:
     """By Spark's own statements."""
     names = {procedure.name for procedure in PROCEDURES}
-    for place in (CATALOG, f"{CATALOG}.system"):
-        assert {row["procedure_name"] for row in spark.sql(f"SHOW PROCEDURES FROM {place}").collect()} == names
+    for scope in (CATALOG, f"{CATALOG}.system"):
+        assert {row["procedure_name"] for row in spark.sql(f"SHOW PROCEDURES FROM {scope}").collect()} == names
     assert spark.sql(f"SHOW PROCEDURES FROM {CATALOG}.db").collect() == []
     described = str(spark.sql(f"DESCRIBE PROCEDURE {CATALOG}.system.compact").collect())
     assert "Merge small blocks into larger ones." in described
@@ -187,7 +191,7 @@ def test_what_cannot_be_done_is_an_error_with_a_code(
     assert LamellaError.code not in str(raised.value)
 
 
-def test_other_places_have_no_procedures(spark: SparkSession) -> None:
+def test_other_namespaces_have_no_procedures(spark: SparkSession) -> None:
     """The error says where they are."""
     with pytest.raises(SparkRuntimeException, match=f"{CATALOG}.system.<procedure>"):
         spark.sql(f"CALL {CATALOG}.db.compact('a.b')")

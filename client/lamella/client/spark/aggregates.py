@@ -176,14 +176,13 @@ class KnownRows(msgspec.Struct, frozen=True, eq=False):
 def known_rows(table: LakeTable, aggregates: Aggregates, tree: dict[str, Any], time_zone: str) -> KnownRows | None:
     """Return the result of aggregates over the rows that match a filter; None: Spark has to find it."""
     settings = table.settings
-    scan = table.handle.scan(
-        None if tree == TRUE else tree,
-        snapshot_id=table.snapshot_id,
-        time_zone=time_zone,
-        storage_options=settings.storage_options,
-        signed_urls=settings.signed_urls,
+    store: dict[str, Any] = (
+        {"signed_urls": True} if settings.signed_urls else {"storage_options": settings.storage_options}
     )
     try:
+        scan = table.handle.scan(
+            None if tree == TRUE else tree, snapshot_id=table.snapshot_id, time_zone=time_zone, **store
+        )
         rows = scan.aggregate(
             aggregates.calls, group_by=aggregates.group_by, max_blocks=_MAX_BLOCKS, max_rows=_MAX_ROWS
         )
