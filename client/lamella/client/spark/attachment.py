@@ -17,6 +17,7 @@ from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
 from lamella.client.spark.local_rows import LakeStatistics, LocalRows
+from lamella.client.spark.metadata_tables import MetadataScan, MetadataScanBuilder, MetadataTableProxy
 from lamella.client.spark.procedures import LakeProcedure
 from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
@@ -35,6 +36,7 @@ Mode = Literal["catalog", "views"]
 _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
     *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
+    *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
     *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'

@@ -10,6 +10,7 @@ from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, 
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
 from lamella.client.spark.sql_write import Destination, Pins
@@ -127,7 +128,7 @@ class LakeCatalog(Proxy):
         if name is None:
             return False
         try:
-            self._lake.table(name).info()
+            self._lake.table(split_name(name)[0]).info()
         except (TableNotFound, NamespaceNotFound):
             return False
         return True
@@ -135,9 +136,13 @@ class LakeCatalog(Proxy):
     def loadTable(self, identifier: Any, *how: Any) -> Any:
         return self._proxy(identifier, self._destination(identifier, *how))
 
-    def _proxy(self, identifier: Any, destination: Destination) -> LakeTableProxy:
+    def _proxy(self, identifier: Any, destination: Destination) -> Proxy:
         table = destination.table
         name = f"{self._name}.{table.name}"
+        _, kind = split_name(str(identifier.name()))
+        if kind:
+            shape = self._shapes(METADATA_TABLES[kind].schema())
+            return MetadataTableProxy(self._gateway, table, name + kind, kind, shape)
         if str(identifier.name()).endswith(ROWS):
             return RowsTable(destination, name, self._shapes(rows_schema(table)))
         return LakeTableProxy(destination, name, self._shapes(table.columns.shown))
@@ -209,7 +214,8 @@ class LakeCatalog(Proxy):
     def _destination(self, identifier: Any, *how: Any) -> Destination:
         """Return a table to read from and write to."""
         name = _table_name(identifier)
-        if name is None or (name.endswith(ROWS) and _writes(how)):
+        name, kind = split_name(name or "")
+        if not name or ((name.endswith(ROWS) or kind) and _writes(how)):
             raise_java(self._no_such_table(identifier))
         name = name.removesuffix(ROWS)
         snapshot_id, timestamp_ms = _time_travel(how)
@@ -275,6 +281,8 @@ class LakeCatalog(Proxy):
         name = _table_name(identifier)
         if name is None:
             return False
+        if split_name(name)[1]:
+            raise InvalidRequest(f"{name} is a part of {split_name(name)[0]}, and cannot be dropped by itself")
         try:
             self._lake.drop_table(name, purge=purge)
         except (TableNotFound, NamespaceNotFound):
@@ -314,7 +322,8 @@ class LakeRelationCatalog(LakeCatalog):
 
     def loadRelation(self, identifier: Any, *_options: Any) -> Any:
         found = self._destination(identifier)
-        if str(identifier.name()).endswith(ROWS) or not reads_by_view(found.table) or not self._is_read():
+        name = str(identifier.name())
+        if name.endswith(ROWS) or split_name(name)[1] or not reads_by_view(found.table) or not self._is_read():
             return self._proxy(identifier, found)
         _, columns = self._shapes(found.table.columns.shown)
         return view_of(self._gateway, self._name, found.table, columns)

@@ -32,10 +32,10 @@ _SETTERS: Final = {
 
 def internal_rows(gateway: Gateway, schema: str, rows: pa.Table) -> Any:
     """Return a table, in the types of Arrow that Spark accepts, as ``InternalRow[]``; ``schema``: Spark's JSON."""
-    if rows.num_rows * rows.num_columns > _FEW_CELLS:
+    types = [field["type"] for field in json.loads(schema)["fields"]]
+    if rows.num_rows * rows.num_columns > _FEW_CELLS or not all(isinstance(kind, str) for kind in types):
         frame = gateway.spark.createDataFrame(rows, StructType.fromJson(json.loads(schema)))
         return frame._jdf.queryExecution().executedPlan().executeCollect()
-    types = [field["type"] for field in json.loads(schema)["fields"]]
     made = gateway.new_array(SQL + "catalyst.InternalRow", rows.num_rows)
     struct = gateway.struct_type(schema)
     for number in range(rows.num_rows):
