@@ -332,6 +332,18 @@ def test_every_type_keeps_its_values(spark: SparkSession, lakes: Lakes) -> None:
     assert_known(spark, table, f"SELECT {every} FROM {{t}}")
 
 
+def test_types_that_spark_lacks_are_not_compared(spark: SparkSession, lakes: Lakes) -> None:
+    """Their values are counted, if Spark may name the column at all; other aggregates fail as a scan does."""
+    wide = pa.array([Decimal("1.5"), None], pa.decimal256(50, 1))
+    table = lakes.of(pa.table({"a": [1, 2], "wide": wide, "ns": pa.array([1, None], pa.timestamp("ns"))}))
+    counted = spark.sql(f"SELECT count(*), max(a), count(wide), count(ns) FROM {table.sql}")
+    assert [tuple(row) for row in counted.collect()] == [(2, 2, 1, 1)]
+    for name in ("wide", "ns"):
+        with pytest.raises(PySparkException) as raised:
+            spark.sql(f"SELECT max({name}) FROM {table.sql}").collect()
+        assert "KeyError" not in str(raised.value)
+
+
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 102))])
 def test_random_aggregates_are_those_of_a_full_scan(spark: SparkSession, lakes: Lakes, seed: int) -> None:
     """Over random types, conditions, groups and files."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -45,7 +45,7 @@ class Aggregates(msgspec.Struct, frozen=True):
 
     calls: tuple[str, ...]
     group_by: tuple[str, ...]
-    types: tuple[Any, ...]
+    types: tuple[str, ...]
 
     def struct(self) -> str:
         """Return the schema of the rows: keys, then results."""
@@ -71,45 +71,45 @@ def aggregates_of(table: LakeTable, calls: Iterable[Call], keys: Iterable[list[s
     compute."""
     types = _spark_types(json.loads(table.columns.readable)["fields"])
     found = [_typed(table.schema, types, *call) for call in calls]
-    groups = [_leaf(table.schema, path) for path in keys]
+    groups = [_compared(table.schema, types, path) for path in keys]
     if not found:
         raise Inexpressible("no aggregate")
     return Aggregates(
         calls=tuple(text for text, _ in found),
-        group_by=tuple(leaf.reference for leaf in groups),
-        types=(*(types[leaf.path] for leaf in groups), *(kind for _, kind in found)),
+        group_by=tuple(leaf.reference for leaf, _ in groups),
+        types=(*(kind for _, kind in groups), *(kind for _, kind in found)),
     )
 
 
-def _typed(schema: Schema, types: dict[tuple[str, ...], Any], name: str, path: list[str] | None) -> tuple[str, Any]:
+def _typed(schema: Schema, types: Mapping[tuple[str, ...], str], name: str, path: list[str] | None) -> tuple[str, str]:
     """Return one aggregate, and Spark's type of its result."""
     if path is None:
         return "count(*)", "long"
-    leaf = find_leaf(schema, path)
     if name == "count":
-        return f"count({leaf.reference})", "long"
-    call, shown = f"{name}({_leaf(schema, path).reference})", types[leaf.path]
+        return f"count({find_leaf(schema, path).reference})", "long"
+    leaf, shown = _compared(schema, types, path)
+    call = f"{name}({leaf.reference})"
     if name != "sum":
         return call, shown
     if shown in ("byte", "short", "integer", "long"):
         return call, "long"
-    if not str(shown).startswith("decimal("):
+    if not shown.startswith("decimal("):
         raise Inexpressible("only integers and decimals have an exact sum")
-    digits, scale = map(int, str(shown)[8:-1].split(","))
+    digits, scale = map(int, shown[8:-1].split(","))
     return call, f"decimal({min(38, digits + 10)},{scale})"
 
 
-def _leaf(schema: Schema, path: list[str]) -> Leaf:
-    """Return a column whose values Spark compares as the service does."""
+def _compared(schema: Schema, types: Mapping[tuple[str, ...], str], path: list[str]) -> tuple[Leaf, str]:
+    """Return a column whose values Spark compares as the service does, and Spark's type."""
     leaf = find_leaf(schema, path)
     is_time = leaf.dtype.name in ("timestamp", "timestamp_ntz") and leaf.dtype.unit in ("ms", "us")
-    if not (is_time or leaf.dtype.name in _TYPES):
+    if not (is_time or leaf.dtype.name in _TYPES) or leaf.path not in types:
         raise Inexpressible(f"values of type {leaf.dtype}")
-    return leaf
+    return leaf, types[leaf.path]
 
 
-def _spark_types(fields: Iterable[dict[str, Any]], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    found: dict[tuple[str, ...], Any] = {}
+def _spark_types(fields: Iterable[dict[str, Any]], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    found: dict[tuple[str, ...], str] = {}
     for field in fields:
         path = (*above, field["name"])
         if isinstance(field["type"], str):
