@@ -161,6 +161,34 @@ def test_a_random_condition_is_evaluated_for_each_row(spark: SparkSession, table
     counted = spark.sql(f"SELECT count(*) FROM {table.sql} WHERE id > 77 AND rand(5) < 0.5")
     assert 0 < counted.collect()[0][0] < 222
     assert reads_table(counted)
+    inner = f"SELECT id, rand(5) AS r FROM {table.sql} WHERE id > 77"
+    above = spark.sql(f"SELECT count(*) FROM ({inner}) WHERE r < 0.5")
+    assert 0 < above.collect()[0][0] < 222
+    assert reads_table(above)
+
+
+def test_conditions_that_only_spark_evaluates_are_evaluated(spark: SparkSession, table: LakeTable) -> None:
+    """Functions of Python, collations, and functions that are not translated; beside one that is pushed down."""
+    odd = F.udf(lambda number: number % 2 == 1, "boolean")
+    some = spark.table(table.sql).where("id > 77")
+    assert some.where(odd("id")).count() == 111
+    assert some.select("id", odd("id").alias("odd")).where("odd").agg(F.max("id")).collect()[0][0] == 299
+    for condition, count in (
+        ("name COLLATE UTF8_LCASE = 'N00080'", 1),
+        ("id > 77 AND name COLLATE UTF8_LCASE >= 'N00290'", 10),
+        ("id % 2 = 1", 111),
+        ("s = named_struct('part', 1)", 44),
+        ("day < current_date()", 222),
+    ):
+        assert some.where(condition).agg(F.count("*")).collect()[0][0] == count, condition
+
+
+def test_cached_rows_are_aggregated_by_spark(spark: SparkSession, table: LakeTable) -> None:
+    """The query looks as if it read the table, but reads the cache."""
+    some = spark.table(table.sql).where("id > 77 AND price IS NOT NULL").cache()
+    assert some.agg(F.count("*"), F.max("id")).collect()[0][:] == (200, 299)
+    assert some.where("id < 120").agg(F.count("*")).collect()[0][0] == len(some.where("id < 120").collect())
+    some.unpersist()
 
 
 def test_the_other_ways_to_run_a_query(spark: SparkSession, table: LakeTable, tmp_path: Path) -> None:

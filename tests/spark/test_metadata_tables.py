@@ -124,14 +124,17 @@ def test_they_are_joined_grouped_and_described_like_other_tables(spark: SparkSes
         "ALTER TABLE {} ADD COLUMN x INT",
         "TRUNCATE TABLE {}",
         "CREATE TABLE {} (a INT)",
+        "REPLACE TABLE {} AS SELECT * FROM {t}",
+        "CREATE OR REPLACE TABLE {} AS SELECT * FROM {t}",
+        "REPLACE TABLE {rows} AS SELECT * FROM {t}",
     ],
 )
 def test_they_cannot_be_changed(spark: SparkSession, lakes: Lakes, statement: str) -> None:
-    """The error names the table; the table that they are about stays as it is."""
+    """Each statement fails, and the table itself does not change."""
     table = lakes.of(*numbers(1))
     before = table.lake.table(table.name).info()
     with pytest.raises(PySparkException) as raised:
-        spark.sql(statement.format(about(table, "tags")))
+        spark.sql(statement.format(about(table, "tags"), t=table.sql, rows=about(table, "rows")))
     assert "Traceback" not in str(raised.value)
     assert table.lake.table(table.name).info() == before
 

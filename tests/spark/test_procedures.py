@@ -106,7 +106,7 @@ def test_tags_and_rollbacks(spark: SparkSession, lakes: Lakes) -> None:
 
 
 def test_files_are_registered_and_cleaned_up(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
-    """A vacuum only says what it would delete, unless it is told to."""
+    """Without `execute`, a vacuum only lists what it would delete."""
     table = lakes.empty(numbers(1)[0].schema)
     for at, block in enumerate(numbers(2)):
         pq.write_table(block, tmp_path / f"{at}.parquet")

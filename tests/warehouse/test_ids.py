@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,10 @@ from lamella.snapshot.ids import Ids, is_uuid7, uuid7
 
 
 @given(st.lists(st.integers(0, 2**48 - 2), min_size=1, max_size=30), st.randoms(use_true_random=False))
-def test_each_id_is_greater_than_those_before_it(times: list[int], random: object) -> None:
+def test_each_id_is_greater_than_those_before_it(times: list[int], random: Random) -> None:
     """Within a millisecond, and when the clock goes back."""
     ticks: Iterator[int] = iter(times)
-    ids = Ids(lambda: next(ticks), random.randbytes)  # type: ignore[attr-defined]
+    ids = Ids(lambda: next(ticks), random.randbytes)
     made = [ids.new() for _ in times]
     assert made == sorted(set(made))
     assert all(is_uuid7(str(each)) for each in made)

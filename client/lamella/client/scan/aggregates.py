@@ -118,10 +118,13 @@ def _proven(
 
 def _of_bounds(dtype: DataType, bounds: Sequence[Bound | None]) -> pa.Array:
     target = leaf_type(dtype, "result")
-    made = [
-        pa.nulls(1, target) if bound is None else repeated(arrow_scalar(dtype, from_bound(dtype, bound)), 1, target)
-        for bound in bounds
-    ]
+    try:
+        made = [
+            pa.nulls(1, target) if bound is None else repeated(arrow_scalar(dtype, from_bound(dtype, bound)), 1, target)
+            for bound in bounds
+        ]
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("a result is text that is not UTF-8") from error
     values = pa.concat_arrays(made) if made else pa.nulls(0, target)
     return _sortable(dtype, values) if dtype.is_float else values
 

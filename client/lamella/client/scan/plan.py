@@ -157,11 +157,9 @@ def plan_of(
 
     Raises what planning raises, before anything is read.
     """
-    given = request.filter
-    # What cannot be read as a filter is an error here, not one of the service.
-    predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
+    predicate = _predicate(request)  # an error of the filter is raised here, not by the service
     answer = table.prune(
-        given,
+        request.filter,
         level="page",
         # a limit must not be reached by blocks that will not be read
         limit=request.limit if only is None else None,
@@ -193,11 +191,8 @@ def plan_of_blocks(
 
     Raises what binding and columns raise.
     """
-    if predicate is None:
-        given = request.filter
-        predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
     recipe = ScanRecipe(
-        predicate=predicate,
+        predicate=_predicate(request) if predicate is None else predicate,
         schema=versions.schema,
         columns=request.columns,
         order_by=request.order_by,
@@ -205,3 +200,8 @@ def plan_of_blocks(
         case_sensitive=request.case_sensitive,
     )
     return Plan(snapshot_id, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
+
+
+def _predicate(request: Request) -> Predicate:
+    given = request.filter
+    return given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)

@@ -187,7 +187,8 @@ def known_rows(table: LakeTable, aggregates: Aggregates, tree: dict[str, Any], t
             aggregates.calls, group_by=aggregates.group_by, max_blocks=_MAX_BLOCKS, max_rows=_MAX_ROWS
         )
         return KnownRows(aggregates, as_spark(aggregates, rows), tree, time_zone)
-    except (LamellaError, Inexpressible, ImportError) as reason:  # ImportError: no library for that kind of store here
+    # ImportError: no library for that kind of store here
+    except (LamellaError, Inexpressible, ImportError, pa.ArrowException) as reason:
         _log.debug("%s: Spark computes %s: %s", table.key, aggregates.calls, reason)
         return None
 
@@ -235,14 +236,14 @@ def _expected(gateway: Gateway, table: LakeTable, above: list[Any], leaf: Any) -
             calls = [call for each in elements(node.aggregateExpressions()) for call in _calls(paths, each)]
             keys = [_column(paths, each) for each in elements(node.groupingExpressions())]
             return aggregates_of(table, calls, [key for at, key in enumerate(keys) if key not in keys[:at]])
+        # A condition that Spark cannot push down would stay between the scan and the aggregate.
+        if not all(each.deterministic() for each in elements(node.expressions())):
+            raise Inexpressible("an expression that is not deterministic")
         if kind == "Project":
             for each in elements(node.projectList()):
                 if kind_of(each) == "Alias" and kind_of(each.child()) in COLUMNS:
                     paths[int(each.exprId().id())] = _column(paths, each.child())
-        elif kind == "Filter":
-            if not node.condition().deterministic():
-                raise Inexpressible("a condition that is not deterministic")
-        elif kind not in ("SubqueryAlias", "View"):
+        elif kind not in ("Filter", "SubqueryAlias", "View"):
             raise Inexpressible(f"{kind} below the aggregate")
     raise Inexpressible("no aggregate")
 

@@ -257,6 +257,7 @@ class LakeCatalog(Proxy):
             raise_java(self._no_such_namespace(list(identifier.namespace())), error)
 
     def _stage(self, identifier: Any, spec: TableSpec, *, replaces: bool) -> Any:
+        self._require_whole(_table_name(identifier))
         made = None if replaces else self._create(identifier, spec)
         try:
             destination = self._destination(identifier)
@@ -277,12 +278,17 @@ class LakeCatalog(Proxy):
             properties=spec.properties,
         )
 
+    def _require_whole(self, name: str | None) -> None:
+        """Raise InvalidRequest for the name of a part of a table, such as ``t$blocks``."""
+        table, sign, kind = (name or "").rpartition("$")
+        if sign and (sign + kind == ROWS or split_name(name or "")[1]):
+            raise InvalidRequest(f"{name} is a part of {table}, and cannot be dropped or replaced by itself")
+
     def _drop(self, identifier: Any, *, purge: bool) -> bool:
         name = _table_name(identifier)
         if name is None:
             return False
-        if split_name(name)[1]:
-            raise InvalidRequest(f"{name} is a part of {split_name(name)[0]}, and cannot be dropped by itself")
+        self._require_whole(name)
         try:
             self._lake.drop_table(name, purge=purge)
         except (TableNotFound, NamespaceNotFound):

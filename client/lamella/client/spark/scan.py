@@ -430,7 +430,7 @@ class LakeScanBuilder(Proxy):
         self._request.required = required
 
     def supportCompletePushDown(self, aggregation: Any) -> bool:
-        # An average is a sum and a count, if Spark is told that it must put parts together.
+        # Spark replaces an average by a sum and a count only if results may be partial.
         return all(kind_of(each) != "Avg" for each in aggregation.aggregateExpressions())
 
     def pushAggregation(self, aggregation: Any) -> bool:
