@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any
 
+import anyio
 import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -108,6 +109,7 @@ def create_app(
         for text in unsafe_warnings(settings):
             log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
+        await anyio.sleep(0)  # anyio loads most of its modules at the first call: not in the first request
         try:
             async with core.loop_monitor.beating():
                 yield {STATE: app.connections}
