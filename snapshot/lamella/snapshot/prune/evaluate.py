@@ -196,6 +196,18 @@ def leaf_outcome(node: BoundLeaf, lookup: Lookup, count: int) -> Outcome:
     return _unless_failing(zones_outcome(node, zones), zones)
 
 
+def _may_fail(node: BoundPredicate, lookup: Lookup, count: int) -> Truth:
+    """Where a row may fail in any term of a filter, or in a part that is not known."""
+    found: Truth = False
+    for leaf in leaves_of(node):
+        if isinstance(leaf, Anything):
+            return True
+        for term in terms_of(leaf):
+            fails = term_zones(term, lookup, count).fails if isinstance(term, Derived) else None
+            found = found if fails is None else either(found, fails)
+    return found
+
+
 def _unless_failing(outcome: Outcome, *terms: Zones) -> Outcome:
     for zones in terms:
         if zones.fails is not None:
@@ -570,7 +582,10 @@ def _evaluate(node: BoundPredicate, lookup: Lookup, count: int, gaps: bool) -> O
             return resolved(inner.true, either(inner.false, inner.null), False, inner.doubt)
         case BoundIsUnknown(child):
             inner = _evaluate(child, lookup, count, gaps)
-            return resolved(inner.null, either(inner.true, inner.false), False, inner.doubt)
+            # IS TRUE and <=> are never null, but a row may fail in them.
+            fails = _may_fail(child, lookup, count)
+            true, false = either(inner.null, fails), either(either(inner.true, inner.false), fails)
+            return resolved(true, false, False, either(inner.doubt, fails))
         case BoundAnd(children):
             found = conjunction([_evaluate(child, lookup, count, gaps) for child in children])
         case BoundOr(children):
