@@ -48,6 +48,7 @@ TYPES: Final[dict[str, tuple[str, str, list[Any]]]] = {
 PREDICATES: Final = (
     *("c = v", "c <> v", "c < v", "c >= v", "c <=> v", "c BETWEEN v AND w", "c IN (v, w)", "c NOT IN (v, w)"),
     *("c IS NULL", "c IS NOT NULL", "isnan(c)", "c LIKE 'be%'", "c LIKE '%ta'", "startswith(c, 'be')"),
+    *("c RLIKE '^be'", "c ILIKE 'be%'", "(c, d) = (v, w)", "(c = v) IS NULL"),
     *("c = d", "c < d", "c <=> d", "c"),
 )
 FUNCTIONS: Final = (
@@ -58,6 +59,13 @@ FUNCTIONS: Final = (
     *("hour(c)", "minute(c)", "second(c)", "date_trunc('MONTH', c)", "trunc(c, 'MONTH')", "to_date(c)", "last_day(c)"),
     *("date_add(c, 1)", "date_sub(c, 1)", "add_months(c, 1)", "datediff(c, DATE '2020-01-01')"),
     *("lower(c)", "upper(c)", "length(c)", "left(c, 2)", "substring(c, 1, 2)", "substring(c, 2, 2)"),
+    *("concat(c, 'x')", "trim(c)", "CAST(c AS STRING) || 'x'"),
+    *("floor(c)", "ceil(c)", "round(c, 1)", "c DIV 2", "c % 100", "pmod(c, 100)", "c >> 1", "c << 1"),
+    *("bround(c, 1)", "shiftrightunsigned(c, 1)", "ltrim(c)", "rtrim(c)"),
+    *("unix_millis(c)", "unix_micros(c)", "unix_timestamp(c)", "extract(YEAROFWEEK FROM c)"),
+    *("greatest(c, v)", "least(c, d)", "CASE WHEN d IS NOT NULL THEN c ELSE v END"),
+    *("c + INTERVAL 1 DAY", "c + INTERVAL 1 MONTH", "c - INTERVAL 1 HOUR", "timestampadd(HOUR, 1, c)"),
+    *("date_format(c, 'yyyy-MM')", "unix_date(c)", "unix_seconds(c)", "weekofyear(c)", "weekday(c)"),
     "get_json_object(c, '$.a')",
 )
 
@@ -94,6 +102,8 @@ def cell(text: str, kind: str) -> str:
         return "error"
     if any(isinstance(leaf, Anything) for leaf in leaves_of(bound)):
         return "-"
+    if "CASE" in text:  # its branches are predicates of their own
+        return _shown(bound, codes(bind(read_sql(f"{spelled} = {first}"), schema)))
     ((term,),) = [terms_of(leaf) for leaf in leaves_of(bound)]
     zones = term_zones(term, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
     found: set[int] = set()

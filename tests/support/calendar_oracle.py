@@ -90,8 +90,15 @@ def moved_months(days: int, months: int) -> int:
 def date_part(part: str, days: int) -> int:
     """A part of a date; Sunday is day 1 of the week."""
     year, month, day = civil(days)
+    if part in ("weekofyear", "yearofweek"):
+        try:
+            iso = (dt.date(1970, 1, 1) + dt.timedelta(days=days)).isocalendar()
+        except OverflowError as error:
+            raise Undecided from error
+        return iso.week if part == "weekofyear" else iso.year
     return {
         "year": year,
+        "weekday": (days + 3) % 7,
         "quarter": (month + 2) // 3,
         "month": month,
         "day": day,

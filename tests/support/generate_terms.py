@@ -30,7 +30,7 @@ TRANSITIONS_S = (
     *(1_616_893_200, 1_635_642_000, 1_710_054_000, 1_730_613_600, 1_554_562_800, 1_570_289_400, 1_325_239_200),
     *(1_567_915_200, 814_946_400, 2_214_777_600),
 )
-_DATE_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear")
+_DATE_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "weekofyear", "yearofweek")
 _CLOCK_PARTS = ("hour", "minute", "second")
 _TRUNCATIONS = ("year", "QUARTER", "Month", "mon", "MM", "week", "day", "DD", "hour", "minute", "second")
 _INTEGERS = ("int8", "int16", "int32", "int64")
@@ -171,6 +171,8 @@ class Terms:
         if dtype == DATE:
             made = [self._call(part) for part in (*_DATE_PARTS, "last_day", "to_date")]
             made += [self._days, self._days, self._months, self._truncated_day, self._difference]
+            made += [self._call("unix_date"), self._call("unix_timestamp"), self._formatted, self._cast("string")]
+            made += [self._with_interval, self._with_interval, self._extreme, self._chosen]
             return [
                 *made,
                 self._cast(rng.choice(("timestamp", "timestamp_ntz", "date"))),
@@ -180,10 +182,24 @@ class Terms:
         if dtype.name in ("timestamp", "timestamp_ntz"):
             made = [self._call(part) for part in (*_DATE_PARTS, *_CLOCK_PARTS, "to_date", "last_day")]
             made += [self._cast("date"), self._cast("date"), self._days, self._difference, self._coalesced]
+            made += [
+                self._formatted,
+                self._cast("string"),
+                self._with_interval,
+                self._with_timestampadd,
+                self._extreme,
+                self._chosen,
+            ]
+            if dtype == INSTANT:
+                made += [self._call(rng.choice(("unix_seconds", "unix_millis", "unix_micros"))), self._cast("bigint")]
             return [*made, *([self._truncated_time] * 4 if dtype == INSTANT else [self._cast("timestamp")])]
         if dtype == TEXT:
             return [
-                *(self._call(name) for name in ("lower", "upper", "length")),
+                *(self._call(name) for name in ("lower", "upper", "length", "trim", "ltrim", "rtrim")),
+                self._concatenated,
+                self._concatenated,
+                self._extreme,
+                self._chosen,
                 self._beginning,
                 self._beginning,
                 self._coalesced,
@@ -191,11 +207,14 @@ class Terms:
         if dtype.is_integer or dtype.name == "decimal" or dtype.is_float:
             casts = [*_INTEGERS, "double", "decimal(20,4)", "decimal(5,2)"]
             made = [self._infix, self._infix, self._infix, self._coalesced]
+            made += [self._extreme, self._chosen, self._call(rng.choice(("floor", "ceil"))), self._rounded]
+            if dtype.is_integer:
+                made += [self._whole_division, self._whole_division, self._shifted, self._cast("string")]
             if dtype.precision <= 34:  # Spark rounds to 34 digits here, and may fail then without ANSI mode too
                 made += [self._call("negative"), self._call("abs")]
             return [*made, self._cast(rng.choice(casts)), self._cast(rng.choice(casts))]
         if dtype.name == "boolean":
-            return [self._coalesced, self._cast("int")]
+            return [self._coalesced, self._cast("int"), self._cast("string"), self._chosen]
         return [self._coalesced]
 
     def _call(self, function: str) -> Callable[[n.Term], n.Term]:
@@ -256,6 +275,71 @@ class Terms:
         if self._rng.random() < 0.5:
             return n.Call("left", (term, count))
         return n.Call("substring", (term, n.Literal("integer", self._rng.choice((0, 1))), count))
+
+    def _rounded(self, term: n.Term) -> n.Term:
+        digits = n.Literal("integer", self._rng.choice((0, 0, 1, 2, 5)))
+        return n.Call(self._rng.choice(("round", "bround")), (term, digits))
+
+    def _whole_division(self, term: n.Term) -> n.Term:
+        column = self._column_like(lambda dtype: dtype.is_integer)
+        constant = n.Literal("integer", self._rng.choice((1, 2, 3, 7, 10, 1000, -2, 0)))
+        divisor = column if column is not None and self._rng.random() < 0.2 else constant
+        return n.Call(self._rng.choice(("div", "mod", "pmod")), (term, divisor))
+
+    def _shifted(self, term: n.Term) -> n.Term:
+        count = n.Literal("integer", self._rng.choice((0, 1, 3, 8, 31, 33, 63, -1)))
+        return n.Call(self._rng.choice(("shiftleft", "shiftright", "shiftrightunsigned")), (term, count))
+
+    def _concatenated(self, term: n.Term) -> n.Term:
+        rng = self._rng
+        column = self._column_like(lambda dtype: dtype in (TEXT, DATE) or dtype.is_integer)
+        parts = [term, n.Literal("string", rng.choice(("-", "", "a", "\U0001f600")))]
+        if column is not None and rng.random() < 0.5:
+            parts.append(column)
+        rng.shuffle(parts)
+        return n.Call("concat", tuple(parts))
+
+    def _formatted(self, term: n.Term) -> n.Term:
+        patterns = ["yyyy", "yyyyMM", "yyyy-MM", "yyyy/MM/dd"]
+        if self._oracle.type_of(term) != DATE:
+            patterns += ["yyyy-MM-dd HH", "yyyyMMddHHmmss"]
+        return n.Call("date_format", (term, n.Literal("string", self._rng.choice(patterns))))
+
+    def _with_interval(self, term: n.Term) -> n.Term:
+        unit = self._rng.choice(("MONTH", "DAY", "MICROSECOND"))
+        counts = (
+            (0, 1, -3_600_000_000, 90_061_000_001, -200_000_000_000) if unit == "MICROSECOND" else (0, 1, -1, 13, 400)
+        )
+        return n.Call("add_interval", (term, n.Literal("string", unit), n.Literal("integer", self._rng.choice(counts))))
+
+    def _with_timestampadd(self, term: n.Term) -> n.Term:
+        unit = self._rng.choice(("MICROSECOND", "SECOND", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
+        count = n.Literal("integer", self._rng.choice((0, 1, -1, 30, -25)))
+        return n.Call("timestampadd", (n.Literal("string", unit), count, term))
+
+    def _extreme(self, term: n.Term) -> n.Term:
+        made = self._coalesced(term)
+        assert isinstance(made, n.Call)
+        return n.Call(self._rng.choice(("greatest", "least")), made.arguments)
+
+    def _chosen(self, term: n.Term) -> n.Term:
+        """A CASE, or what it means: the term under a condition, and something of its type."""
+        made = self._coalesced(term)
+        assert isinstance(made, n.Call)
+        others = made.arguments[1:]
+        condition = self._condition()
+        if len(others) > 1:
+            return n.Case((n.Branch(condition, term), n.Branch(self._condition(), others[0])), others[1])
+        values = [term, *others]
+        self._rng.shuffle(values)
+        return n.Case((n.Branch(condition, values[0]),), values[1])
+
+    def _condition(self) -> n.Predicate:
+        leaf = self._rng.choice(self._leaves)
+        dtype = self._oracle.type_of(n.Ref(leaf.name))
+        if self._rng.random() < 0.3:
+            return n.IsNull(n.Ref(leaf.name))
+        return n.Compare(self._rng.choice(_OPERATORS), n.Ref(leaf.name), self._literal(n.Ref(leaf.name), dtype))
 
     def _coalesced(self, term: n.Term) -> n.Term:
         dtype = self._oracle.type_of(term)

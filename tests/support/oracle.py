@@ -44,6 +44,7 @@ class Oracle:
     def __init__(self, schema: Schema, time_zone: str = "UTC") -> None:
         self._types = {leaf.name: leaf.dtype for leaf in schema.leaves()}
         self.terms = TermOracle(self._types, time_zone)
+        self.terms.decide = self.result
 
     def decide(self, predicate: n.Predicate, row: Row) -> bool | None:
         """True, False or None (SQL's null); without ANSI mode, for filters that Python can decide."""

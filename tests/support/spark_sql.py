@@ -9,7 +9,7 @@ from lamella.snapshot.expression import nodes as n
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock on purpose
 _SPELLED = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
-_INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "div": "DIV", "mod": "%"}
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
 
 
@@ -56,6 +56,18 @@ def term_sql(term: n.Term) -> str:
             return f"CAST({term_sql(inner)} AS {_SPELLED.get(target, target)})"
         case n.Call("negative", (inner,)):
             return f"(- {term_sql(inner)})"
+        case n.Call("yearofweek", (inner,)):
+            return f"extract(YEAROFWEEK FROM {term_sql(inner)})"
+        case n.Call("add_interval", (inner, n.Literal(_, str(unit)), n.Literal(_, int(count)))):
+            if unit == "MICROSECOND":
+                sign, (seconds, micros) = "-" if count < 0 else "", divmod(abs(count), 10**6)
+                return f"({term_sql(inner)} + INTERVAL '{sign}{seconds}.{micros:06}' SECOND)"
+            return f"({term_sql(inner)} + INTERVAL '{count}' {unit})"
+        case n.Call("timestampadd", (n.Literal(_, str(unit)), number, inner)):
+            return f"timestampadd({unit}, {term_sql(number)}, {term_sql(inner)})"
+        case n.Case(branches, otherwise):
+            parts = " ".join(f"WHEN {sql_of(each.condition)} THEN {term_sql(each.value)}" for each in branches)
+            return f"(CASE {parts} ELSE {term_sql(otherwise)} END)"
         case n.Call(function, (left, right)) if function in _INFIX:
             return f"({term_sql(left)} {_INFIX[function]} {term_sql(right)})"
         case n.Call(function, arguments):

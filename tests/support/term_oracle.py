@@ -5,9 +5,11 @@ It shares no code with the binding of terms nor with the functions; it knows not
 
 from __future__ import annotations
 
+import datetime as dt
 import math
-from collections.abc import Mapping
-from decimal import Decimal
+import re
+from collections.abc import Callable, Mapping
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -23,10 +25,21 @@ DATE, INSTANT, WALL = parse_type("date"), parse_type("timestamp(us)"), parse_typ
 TEXT = parse_type("string")
 _READ_AS = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20,0)"}
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_DATE_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear")
+_DATE_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "weekofyear", "yearofweek")
 _CLOCK_PARTS = ("hour", "minute", "second")
 _UNITS = {"mon": "month", "mm": "month", "yy": "year", "yyyy": "year", "dd": "day"}
 _INFIX = ("add", "subtract", "multiply", "divide")
+
+
+_TRIMS = ("trim", "ltrim", "rtrim")
+_SHIFTS = ("shiftleft", "shiftright", "shiftrightunsigned")
+_TIMES = {"unix_seconds": 10**6, "unix_timestamp": 10**6, "unix_millis": 10**3, "unix_micros": 1}
+_STEPS_US = {"MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3_600 * 10**6}
+_STEPS_DAYS = {"DAY": 1, "WEEK": 7}
+_STEPS_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+#: Java's patterns as Python's.
+_PATTERNS = {"yyyy": "{0:%Y}", "MM": "{0:%m}", "dd": "{0:%d}", "HH": "{0:%H}", "mm": "{0:%M}", "ss": "{0:%S}"}
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock on purpose
 
 
 class Fails(Exception):  # not an error of the tests
@@ -39,6 +52,8 @@ class TermOracle:
     def __init__(self, types: Mapping[str, DataType], time_zone: str) -> None:
         self._types = types
         self.zone = calendar.zone_of(time_zone)
+        #: Decides the condition of a CASE over a row; set by the oracle of predicates.
+        self.decide: Callable[..., Any] = lambda *_, **__: "undecided"
 
     def type_of(self, term: n.Term) -> DataType:
         """Spark's type; raises Undecided where it depends on settings or would be rounded."""
@@ -54,6 +69,8 @@ class TermOracle:
                 return parse_type(target)
             case n.Call(function, arguments):
                 return self._call_type(function, arguments)
+            case n.Case(branches, otherwise):
+                return self._common((*(each.value for each in branches), otherwise))
 
     def _call_type(self, function: str, arguments: tuple[n.Term, ...]) -> DataType:
         if function in _INFIX:
@@ -62,11 +79,50 @@ class TermOracle:
             return self.type_of(arguments[0])
         if function == "coalesce":
             return self._common(arguments)
+        if function in ("greatest", "least"):
+            return self._common(arguments)
+        if function in ("floor", "ceil", "round", "bround"):
+            return self._rounded_type(function, arguments)
+        if function in ("mod", "pmod", "div", *_SHIFTS):
+            return self._whole_type(function, arguments)
+        if function in ("add_interval", "timestampadd"):
+            return self._moved_type(function, arguments)
+        if function in _TIMES:
+            return LONG
         if function == "date_trunc":
             return INSTANT
-        if function in (*_DATE_PARTS, *_CLOCK_PARTS, "datediff", "length"):
+        if function in (*_DATE_PARTS, *_CLOCK_PARTS, "datediff", "length", "unix_date"):
             return INT
-        return TEXT if function in ("lower", "upper", "substring", "left") else DATE
+        texts = ("lower", "upper", "substring", "left", "concat", "date_format", *_TRIMS)
+        return TEXT if function in texts else DATE
+
+    def _rounded_type(self, function: str, arguments: tuple[n.Term, ...]) -> DataType:
+        dtype = self.type_of(arguments[0])
+        if function in ("floor", "ceil"):
+            if dtype.name != "decimal":
+                return LONG
+            return dtype if not dtype.scale else _decimal(dtype.precision - dtype.scale + 1, 0)
+        if dtype.name != "decimal":
+            if dtype.is_float and dtype != DOUBLE:
+                raise Undecided
+            return dtype
+        scale = min(dtype.scale, _digits_of(arguments))
+        return _decimal(dtype.precision - dtype.scale + 1 + scale, scale)
+
+    def _whole_type(self, function: str, arguments: tuple[n.Term, ...]) -> DataType:
+        types = [self.type_of(argument) for argument in arguments]
+        if not all(each.is_integer for each in types):
+            raise Undecided
+        if function in _SHIFTS:
+            return LONG if types[0].bits == 64 else INT
+        return LONG if function == "div" else max(types, key=lambda each: each.bits)
+
+    def _moved_type(self, function: str, arguments: tuple[n.Term, ...]) -> DataType:
+        dtype = self.type_of(arguments[0 if function == "add_interval" else 2])
+        if dtype != DATE:
+            return dtype
+        by_days = function == "add_interval" and str(getattr(arguments[1], "value", "")) != "MICROSECOND"
+        return DATE if by_days else INSTANT
 
     def _infix_type(self, function: str, left: n.Term, right: n.Term) -> DataType:
         a, b = self.type_of(left), self.type_of(right)
@@ -114,11 +170,125 @@ class TermOracle:
                     if value is not None:
                         return self.cast(value, self.type_of(argument), wanted, ansi=ansi)
                 return None
+            case n.Case(branches, otherwise):
+                return self._branch(term, branches, otherwise, row, ansi)
+            case n.Call("greatest" | "least" as function, arguments):
+                wanted = self.type_of(term)
+                pairs = [(self.value(each, row, ansi=ansi), each) for each in arguments]
+                values = [self.cast(v, self.type_of(each), wanted, ansi=ansi) for v, each in pairs if v is not None]
+                found = [v for v in values if v is not None]
+                if not found:
+                    return None
+                ranked = sorted(found, key=lambda v: (v != v, v))
+                return ranked[-1 if function == "greatest" else 0]
             case n.Call(function, arguments):
                 values = [self.value(argument, row, ansi=ansi) for argument in arguments]
                 if None in values:
                     return None
                 return self._apply(term, function, arguments, values, row, ansi=ansi)
+
+    def _branch(self, case: n.Case, branches: Any, otherwise: n.Term, row: Row, ansi: bool) -> Any:
+        """The value of the first branch whose condition is true, in the type of the whole."""
+        chosen = otherwise
+        for each in branches:
+            result = self.decide(each.condition, row, ansi=ansi)
+            if isinstance(result, str):
+                raise Fails if result == "fails" else Undecided
+            if result is True:
+                chosen = each.value
+                break
+        wanted, value = self.type_of(case), self.value(chosen, row, ansi=ansi)
+        return None if value is None else self.cast(value, self.type_of(chosen), wanted, ansi=ansi)
+
+    def _rounded(self, function: str, value: Any, dtype: DataType, digits: int) -> Any:
+        if function in ("floor", "ceil"):
+            if isinstance(value, float):
+                if math.isnan(value):
+                    return 0
+                if math.isinf(value) or abs(value) >= 2.0**63:
+                    return (1 << 63) - 1 if value > 0 else -(1 << 63)
+                return int(Decimal(value).to_integral_value("ROUND_FLOOR" if function == "floor" else "ROUND_CEILING"))
+            exact = Fraction(value, 10**dtype.scale)
+            return math.floor(exact) if function == "floor" else math.ceil(exact)
+        if dtype.is_integer:
+            return value
+        mode = ROUND_HALF_UP if function == "round" else ROUND_HALF_EVEN
+        if isinstance(value, float):
+            if math.isnan(value) or math.isinf(value):
+                return value
+            if abs(value) >= 10.0 ** (14 - digits):
+                raise Undecided
+            printed = Decimal(repr(value))
+            if abs(printed - printed.quantize(Decimal(1).scaleb(-digits), ROUND_DOWN)) * 2 == Decimal(1).scaleb(
+                -digits
+            ):
+                raise Undecided  # versions of Java print different digits
+            return float(printed.quantize(Decimal(1).scaleb(-digits), mode))
+        with localcontext(prec=100):
+            exact_number = Decimal(value).scaleb(-dtype.scale)
+            scale = min(dtype.scale, digits)
+            return int(exact_number.quantize(Decimal(1).scaleb(-scale), mode).scaleb(scale))
+
+    def _whole(self, function: str, values: list[int], dtype: DataType, *, ansi: bool) -> int | None:
+        left, right = values
+        if function in _SHIFTS:
+            bits = dtype.bits
+            by = right % bits
+            if function == "shiftright":
+                return left >> by
+            return _wrapped(left << by if function == "shiftleft" else (left % (1 << bits)) >> by, bits)
+        if right == 0:
+            if ansi:
+                raise Fails
+            return None
+        cut = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        if function == "div":
+            return fitted(cut, LONG, ansi=ansi)
+        rest = left - cut * right
+        if function == "pmod" and rest < 0:
+            if right < 0:
+                raise Undecided
+            rest = (rest + right) % right
+        return rest
+
+    def _moved(self, at: int, dtype: DataType, unit: str, count: int, *, is_interval: bool) -> int:
+        """A date or time and an interval."""
+        if dtype == DATE:
+            if is_interval and unit == "DAY":
+                return _wrapped(at + count, 32)
+            if is_interval and unit == "MONTH":
+                return calendar.moved_months(at, count)
+            at, dtype = calendar.midnight_of(at, self.zone), INSTANT
+        micros = _STEPS_US.get(unit, 0) * count
+        days = _STEPS_DAYS.get(unit, 0) * count
+        if is_interval:
+            days = int(Fraction(micros, calendar.DAY_US)) + days
+            micros -= int(Fraction(micros, calendar.DAY_US)) * calendar.DAY_US
+        months = _STEPS_MONTHS.get(unit, 0) * count
+        if days or months or (is_interval and unit == "DAY"):
+            wall = self._wall(at, dtype)
+            day = wall // calendar.DAY_US
+            if abs(day) > 3_000_000:
+                raise Undecided
+            day = calendar.moved_months(day, months) if months else day + days
+            moved = day * calendar.DAY_US + wall % calendar.DAY_US
+            at = moved if dtype == WALL else calendar.instant_of(moved, self.zone, like_us=at)
+        return at + micros
+
+    def _text(self, value: Any, dtype: DataType) -> bytes:
+        """A cast to STRING."""
+        if dtype.is_integer:
+            return str(value).encode()
+        if dtype.name == "boolean":
+            return b"true" if value else b"false"
+        if dtype not in (DATE, INSTANT, WALL):
+            raise Undecided
+        wall = self._wall(value, dtype)
+        at = _moment(wall)
+        if dtype == DATE:
+            return f"{at.year:04}-{at:%m-%d}".encode()
+        fraction = f".{at.microsecond:06}".rstrip("0") if at.microsecond else ""
+        return f"{at.year:04}-{at:%m-%d %H:%M:%S}{fraction}".encode()
 
     def _apply(
         self, term: n.Call, function: str, arguments: tuple[n.Term, ...], values: list[Any], row: Row, *, ansi: bool
@@ -141,6 +311,27 @@ class TermOracle:
             return converted
         if function == "length":
             return len(values[0].decode())
+        if function in ("floor", "ceil", "round", "bround"):
+            return self._rounded(function, values[0], types[0], _digits_of(arguments))
+        if function in ("mod", "pmod", "div", *_SHIFTS):
+            return self._whole(function, values, self.type_of(term), ansi=ansi)
+        if function == "concat":
+            return b"".join(v if t.is_text else self._text(v, t) for v, t in zip(values, types, strict=True))
+        if function in _TRIMS:
+            left = values[0].lstrip(b" ") if function != "rtrim" else values[0]
+            return left.rstrip(b" ") if function != "ltrim" else left
+        if function == "add_interval":
+            return self._moved(values[0], types[0], values[1].decode(), values[2], is_interval=True)
+        if function == "timestampadd":
+            return self._moved(values[2], types[2], values[0].decode(), values[1], is_interval=False)
+        if function == "unix_date":
+            return values[0]
+        if function in _TIMES:
+            return self.cast(values[0], types[0], INSTANT, ansi=ansi) // _TIMES[function]
+        if function == "date_format":
+            at = _moment(self._wall(values[0], types[0]))
+            pattern = re.sub("|".join(_PATTERNS), lambda word: _PATTERNS[word[0]], values[1].decode())
+            return pattern.replace("{0:%Y}", f"{at.year:04}").format(at).encode()
         if function in ("left", "substring"):
             return values[0].decode()[: max(values[-1], 0)].encode()
         if function in _CLOCK_PARTS:
@@ -184,6 +375,10 @@ class TermOracle:
         """A value in another type."""
         if source == wanted or (source.is_text and wanted.is_text):
             return value
+        if wanted == TEXT:
+            return self._text(value, source)
+        if wanted == LONG and source == INSTANT:
+            return value // 10**6
         if wanted == DATE:
             return self._day(value, source)
         if wanted == WALL:
@@ -252,6 +447,22 @@ def _wider_float(a: DataType, b: DataType) -> DataType:
     raise Undecided  # FLOAT beside a whole number is FLOAT or DOUBLE by Spark's settings
 
 
+def _digits_of(arguments: tuple[n.Term, ...]) -> int:
+    """The second argument of ``round``."""
+    literal = arguments[1] if len(arguments) > 1 else n.Literal("integer", 0)
+    assert isinstance(literal, n.Literal)
+    assert isinstance(literal.value, int)
+    return literal.value
+
+
+def _moment(wall_us: int) -> dt.datetime:
+    """A wall clock time of the years 1 to 9999."""
+    try:
+        return _EPOCH + dt.timedelta(microseconds=wall_us)
+    except OverflowError as error:
+        raise Undecided from error
+
+
 def _decimal(precision: int, scale: int) -> DataType:
     if precision > 38:
         raise Undecided
@@ -268,6 +479,8 @@ def _digits(term: n.Term, dtype: DataType) -> tuple[int, int]:
 
 def _literal_type(kind: str, value: Any) -> DataType:
     if kind == "integer":
+        if not -(1 << 63) <= value < 1 << 63:
+            return _decimal(len(str(abs(value))), 0)
         return INT if -(1 << 31) <= value < 1 << 31 else LONG
     if kind == "decimal":
         _, digits, exponent = Decimal(str(value)).as_tuple()

@@ -8,6 +8,7 @@ counterpart becomes an ``unknown`` node, which keeps every block and is reported
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal, unknown
@@ -33,9 +34,29 @@ _FUNCTIONS: Final = {
     **{"DateAdd": "date_add", "DateSub": "date_sub", "DateDiff": "datediff", "AddMonths": "add_months"},
     **{"LastDay": "last_day", "TruncDate": "trunc", "TruncTimestamp": "date_trunc"},
     **{"Substring": "substring", "Lower": "lower", "Upper": "upper", "Length": "length", "Coalesce": "coalesce"},
+    **{"Floor": "floor", "Ceil": "ceil", "Round": "round", "BRound": "bround", "IntegralDivide": "div"},
+    **{"Remainder": "mod", "Pmod": "pmod", "Greatest": "greatest", "Least": "least"},
+    **{"ShiftLeft": "shiftleft", "ShiftRight": "shiftright", "ShiftRightUnsigned": "shiftrightunsigned"},
+    **{"WeekDay": "weekday", "WeekOfYear": "weekofyear", "YearOfWeek": "yearofweek"},
+    **{
+        "UnixDate": "unix_date",
+        "UnixSeconds": "unix_seconds",
+        "UnixMillis": "unix_millis",
+        "UnixMicros": "unix_micros",
+    },
+    **{"Concat": "concat", "StringTrim": "trim", "StringTrimLeft": "ltrim", "StringTrimRight": "rtrim"},
+    **{"DateFormatClass": "date_format", "UnixTimestamp": "unix_timestamp"},
     "GetJsonObject": "get_json_object",
 }
-_IN_A_ZONE: Final = frozenset({"Hour", "Minute", "Second", "TruncTimestamp"})
+_IN_A_ZONE: Final = frozenset({"Hour", "Minute", "Second", "TruncTimestamp", "DateFormatClass", "UnixTimestamp"})
+#: Functions with one argument here, and more in some calls of Spark's.
+_ONE_ARGUMENT: Final = frozenset({"StringTrim", "StringTrimLeft", "StringTrimRight"})
+#: A date or time and an interval, and the unit of the interval's value: months, or microseconds.
+_WITH_INTERVAL: Final = {
+    **{"DateAddYMInterval": "MONTH", "TimestampAddYMInterval": "MONTH"},
+    **{"TimestampAddInterval": "MICROSECOND", "TimeAdd": "MICROSECOND"},  # the second: until Spark 4.0
+}
+_DAY_US: Final = 86_400_000_000
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _MAX_DEPTH: Final = 40
@@ -46,11 +67,13 @@ _TYPES: Final = _TIMES | {"boolean", "float", "double", "string", "binary", *_IN
 
 
 class TermWalker:
-    """Translates expressions over one table to terms; ``time_zone`` is the session's."""
+    """Translates expressions over one table to terms; ``time_zone`` is the session's. ``condition`` translates the
+    conditions of a CASE, at a depth."""
 
-    def __init__(self, schema: Schema, time_zone: str | None) -> None:
+    def __init__(self, schema: Schema, time_zone: str | None, condition: Callable[[Any, int], dict[str, Any]]) -> None:
         self._schema = schema
         self._time_zone = time_zone
+        self._condition = condition
         #: True when a term so far depends on the time zone.
         self.zone_used = False
 
@@ -67,14 +90,25 @@ class TermWalker:
             return find_leaf(self._schema, _path(e)).reference
         if name == "Cast":
             return self._cast(e, depth)
+        if name in ("If", "CaseWhen"):
+            return self._case(e, depth)
+        if name in _WITH_INTERVAL:
+            return self._with_interval(e, _WITH_INTERVAL[name], depth)
+        if name == "TimestampAdd":
+            return self._timestamp_add(e, depth)
+        if name == "SubtractDates":
+            return self._days_between(e, depth)
         if name not in _FUNCTIONS:
             raise Inexpressible(f"function {name} is not used")
         dtype_of(e)
         if name in _IN_A_ZONE and not self._is_wall(e):
             self._in_zone(e)
-        children = e.children()
-        arguments = [self._argument(children.apply(at), depth + 1) for at in range(children.size())]
-        return {"type": "apply", "function": _FUNCTIONS[name], "arguments": arguments}
+        children = children_of(e)
+        if name in ("DateFormatClass", "UnixTimestamp"):
+            children = _of_a_time(name, children)
+        if name in _ONE_ARGUMENT and len(children) > 1:
+            raise Inexpressible("only blanks are trimmed")
+        return apply(_FUNCTIONS[name], *(self._argument(child, depth + 1) for child in children))
 
     def leaf(self, e: Any) -> Leaf:
         """Return the column of an expression; raises Inexpressible for any other expression."""
@@ -90,6 +124,41 @@ class TermWalker:
             value = value.toString()
         return literal(dtype, spark_type, value)
 
+    def _case(self, e: Any, depth: int) -> dict[str, Any]:
+        dtype_of(e)
+        branches, otherwise = branches_of(e)
+        listed = [
+            {"condition": self._condition(condition, depth), "value": self._argument(value, depth + 1)}
+            for condition, value in branches
+        ]
+        rest = NULL if otherwise is None else self._argument(otherwise, depth + 1)
+        return {"type": "case", "branches": listed, "otherwise": rest}
+
+    def _with_interval(self, e: Any, unit: str, depth: int) -> dict[str, Any]:
+        start, interval = children_of(e)
+        dtype_of(e)
+        if kind_of(interval) != "Literal" or interval.value() is None:
+            raise Inexpressible("an interval that is not constant")
+        if dtype_of(e).name == "timestamp":
+            self._in_zone(e)
+        count = typed_literal("long", int(interval.value()))
+        return apply("add_interval", self._argument(start, depth + 1), typed_literal("string", unit), count)
+
+    def _timestamp_add(self, e: Any, depth: int) -> dict[str, Any]:
+        count, start = children_of(e)
+        if kind_of(count) != "Literal" or count.value() is None:
+            raise Inexpressible("an interval that is not constant")
+        if dtype_of(e).name == "timestamp":
+            self._in_zone(e)
+        unit, number = typed_literal("string", str(e.unit())), typed_literal("long", int(count.value()))
+        return apply("timestampadd", unit, number, self._argument(start, depth + 1))
+
+    def _days_between(self, e: Any, depth: int) -> dict[str, Any]:
+        """Return the microseconds of the interval between two dates."""
+        days = apply("datediff", *(self._argument(child, depth + 2) for child in children_of(e)))
+        day = {"type": "cast", "term": typed_literal("long", _DAY_US), "to": "bigint"}
+        return apply("multiply", {"type": "cast", "term": days, "to": "bigint"}, day)
+
     def _argument(self, e: Any, depth: int) -> TermTree:
         if kind_of(e) != "Literal":
             return self.term(e, depth)
@@ -101,14 +170,15 @@ class TermWalker:
 
     def _cast(self, e: Any, depth: int) -> dict[str, Any]:
         source, target = dtype_of(e.child()), dtype_of(e)
-        if source.name in _TIMES and target.name in _TIMES and "timestamp" in (source.name, target.name):
+        names = (source.name, target.name)
+        between_times = source.name in _TIMES and target.name in _TIMES
+        if (between_times and "timestamp" in names) or names == ("timestamp", "string"):
             self._in_zone(e)
         return {"type": "cast", "term": self.term(e.child(), depth + 1), "to": _name(e)}
 
     def _is_wall(self, e: Any) -> bool:
         """Whether the expression is a part of a time without zone, which Spark evaluates as UTC."""
-        children = e.children()
-        return any(str(children.apply(at).dataType().typeName()) == "timestamp_ntz" for at in range(children.size()))
+        return any(str(child.dataType().typeName()) == "timestamp_ntz" for child in children_of(e))
 
     def _in_zone(self, e: Any) -> None:
         given = e.timeZoneId()
@@ -116,6 +186,35 @@ class TermWalker:
         if name is None or name != self._time_zone or spark_casts.zone(name) is None:
             raise Inexpressible(f"time zone {name} is not the session's")
         self.zone_used = True
+
+
+def apply(function: str, *arguments: TermTree) -> dict[str, Any]:
+    """Return the tree of a function."""
+    return {"type": "apply", "function": function, "arguments": list(arguments)}
+
+
+def children_of(e: Any) -> list[Any]:
+    """Return the children of an expression."""
+    children = e.children()
+    return [children.apply(at) for at in range(children.size())]
+
+
+def branches_of(e: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """Return the conditions and values of ``If`` or ``CaseWhen``, and what else it is (None: null)."""
+    children = children_of(e)
+    pairs = list(zip(children[::2], children[1::2], strict=False))
+    return pairs, children[-1] if len(children) % 2 else None
+
+
+def _of_a_time(name: str, children: list[Any]) -> list[Any]:
+    """Return the arguments of a function of a time, which Spark also calls with a date that it casts, or with text."""
+    start = children[0]
+    if name == "DateFormatClass":
+        of_date = kind_of(start) == "Cast" and str(start.child().dataType().typeName()) == "date"
+        return [start.child() if of_date else start, children[1]]
+    if dtype_of(start).name not in _TIMES:
+        raise Inexpressible("text that is parsed as a time")
+    return [start]
 
 
 def dtype_of(e: Any) -> DataType:
@@ -195,9 +294,13 @@ _COMPARISONS: Final = {
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}
 #: Predicates that may be null and are not columns.
-_CONDITIONS: Final = frozenset({"And", "Or", "Not", "In", "InSet", "StartsWith", "Like", *_COMPARISONS})
+_CONDITIONS: Final = frozenset(
+    {"And", "Or", "Not", "In", "InSet", "StartsWith", "EndsWith", "Contains", "Like", "RLike", *_COMPARISONS}
+)
 #: Characters with a meaning in a LIKE pattern.
 _SPECIAL: Final = re.compile(r"[%_\\]")
+#: Each branch repeats the conditions of those before it.
+_MAX_BRANCHES: Final = 20
 _EXPRESSION_ID: Final = re.compile(r"#\d+L?")
 # Two control characters that values hardly contain; the number of values is checked afterwards.
 _SEPARATOR: Final = "\x1f\x1e"
@@ -220,7 +323,7 @@ class FilterWalker:
         max_depth: int = 50,
         max_values: int = 100_000,
     ) -> None:
-        self._terms = TermWalker(schema, time_zone)
+        self._terms = TermWalker(schema, time_zone, self.tree)
         self._time_zone = time_zone
         self._left = max_nodes
         self._max_depth = max_depth
@@ -251,17 +354,78 @@ class FilterWalker:
             return {"type": kind.lower(), "children": [self.tree(part, depth + 1) for part in parts]}
         if kind == "Not":
             return {"type": "not", "child": self.tree(expression.child(), depth + 1)}
-        if kind in ("IsNull", "IsNotNull") and kind_of(expression.child()) in _CONDITIONS:
+        if kind in ("IsNull", "IsNotNull") and is_condition(expression.child()):
             test = {"type": "is-unknown", "child": self.tree(expression.child(), depth + 1)}
             return test if kind == "IsNull" else {"type": "not", "child": test}
         try:
-            return self._predicate(kind, expression)
+            return self._predicate(kind, expression, depth)
         except Inexpressible as reason:
             return unknown(_text(expression), str(reason))
 
-    def _predicate(self, kind: str, e: Any) -> dict[str, Any]:
+    def _case(self, e: Any, depth: int) -> dict[str, Any]:
+        """Return a CASE of conditions: for each row exactly one of its parts is reached."""
+        branches, otherwise = branches_of(e)
+        if len(branches) > _MAX_BRANCHES:
+            raise Inexpressible(f"a CASE of more than {_MAX_BRANCHES} branches")
+        reached: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
+        for condition, result in branches:
+            met = is_true(self.tree(condition, depth + 2))
+            parts.append(_all(*reached, met, self.tree(result, depth + 2)))
+            reached.append(_not(met))
+        rest = {"type": "null"} if otherwise is None else self.tree(otherwise, depth + 2)
+        return _any(*parts, _all(*reached, rest))
+
+    def _conditions(self, operator: str, left: Any, right: Any, depth: int) -> dict[str, Any]:
+        """Return ``(a > 1) = (b > 1)``, and the null-safe form."""
+        one, other = self.tree(left, depth + 2), self.tree(right, depth + 2)
+        same = _any(_all(one, other), _all(_not(one), _not(other)))
+        if operator == "eq":
+            return same
+        unknowns = ({"type": "is-unknown", "child": each} for each in (one, other))
+        return _any(is_true(same), _all(*unknowns))
+
+    def _rows(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
+        """Return a comparison of structs: field by field, where null equals null and is less than any value.
+
+        A struct column may itself be null: then only what is certain for the others remains.
+        """
+        pairs = list(zip(_fields(left), _fields(right), strict=True))
+        if operator in ("gt", "gt-eq"):
+            pairs = [(other, one) for one, other in pairs]
+        equal = [self._comparison("eq-null-safe", one, other) for one, other in pairs]
+        if operator in ("eq", "eq-null-safe"):
+            made = _all(*equal)
+        else:
+            parts: list[dict[str, Any]] = []
+            for at, (one, other) in enumerate(pairs):
+                less = _any(
+                    is_true(self._comparison("lt", one, other)), _all(self._is_null(one), _not(self._is_null(other)))
+                )
+                parts.append(_all(*equal[:at], less))
+            made = _any(*parts, _all(*equal)) if operator.endswith("-eq") else _any(*parts)
+        if any(kind_of(side) in COLUMNS for side in (left, right)):
+            return _all(made, unknown("a struct that is not null", "whether a struct is null is not known"))
+        return made
+
+    def _is_null(self, e: Any) -> dict[str, Any]:
+        if kind_of(e) == "Literal":
+            return TRUE if e.value() is None else FALSE
+        return {"type": "is-null", "term": self._terms.term(e)}
+
+    def _predicate(self, kind: str, e: Any, depth: int) -> dict[str, Any]:
+        if kind in ("If", "CaseWhen"):
+            return self._case(e, depth)
         if kind in _COMPARISONS:
-            return self._comparison(_COMPARISONS[kind], e.left(), e.right())
+            operator = _COMPARISONS[kind]
+            if _is_struct(e.left()):
+                return self._rows(operator, e.left(), e.right())
+            if operator in ("eq", "eq-null-safe") and (is_condition(e.left()) or is_condition(e.right())):
+                return self._conditions(operator, e.left(), e.right(), depth)
+            return self._comparison(operator, e.left(), e.right())
+        if kind == "In" and _is_struct(e.value()):
+            listed = e.list()
+            return _any(*(self._rows("eq", e.value(), listed.apply(at)) for at in range(listed.size())))
         if kind == "In":
             return self._in_list(e)
         if kind == "InSet":
@@ -274,6 +438,9 @@ class FilterWalker:
         if kind == "Like" and e.escapeChar() == "\\":
             term, dtype = self._side(e.left())
             return {"type": "like", "term": term, "value": self._text(dtype, e.right())}
+        if kind == "RLike":
+            term, dtype = self._side(e.left())
+            return {"type": "rlike", "term": term, "value": self._text(dtype, e.right())}
         if kind in ("Contains", "EndsWith"):  # used only for its nulls
             term, dtype = self._side(e.left())
             text = _SPECIAL.sub(r"\\\g<0>", self._text(dtype, e.right())["value"])
@@ -296,6 +463,11 @@ class FilterWalker:
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
         if kind_of(left) == "Literal":
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        if kind_of(left) == "SubtractDates" and kind_of(right) == "Literal" and right.value() is not None:
+            micros = typed_literal("long", int(right.value()))
+            return {"type": operator, "term": self._terms.term(left), "value": micros}
+        if kind_of(left) == "Literal":
+            raise Inexpressible("a comparison of constants")
         term, dtype = self._side(left)
         if kind_of(right) == "Literal":
             return {"type": operator, "term": term, "value": self._terms.constant(right, dtype)}
@@ -335,6 +507,82 @@ class FilterWalker:
         if value["data-type"] != "string":
             raise Inexpressible("a prefix or pattern that is not text")
         return value
+
+
+def is_condition(e: Any) -> bool:
+    """Return whether an expression is a predicate that may be null, and not a column or a constant."""
+    kind = kind_of(e)
+    if kind in ("If", "CaseWhen"):
+        return str(e.dataType().typeName()) == "boolean"
+    return kind in _CONDITIONS
+
+
+def is_true(child: dict[str, Any]) -> dict[str, Any]:
+    """Return ``child IS TRUE``."""
+    return {"type": "is-true", "child": child}
+
+
+def _not(child: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "not", "child": child}
+
+
+def _all(*children: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "and", "children": list(children)}
+
+
+def _any(*children: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "or", "children": list(children)}
+
+
+class _FieldLiteral:
+    """A field of a constant struct, with the methods of Catalyst's ``Literal`` that are used here."""
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.__dict__[_KIND] = "Literal"
+        self._value = value
+        self._dtype = dtype
+
+    def value(self) -> Any:
+        return self._value
+
+    def dataType(self) -> Any:
+        return self._dtype
+
+
+class _FieldReference:
+    """A field of a struct column, with the methods of Catalyst's ``GetStructField`` that are used here."""
+
+    def __init__(self, child: Any, ordinal: int, dtype: Any) -> None:
+        self.__dict__[_KIND] = "GetStructField"
+        self._child = child
+        self._ordinal = ordinal
+        self._dtype = dtype
+
+    def child(self) -> Any:
+        return self._child
+
+    def ordinal(self) -> int:
+        return self._ordinal
+
+    def dataType(self) -> Any:
+        return self._dtype
+
+
+def _is_struct(e: Any) -> bool:
+    return str(e.dataType().typeName()) == "struct"
+
+
+def _fields(e: Any) -> list[Any]:
+    """Return the fields of a struct, as expressions."""
+    kind = kind_of(e)
+    if kind == "CreateNamedStruct":
+        return children_of(e)[1::2]
+    if kind == "Literal" and e.value() is not None:
+        row, types = e.value(), [field.dataType() for field in e.dataType().fields()]
+        return [_FieldLiteral(row.get(at, dtype), dtype) for at, dtype in enumerate(types)]
+    if kind in COLUMNS:
+        return [_FieldReference(e, at, field.dataType()) for at, field in enumerate(e.dataType().fields())]
+    raise Inexpressible("a struct that is neither a constant nor made of columns")
 
 
 def _chain(expression: Any, kind: str) -> list[Any]:

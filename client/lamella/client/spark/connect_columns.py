@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from lamella.client.spark.catalyst import TermTree, find_leaf
-from lamella.client.spark.literal import Inexpressible, cross_type_literal, literal, typed_literal, unknown
+from lamella.client.spark.literal import NULL, Inexpressible, cross_type_literal, literal, typed_literal, unknown
 from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.expression.nodes import FUNCTIONS
 from lamella.snapshot.schema import Leaf, Schema, parse_type
 
 # Functions, casts and arithmetic of Spark Connect's columns as terms of Lamella's language.
@@ -21,21 +23,25 @@ _FUNCTIONS: Final = {
     **{name: name for name in ("hour", "minute", "second", "to_date", "last_day", "add_months")},
     **{name: name for name in ("date_add", "date_sub", "datediff", "date_trunc", "trunc")},
     **{name: name for name in ("lower", "upper", "length", "substring", "left", "coalesce")},
-    "get_json_object": "get_json_object",
+    **{name: name for name in ("floor", "ceil", "round", "bround", "pmod", "greatest", "least")},
+    **{name: name for name in ("shiftleft", "shiftright", "shiftrightunsigned", "weekday", "weekofyear")},
+    **{name: name for name in ("unix_date", "unix_seconds", "unix_millis", "unix_micros", "unix_timestamp")},
+    **{name: name for name in ("concat", "trim", "ltrim", "rtrim", "date_format")},
+    **{"get_json_object": "get_json_object", "%": "mod", "ceiling": "ceil"},
     **{"dayofmonth": "day", "date_diff": "datediff", "dateadd": "date_add", "substr": "substring"},
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "nvl": "coalesce", "ifnull": "coalesce"},
 }
-_COUNTS: Final = {"to_date": 1, "date_add": 2, "date_sub": 2, "datediff": 2, "substring": 3, "get_json_object": 2}
 _INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _MAX_TERM_DEPTH: Final = 40
 
 
 class ColumnTermWalker:
-    """Translates Connect's columns over one table to terms."""
+    """Translates Connect's columns over one table to terms; ``condition`` translates those of a CASE, at a depth."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, condition: Callable[[Any, int], dict[str, Any]]) -> None:
         self._schema = schema
+        self._condition = condition
 
     def leaf(self, e: Any) -> Leaf:
         """Return the column of an expression; raises Inexpressible for any other expression."""
@@ -58,11 +64,21 @@ class ColumnTermWalker:
             return self.term(e._child, depth + 1)
         if kind == "CastExpression" and e._eval_mode is None:
             return {"type": "cast", "term": self.term(e._expr, depth + 1), "to": _target(e._data_type)}
+        if kind == "CaseWhen":
+            return self._case(e, depth)
         name = function_of(e)
         function = _FUNCTIONS.get(name.lower()) if name is not None else None
-        if function is None or len(e._args) != _COUNTS.get(function, len(e._args)):
+        if function is None or len(e._args) not in FUNCTIONS[function]:
             raise Inexpressible(f"{name or kind} is not used")
         return {"type": "apply", "function": function, "arguments": [self._argument(a, depth + 1) for a in e._args]}
+
+    def _case(self, e: Any, depth: int) -> TermTree:
+        branches = [
+            {"condition": self._condition(condition, depth + 1), "value": self._argument(value, depth + 1)}
+            for condition, value in e._branches
+        ]
+        otherwise = NULL if e._else_value is None else self._argument(e._else_value, depth + 1)
+        return {"type": "case", "branches": branches, "otherwise": otherwise}
 
     def constant(self, e: Any) -> dict[str, Any]:
         """Return a constant that is compared with a term, in its own type."""
@@ -141,7 +157,7 @@ class ColumnWalker:
     """Translates Connect's columns over one table to filter trees."""
 
     def __init__(self, schema: Schema) -> None:
-        self._terms = ColumnTermWalker(schema)
+        self._terms = ColumnTermWalker(schema, self.tree)
         self._left = _MAX_NODES
 
     def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
@@ -183,6 +199,11 @@ class ColumnWalker:
             return {"type": "in", "term": leaf.reference, "values": [_literal(leaf, value) for value in e._args[1:]]}
         if name is not None and name.lower() in _TESTS:
             return {"type": _TESTS[name.lower()], "term": self._terms.term(e._args[0])}
+        if name is not None and name.lower() in ("rlike", "regexp", "regexp_like"):
+            pattern = self._terms.constant(e._args[1])
+            if pattern["data-type"] != "string":
+                raise Inexpressible("a regular expression that is not constant")
+            return {"type": "rlike", "term": self._terms.term(e._args[0]), "value": pattern}
         if name is not None and name.lower() == "startswith":
             leaf = self._terms.leaf(e._args[0])
             prefix = _literal(leaf, e._args[1])

@@ -50,6 +50,7 @@ _OPERATOR_TEXTS: Final = {
     "gt-eq": ">=",
     "starts-with": "STARTS WITH",
     "like": "LIKE",
+    "rlike": "RLIKE",
 }
 _TESTS: Final = {"is-null": "IS NULL", "not-null": "IS NOT NULL", "is-nan": "IS NAN"}
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock; the zone is written behind it
@@ -64,6 +65,8 @@ def filter_text(tree: Mapping[str, Any]) -> str:
         return "(" + f" {kind.upper()} ".join(filter_text(child) for child in tree["children"]) + ")"
     if kind == "not":
         return f"NOT {filter_text(tree['child'])}"
+    if kind in ("is-true", "is-unknown"):
+        return f"({filter_text(tree['child'])}) IS {'TRUE' if kind == 'is-true' else 'NULL'}"
     if kind in _TESTS:
         return f"{_term(tree['term'])} {_TESTS[kind]}"
     if kind == "in":
@@ -87,6 +90,9 @@ def _term(tree: Any) -> str:
         return str(tree["name"])
     if tree["type"] == "cast":
         return f"CAST({_term(tree['term'])} AS {tree['to']})"
+    if tree["type"] == "case":
+        parts = [f"WHEN {filter_text(each['condition'])} THEN {_term(each['value'])}" for each in tree["branches"]]
+        return f"CASE {' '.join(parts)} ELSE {_term(tree['otherwise'])} END"
     return f"{tree['function']}({', '.join(_term(each) for each in tree['arguments'])})"
 
 

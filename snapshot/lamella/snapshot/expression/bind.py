@@ -8,15 +8,16 @@ import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import lru_cache
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, InvalidRequest, UnknownColumn
 from lamella.snapshot.expression import spark_casts
+from lamella.snapshot.expression.bind_numbers import literal_of
 from lamella.snapshot.expression.bind_terms import TermBinder
 from lamella.snapshot.expression.bound import (
     Anything,
@@ -39,6 +40,7 @@ from lamella.snapshot.expression.bound import (
     Pair,
     Prefix,
 )
+from lamella.snapshot.expression.cases import has_case, over_branches
 from lamella.snapshot.expression.coerce import (
     MAX_DIGITS,
     Point,
@@ -54,6 +56,7 @@ from lamella.snapshot.expression.nodes import (
     ANY,
     ONE,
     And,
+    Call,
     Cast,
     Compare,
     Constant,
@@ -70,11 +73,13 @@ from lamella.snapshot.expression.nodes import (
     Operator,
     Or,
     Predicate,
+    Ref,
     StartsWith,
     Term,
     TermPredicate,
     Truth,
     Unknown,
+    is_like,
     like_parts,
 )
 from lamella.snapshot.expression.text import text_of
@@ -294,7 +299,7 @@ def _ends(parts: _Range) -> tuple[Comparison | None, Comparison | None]:
     return low, high
 
 
-_OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
+_OPERATORS: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
     "lt": operator.lt,
     "le": operator.le,
     "gt": operator.gt,
@@ -305,9 +310,9 @@ _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
 _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-_EXACT: Final = Context(prec=2 * MAX_DIGITS)
 #: The deadline is checked once per this many predicates.
 _BETWEEN_CHECKS: Final = 64
+_NULL: Final = ConstantTerm(None, DataType("boolean"), "NULL")
 _ORDERING: Final = ("lt", "le", "gt", "ge")
 
 
@@ -376,6 +381,9 @@ class _Binder:
                     raise
 
     def _bind_one(self, node: TermPredicate | Unknown) -> BoundPredicate:
+        if not isinstance(node, Unknown) and has_case(node):
+            plain = over_branches(node, self._terms)
+            return Anything(text_of(node), plain.reason) if isinstance(plain, Unusable) else self.bind(plain)
         if isinstance(node, Compare):
             return self._compare(node.op, node.left, node.right, text_of(node))
         if isinstance(node, Unknown):
@@ -388,11 +396,11 @@ class _Binder:
         text = text_of(node)
         if isinstance(node, NullSafeEqual):
             return self._null_safe(node.left, node.right, text)
-        term = self._terms.bind(node.term)
+        term = _NULL if node.term == Literal("null") else self._terms.bind(node.term)
         if isinstance(term, Unusable):
             return Anything(text, term.reason)
         if isinstance(term, ConstantTerm):
-            return Anything(text, "a predicate on a constant is not evaluated")
+            return _of_constant(node, term, text)
         match node:
             case In(_, literals):
                 return membership(term, literals, self._time_zone, text)
@@ -415,7 +423,7 @@ class _Binder:
                 assert_never(node)
 
     def _compare(self, op: Operator, left: Term, right: Term, text: str) -> BoundPredicate:
-        if isinstance(left, Literal | Cast):
+        if not isinstance(left, Ref):
             constant = self._constant(left)
             if constant is not None and (other := self._constant(right)) is not None:
                 return _constants(op, constant, other, text)
@@ -440,19 +448,14 @@ class _Binder:
         return _at(term, op, point, text)
 
     def _constant(self, term: Term) -> Literal | None:
-        """Returns the constant value of a term in a comparison, with a type only if a cast gave it one; None if it is
-        not constant."""
+        """Returns the constant value of a term in a comparison, with a type only if a cast or a function gave it one;
+        None if it is not constant."""
         if isinstance(term, Literal):
             return term if not term.type else Literal(term.kind, term.value)
-        if not isinstance(term, Cast) or not isinstance(term.term, Literal):
+        if not _is_constant(term):
             return None
         bound_term = self._terms.bind(term)
-        if not isinstance(bound_term, ConstantTerm) or not isinstance(bound_term.value, int):
-            return None
-        if bound_term.dtype.name == "decimal":
-            number = Decimal(bound_term.value).scaleb(-bound_term.dtype.scale, _EXACT)
-            return Literal("decimal", format(number, "f"), str(bound_term.dtype))
-        return Literal("integer", bound_term.value, bound_term.dtype.name)
+        return literal_of(bound_term) if isinstance(bound_term, ConstantTerm) else None
 
     def _pair(self, op: Operator, left: BoundTerm | Unusable, right: BoundTerm | Unusable, text: str) -> BoundPredicate:
         for side in (left, right):
@@ -477,8 +480,8 @@ class _Binder:
     def _null_safe(self, left: Term, right: Term, text: str) -> BoundPredicate:
         if self._constant(left) is not None:
             left, right = right, left
-        if self._constant(left) is not None:
-            return Anything(text, "a comparison of constants is not evaluated")
+        if (constant := self._constant(left)) is not None:
+            return _null_safe_constants(constant, self._constant(right), text)
         literal = self._constant(right)
         if literal is not None and literal.kind == "null":
             return self._over_terms(IsNull(left))
@@ -507,13 +510,75 @@ def _conjuncts(node: And) -> list[Predicate]:
     return found
 
 
+def _is_constant(term: Term) -> bool:
+    match term:
+        case Cast(inner, _):
+            return _is_constant(inner)
+        case Call(_, arguments):
+            return all(map(_is_constant, arguments))
+        case _:
+            return isinstance(term, Literal)
+
+
 def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundPredicate:
-    """Binds ``1 = 1`` and similar: comparisons of whole numbers, and equality of texts; other pairs stay unknown."""
+    """Binds a comparison of two constants of one kind, or of exact numbers; other pairs stay unknown."""
     if "null" in (left.kind, right.kind):
         return Fixed(None)
-    if left.kind == right.kind == "integer" and isinstance(left.value, int) and isinstance(right.value, int):
-        return Fixed(_OPERATORS[op](left.value, right.value))
-    return Anything(text, "a comparison of constants is not evaluated")
+    sides = [_comparable_constant(each) for each in (left, right)]
+    exact = left.kind in ("integer", "decimal") and right.kind in ("integer", "decimal")
+    if (left.kind == right.kind or exact) and None not in sides:
+        return Fixed(_OPERATORS[op](*sides))
+    return Anything(text, "a comparison of constants of several types is not evaluated")
+
+
+def _comparable_constant(literal: Literal) -> Any:
+    """Returns a constant as a value with Spark's order among those of its kind; None: its kind is not compared."""
+    value = literal.value
+    if literal.kind in ("integer", "decimal"):
+        number = Decimal(str(value))
+        return number if len(number.as_tuple().digits) <= MAX_DIGITS else None
+    if literal.kind == "string":
+        return str(value).encode()
+    if literal.kind == "double" and isinstance(value, float):
+        return (True, 0.0) if math.isnan(value) else (False, value + 0.0)
+    return value if literal.kind in ("boolean", "date", "timestamp", "timestamp_ntz", "binary") else None
+
+
+def _null_safe_constants(left: Literal, right: Literal | None, text: str) -> BoundPredicate:
+    if right is None:
+        raise AssertionError("a constant is on the right")
+    nulls = [each.kind == "null" for each in (left, right)]
+    return Fixed(all(nulls)) if any(nulls) else _constants("eq", left, right, text)
+
+
+def _of_constant(node: OneTermPredicate, term: ConstantTerm, text: str) -> BoundPredicate:
+    """Binds a predicate on a constant, such as a branch of a CASE."""
+    unknown = Anything(text, "this predicate on a constant is not evaluated")
+    if isinstance(node, IsNull):
+        return Fixed(term.value is None)
+    literal = literal_of(term)
+    if literal is None:
+        return unknown
+    is_null = literal.kind == "null"
+    match node:
+        case In(_, literals):
+            return BoundOr(tuple(_constants("eq", literal, each, text) for each in literals))
+        case IsNan():
+            if is_null or literal.kind == "double":
+                return Fixed(isinstance(literal.value, float) and math.isnan(literal.value))
+        case Truth():
+            if is_null or literal.kind == "boolean":
+                return Fixed(None if is_null else bool(literal.value))
+        case Like(_, pattern, escape):
+            parts = like_parts(pattern, escape)
+            if is_null or (literal.kind == "string" and parts is not None):
+                return Fixed(None if is_null or parts is None else is_like(str(literal.value), parts))
+        case StartsWith(_, prefix):
+            if is_null or (literal.kind == "string" and isinstance(prefix.value, str)):
+                return Fixed(None if is_null else str(literal.value).startswith(str(prefix.value)))
+        case _:
+            assert_never(node)
+    return unknown
 
 
 def _at(term: BoundTerm, op: BoundOperator, point: Point, text: str) -> BoundPredicate:

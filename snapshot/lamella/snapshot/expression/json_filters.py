@@ -16,7 +16,9 @@ from lamella.snapshot.expression.nodes import (
     MAX_IN_LITERALS,
     MAX_NODES,
     And,
+    Branch,
     Call,
+    Case,
     Cast,
     Compare,
     Constant,
@@ -39,9 +41,11 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Truth,
     Unknown,
+    columns_of_term,
 )
+from lamella.snapshot.expression.regexp import regexp
 from lamella.snapshot.expression.spark_casts import is_unicode, single
-from lamella.snapshot.expression.text import term_text
+from lamella.snapshot.expression.text import literal_text, term_text
 from lamella.snapshot.schema import parse_type
 
 _INT64: Final = 1 << 63
@@ -290,7 +294,7 @@ class _Reader:
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
         if isinstance(right, Literal) and right.kind == "null":
             reason = "a null value cannot be compared (infinity is written as null)"
-            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left), at=SourcePosition(path))
+            return Unknown(f"{term_text(left)} {kind} null", reason, columns_of_term(left), at=SourcePosition(path))
         return Compare(_OPERATORS[kind], left, right, at=SourcePosition(path))
 
     def _null_safe(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -319,7 +323,9 @@ class _Reader:
             inside: Predicate = Constant(False)
         elif None in values:  # an untyped null may have been infinity
             reason = "a null in the list cannot be compared"
-            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term), at=SourcePosition(path))
+            inside = Unknown(
+                f"{term_text(term)} in (..., null)", reason, columns_of_term(term), at=SourcePosition(path)
+            )
         else:
             inside = In(term, literals, at=SourcePosition(path))
         return Not(inside) if node["type"].lower() == "not-in" else inside
@@ -345,7 +351,18 @@ class _Reader:
         encodable(escape, path)
         return Like(term, str(literal.value), escape, at=SourcePosition(path))
 
-    def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Unknown:
+    def _rlike(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        term, literal = self._term(node, path), _value(node, path)
+        if isinstance(term, Unknown):
+            return term
+        if literal.kind not in ("text", "string"):
+            raise wrong(f"{path}.value", "a regular expression must be text")
+        text, reason = f"{term_text(term)} RLIKE {literal_text(literal)}", "regular expressions are not evaluated"
+        unknown = Unknown(text, reason, columns_of_term(term), at=SourcePosition(path))
+        return regexp(term, str(literal.value), unknown)
+
+    def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Case | Unknown:
         name = "term" if "term" in node else "left"
         if name not in node and "child" in node:
             name = "child"
@@ -388,6 +405,8 @@ class _Reader:
                 return inner if isinstance(inner, Unknown) else Cast(inner, term["to"])
             if kind == "apply" and isinstance(term.get("arguments"), list):
                 return self._call(term, path, depth)
+            if kind == "case" and isinstance(term.get("branches"), list) and term["branches"]:
+                return self._case(term, path, depth)
             if kind in ("transform", "apply"):
                 transform = shown(term.get("transform", term.get("function")))
                 return Unknown(f"{kind} {transform}", "column transforms are not used")
@@ -408,6 +427,21 @@ class _Reader:
             arguments.append(made)
         return Call(str(function), tuple(arguments))
 
+    def _case(self, term: dict[str, Any], path: str, depth: int) -> Term | Unknown:
+        branches: list[Branch] = []
+        for index, each in enumerate(term["branches"]):
+            at = f"{path}.branches[{index}]"
+            if not isinstance(each, dict) or "condition" not in each or "value" not in each:
+                raise wrong(at, "a branch needs a condition and a value")
+            value = self._read_term(each["value"], f"{at}.value", depth + 1)
+            if isinstance(value, Unknown):
+                return value
+            branches.append(Branch(self.predicate(each["condition"], f"{at}.condition", depth + 1), value))
+        if term.get("otherwise") is None:
+            return Case(tuple(branches))
+        otherwise = self._read_term(term["otherwise"], f"{path}.otherwise", depth + 1)
+        return otherwise if isinstance(otherwise, Unknown) else Case(tuple(branches), otherwise)
+
     def _unknown(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
         text, reason = node.get("text", "?"), node.get("reason", "the client could not express it")
@@ -422,19 +456,6 @@ def _member(node: dict[str, Any], name: str, path: str) -> Any:
     if name not in node:
         raise wrong(path, f"{node['type']} needs {name!r}")
     return node[name]
-
-
-def _columns(term: Term) -> tuple[str, ...]:
-    """Returns the columns that a term names."""
-    match term:
-        case Ref(path):
-            return (path,)
-        case Cast(inner, _):
-            return _columns(inner)
-        case Call(_, arguments):
-            return tuple(dict.fromkeys(name for argument in arguments for name in _columns(argument)))
-        case _:
-            return ()
 
 
 def _value(node: dict[str, Any], path: str) -> Literal:
@@ -462,5 +483,6 @@ _READERS: Final[dict[str, Callable[[_Reader, dict[str, Any], str, int], Predicat
     "starts-with": _Reader._starts_with,
     "not-starts-with": _Reader._starts_with,
     "like": _Reader._like,
+    "rlike": _Reader._rlike,
     "unknown": _Reader._unknown,
 }

@@ -156,19 +156,42 @@ class Cast(msgspec.Struct, frozen=True, gc=False):
     type: str
 
 
+class Branch(msgspec.Struct, frozen=True, gc=False):
+    """``WHEN condition THEN value``."""
+
+    condition: Predicate
+    value: Term
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """``CASE WHEN ... THEN ... ELSE otherwise END``: the value of the first branch whose condition is true."""
+
+    branches: tuple[Branch, ...]
+    otherwise: Term = Literal("null")
+
+
 #: The operands of comparisons: a value of each row.
-Term = Ref | Literal | Call | Cast
+Term = Ref | Literal | Call | Cast | Case
 
 #: Supported functions with the numbers of arguments that they accept.
 FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "divide"), (2,)),
-    **dict.fromkeys(("negative", "abs"), (1,)),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "div", "mod", "pmod"), (2,)),
+    **dict.fromkeys(("negative", "abs", "floor", "ceil"), (1,)),
+    **dict.fromkeys(("round", "bround"), (1, 2)),  # number, digits
+    **dict.fromkeys(("shiftleft", "shiftright", "shiftrightunsigned"), (2,)),
+    **dict.fromkeys(("greatest", "least"), tuple(range(2, 9))),
     **dict.fromkeys(("year", "quarter", "month", "day", "dayofweek", "dayofyear", "hour", "minute", "second"), (1,)),
+    **dict.fromkeys(("weekday", "weekofyear", "yearofweek"), (1,)),
     **dict.fromkeys(("to_date", "last_day"), (1,)),
     **dict.fromkeys(("date_add", "date_sub", "datediff", "add_months"), (2,)),
     "date_trunc": (2,),  # unit, timestamp -> timestamp
     "trunc": (2,),  # date, unit -> date
-    **dict.fromkeys(("lower", "upper", "length"), (1,)),
+    "add_interval": (3,),  # date or timestamp, unit (MONTH, DAY, MICROSECOND), count; like + INTERVAL
+    "timestampadd": (3,),  # unit, count, timestamp
+    "date_format": (2,),  # timestamp, pattern
+    **dict.fromkeys(("unix_date", "unix_seconds", "unix_millis", "unix_micros", "unix_timestamp"), (1,)),
+    **dict.fromkeys(("lower", "upper", "length", "trim", "ltrim", "rtrim"), (1,)),
+    "concat": tuple(range(1, 9)),
     "substring": (2, 3),  # text, start, length
     "left": (2,),
     "get_json_object": (2,),  # text, path
@@ -306,3 +329,28 @@ TermPredicate = Compare | NullSafeEqual | OneTermPredicate
 Predicate = Constant | TermPredicate | IsTrue | IsUnknown | And | Or | Not | Unknown
 
 TRUE = Constant(True)
+
+
+def is_known(predicate: Predicate) -> bool:
+    """Returns whether no part of a predicate is unknown."""
+    if isinstance(predicate, And | Or):
+        return all(map(is_known, predicate.children))
+    if isinstance(predicate, Not | IsTrue | IsUnknown):
+        return is_known(predicate.child)
+    return not isinstance(predicate, Unknown)
+
+
+def columns_of_term(term: Term) -> tuple[str, ...]:
+    """Returns the columns that a term names, without those of the conditions of a CASE, and without duplicates."""
+    match term:
+        case Ref(path):
+            return (path,)
+        case Cast(inner, _):
+            return columns_of_term(inner)
+        case Call(_, arguments):
+            return tuple(dict.fromkeys(name for argument in arguments for name in columns_of_term(argument)))
+        case Case(branches, otherwise):
+            values = (*(branch.value for branch in branches), otherwise)
+            return tuple(dict.fromkeys(name for value in values for name in columns_of_term(value)))
+        case _:
+            return ()

@@ -16,6 +16,7 @@ from sqlglot.errors import SqlglotError
 from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import spark_casts
+from lamella.snapshot.expression.cases import branches
 from lamella.snapshot.expression.nodes import (
     MAX_DEPTH,
     MAX_IN_LITERALS,
@@ -24,6 +25,7 @@ from lamella.snapshot.expression.nodes import (
     MAX_SQL_CHARACTERS,
     SURE_SQL_DEPTH,
     And,
+    Call,
     Compare,
     Constant,
     In,
@@ -44,7 +46,9 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Truth,
     Unknown,
+    is_known,
 )
+from lamella.snapshot.expression.regexp import like_literal, regexp
 from lamella.snapshot.expression.sql_parse import Source, doubt, parsed, parts_of, token_count
 from lamella.snapshot.expression.sql_plain import LongList, long_lists, read_plain
 from lamella.snapshot.expression.sql_terms import ImpossibleLiteral, TermReader, bare, path_of
@@ -69,6 +73,7 @@ _MIRRORED: Final[dict[Operator, Operator]] = {
 _CONDITIONS: Final = (
     *(exp.And, exp.Or, exp.Not, exp.Boolean, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.NullSafeEQ),
     *(exp.NullSafeNEQ, exp.Between, exp.In, exp.Is, exp.IsNan, exp.StartsWith, exp.Like, exp.Escape),
+    *(exp.ILike, exp.RegexpLike, exp.Contains, exp.EndsWith, exp.Case, exp.If),
 )
 #: Arguments that the readers below evaluate; a node with any other (a form that a newer parser adds) is not used.
 _BINARY: Final = frozenset({"this", "expression"})
@@ -79,6 +84,9 @@ _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.In: frozenset({"this", "expressions"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Like: _BINARY | {"negate"},
+    exp.ILike: _BINARY | {"negate"},
+    exp.If: frozenset({"this", "true", "false"}),
+    exp.Case: frozenset({"this", "ifs", "default"}),
 }
 
 
@@ -186,7 +194,8 @@ class _Reader:
 
     def __init__(self, source: Source, time_zone: str, now_us: int | None, lists: Sequence[LongList] = ()) -> None:
         self._source = source
-        self._terms = TermReader(time_zone, now_us)
+        self._depth = 0
+        self._terms = TermReader(time_zone, now_us, self._condition)
         self._nodes = 0
         self._lists = lists
         self.lists_read: set[int] = set()
@@ -204,8 +213,19 @@ class _Reader:
         start = node.meta.get("start")
         return int(start) if isinstance(start, int) else 0
 
+    def _condition(self, node: exp.Expr) -> Predicate:
+        """Returns the condition of a CASE inside of a term."""
+        return self._predicate(node, self._depth + 1)
+
     def _predicate(self, node: exp.Expr, depth: int) -> Predicate:
         self._nodes += 1
+        outer, self._depth = self._depth, depth
+        try:
+            return self._checked(node, depth)
+        finally:
+            self._depth = outer
+
+    def _checked(self, node: exp.Expr, depth: int) -> Predicate:
         check_deadline()
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
@@ -303,14 +323,67 @@ class _Reader:
         path = path_of(node)
         return Truth(Ref(path), at=self._source_position(node)) if path else self._unknown(node, "not a column")
 
+    def _cases(self, node: exp.Expr, depth: int) -> Predicate:
+        """Returns a CASE (or ``if``) of conditions; one of values is a term."""
+        if isinstance(node, exp.If):
+            listed, default = [(node.this, node.args["true"])], node.args.get("false")
+        else:
+            listed, default = [(each.this, each.args["true"]) for each in node.args["ifs"]], node.args.get("default")
+            if node.args.get("this") is not None:
+                listed = [(exp.EQ(this=node.this, expression=value), result) for value, result in listed]
+        conditions = [self._predicate(condition, depth + 1) for condition, _ in listed]
+        results = [self._predicate(result, depth + 1) for _, result in listed]
+        rest = Constant(None) if default is None else self._predicate(default, depth + 1)
+        if not all(map(is_known, (*conditions, *results, rest))):  # only the whole can be repeated as it was written
+            return self._unknown(node, "a part of this CASE is not used for pruning")
+        return branches(conditions, [*results, rest])
+
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
-        del depth
+        fields = _fields_of(node.this), _fields_of(node.args["expression"])
+        if fields[0] and len(fields[0]) == len(fields[1]):
+            return self._rows(node, list(zip(*fields, strict=True)))
         op, left, right = _COMPARISONS[type(node)], *self._sides(node)
+        if (left is None or right is None) and op in ("eq", "ne"):
+            equal = self._equal_conditions(node, depth)
+            if equal is not None:
+                return Not(equal) if op == "ne" else equal
         if left is None or right is None:
             return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal) and not isinstance(right, Literal):
             return Compare(_MIRRORED[op], right, left, at=self._source_position(node))
         return Compare(op, left, right, at=self._source_position(node))
+
+    def _equal_conditions(self, node: exp.Expr, depth: int) -> Predicate | None:
+        """Returns ``(a > 1) = (b > 1)``; None if a side is no condition."""
+        sides = [bare(node.this), bare(node.args["expression"])]
+        if not all(isinstance(side, _CONDITIONS) or path_of(side) for side in sides):
+            return None
+        left, right = (self._predicate(side, depth + 1) for side in sides)
+        if not (is_known(left) and is_known(right)):
+            return None
+        return Or((And((left, right)), And((Not(left), Not(right)))))
+
+    def _rows(self, node: exp.Expr, pairs: list[tuple[exp.Expr, exp.Expr]]) -> Predicate:
+        """Returns a comparison of rows, ``(a, b) < (1, 2)``: field by field; null equals null and is less than any
+        value."""
+        op, at = _COMPARISONS[type(node)], self._source_position(node)
+        sides = [(self._terms.read(left), self._terms.read(right)) for left, right in pairs]
+        fields = [(left, right) for left, right in sides if left is not None and right is not None]
+        if len(fields) < len(sides):
+            return self._unknown(node, self._why_not(*(side for pair in pairs for side in pair)))
+        if op in ("gt", "ge"):
+            fields = [(right, left) for left, right in fields]
+        equal = tuple(
+            NullSafeEqual(right, left, at=at) if isinstance(left, Literal) else NullSafeEqual(left, right, at=at)
+            for left, right in fields
+        )
+        if op in ("eq", "ne"):
+            return And(equal) if op == "eq" else Not(And(equal))
+        parts: list[Predicate] = []
+        for index, (left, right) in enumerate(fields):
+            less = IsTrue(Compare("lt", left, right, at=at))
+            parts.append(And((*equal[:index], Or((less, And((_is_null(left), Not(_is_null(right)))))))))
+        return Or((*parts, And(equal)) if op in ("le", "ge") else tuple(parts))
 
     def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -334,9 +407,12 @@ class _Reader:
         return And((Compare("ge", term, low, at=position), Compare("le", term, high, at=position)))
 
     def _in(self, node: exp.Expr, depth: int) -> Predicate:
+        items = node.args.get("expressions") or []
+        fields = _fields_of(node.this)
+        if fields and all(len(_fields_of(item)) == len(fields) for item in items):
+            return Or(tuple(self._comparison(exp.EQ(this=node.this, expression=item), depth) for item in items))
         del depth
         term = self._terms.read(node.this)
-        items = node.args.get("expressions") or []
         if term is None or isinstance(term, Literal) or not items:
             return self._unknown(node, "IN is only used with a column and a list of constants")
         marked = _MARKED.fullmatch(f"'{items[0].this}'") if self._lists and isinstance(items[0], exp.Literal) else None
@@ -393,6 +469,8 @@ class _Reader:
             test = self._null_test(arguments[0], node, depth)
             if test is not None:
                 return test if name == "isnull" else Not(test)
+        if name == "regexp" and len(arguments) == 2:
+            return self._regexp(exp.RegexpLike(this=arguments[0], expression=arguments[1]), depth)
         condition = self._column_term(node)
         if condition is None:
             return self._unknown(node, f"function {name} is not used for pruning")
@@ -406,17 +484,43 @@ class _Reader:
         return StartsWith(term, prefix, at=self._source_position(node))
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
-        del depth
+        several = node.args["expression"]
+        if isinstance(several, exp.Any | exp.All) and isinstance(bare(several.this), exp.Tuple):
+            patterns = bare(several.this).expressions
+            each = tuple(self._like(type(node)(this=node.this, expression=one), depth, escape) for one in patterns)
+            found: Predicate = Or(each) if isinstance(several, exp.Any) else And(each)
+            return Not(found) if node.args.get("negate") else found
         term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "LIKE is only used with a column and a constant pattern")
-        like = Like(term, str(pattern.value), escape, at=self._source_position(node))
+        text = str(pattern.value)
+        if isinstance(node, exp.ILike):  # Spark compares both in lower case
+            if not text.isascii():
+                return self._unknown(node, "ILIKE is used with patterns in ASCII")
+            term, text = Call("lower", (term,)), text.lower()
+        like = Like(term, text, escape, at=self._source_position(node))
         return Not(like) if node.args.get("negate") else like
+
+    def _regexp(self, node: exp.Expr, depth: int) -> Predicate:
+        del depth
+        term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
+        if term is None or pattern is None or pattern.kind != "string":
+            return self._unknown(node, "RLIKE is only used with a column and a constant pattern")
+        return regexp(term, str(pattern.value), self._unknown(node, "regular expressions are not evaluated"))
+
+    def _contains(self, node: exp.Expr, depth: int) -> Predicate:
+        del depth
+        is_end = isinstance(node, exp.EndsWith)
+        term, part = self._column_term(node.this), self._terms.constant(node.args["expression"])
+        if term is None or part is None or part.kind != "string":
+            return self._unknown(node, "contains and endswith are only used with a column and a constant")
+        pattern = like_literal(str(part.value))
+        return Like(term, f"%{pattern}" if is_end else f"%{pattern}%", at=self._source_position(node))
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:
         mark = self._terms.constant(node.args["expression"])
         if (
-            type(node.this) is exp.Like
+            type(node.this) in (exp.Like, exp.ILike)
             and not _has_more(node.this)
             and mark is not None
             and isinstance(mark.value, str)
@@ -424,6 +528,16 @@ class _Reader:
         ):
             return self._like(node.this, depth, mark.value)
         return self._unknown(node, "this form of LIKE is not used for pruning")
+
+
+def _is_null(term: Term) -> Predicate:
+    return Constant(term.kind == "null") if isinstance(term, Literal) else IsNull(term)
+
+
+def _fields_of(node: exp.Expr) -> list[exp.Expr]:
+    """Returns the fields of a row of several values, ``(a, b)``; none for anything else."""
+    node = bare(node)
+    return list(node.expressions) if isinstance(node, exp.Tuple) else []
 
 
 def _columns(node: exp.Expr) -> list[exp.Expr]:
@@ -481,5 +595,12 @@ _READERS: Final[dict[type[exp.Expr], Callable[[_Reader, exp.Expr, int], Predicat
     exp.Anonymous: _Reader._function,
     exp.StartsWith: _Reader._starts_with,
     exp.Like: _Reader._like,
+    exp.ILike: _Reader._like,
     exp.Escape: _Reader._escape,
+    exp.RegexpLike: _Reader._regexp,
+    exp.Contains: _Reader._contains,
+    exp.EndsWith: _Reader._contains,
+    exp.If: _Reader._cases,
+    exp.Case: _Reader._cases,
+    exp.EqualNull: _Reader._null_safe,
 }

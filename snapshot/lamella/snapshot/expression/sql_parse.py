@@ -152,8 +152,11 @@ _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
 
 #: sqlglot expands the units of truncations, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and
-#: not a day. It reads JSON paths by other rules. All these are read as functions that it does not know.
-_AS_SPELLED: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC", "GET_JSON_OBJECT"})
+#: not a day. It reads JSON paths by other rules, and translates the patterns of times. All these are read as functions
+#: that it does not know.
+_AS_SPELLED: Final = frozenset(
+    {"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC", "GET_JSON_OBJECT", "DATE_FORMAT", "UNIX_TIMESTAMP"}
+)
 _NAMES: Final = (TokenType.VAR, TokenType.IDENTIFIER)
 _OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)

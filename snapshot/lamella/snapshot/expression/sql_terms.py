@@ -7,7 +7,7 @@ converted back to Spark's function of that spelling, or is unsupported if that i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Final
 
@@ -18,8 +18,25 @@ from sqlglot.errors import SqlglotError
 
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded
 from lamella.snapshot.expression import spark_casts
-from lamella.snapshot.expression.bind_terms import digits_of
-from lamella.snapshot.expression.nodes import MAX_DEPTH, SUFFIXES, Call, Cast, Literal, Ref, Term
+from lamella.snapshot.expression.bind_numbers import digits_of
+from lamella.snapshot.expression.nodes import (
+    FUNCTIONS,
+    MAX_DEPTH,
+    SUFFIXES,
+    Branch,
+    Call,
+    Case,
+    Cast,
+    Compare,
+    IsNull,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Predicate,
+    Ref,
+    Term,
+    is_known,
+)
 from lamella.snapshot.function.calendar import add_months
 from lamella.snapshot.schema import parse_type, quoted_path
 
@@ -221,6 +238,10 @@ _INFIX: Final[dict[type[exp.Expr], str]] = {
     exp.Sub: "subtract",
     exp.Mul: "multiply",
     exp.Div: "divide",
+    exp.IntDiv: "div",
+    exp.Mod: "mod",
+    exp.BitwiseLeftShift: "shiftleft",
+    exp.BitwiseRightShift: "shiftright",
 }
 #: Functions of one argument, which sqlglot may have wrapped in a cast to a date.
 _UNARY: Final[dict[type[exp.Expr], str]] = {
@@ -233,6 +254,7 @@ _UNARY: Final[dict[type[exp.Expr], str]] = {
     exp.DayOfMonth: "day",
     exp.DayOfWeek: "dayofweek",
     exp.DayOfYear: "dayofyear",
+    exp.WeekOfYear: "weekofyear",
     exp.Hour: "hour",
     exp.Minute: "minute",
     exp.Second: "second",
@@ -241,7 +263,20 @@ _UNARY: Final[dict[type[exp.Expr], str]] = {
     exp.Lower: "lower",
     exp.Upper: "upper",
     exp.Length: "length",
+    exp.Floor: "floor",
+    exp.Ceil: "ceil",
+    exp.UnixDate: "unix_date",
+    exp.UnixSeconds: "unix_seconds",
+    exp.UnixMillis: "unix_millis",
+    exp.UnixMicros: "unix_micros",
 }
+#: Functions that sqlglot does not know, or that are read as they are spelled.
+_NAMED: Final = frozenset(
+    (
+        *("date_trunc", "trunc", "get_json_object", "date_format", "unix_timestamp", "weekday", "pmod", "bround"),
+        *("shiftleft", "shiftright", "shiftrightunsigned"),
+    )
+)
 #: The fields of EXTRACT that are whole numbers; its SECOND has a fraction, the function's has none.
 _FIELDS: Final = {
     "YEAR": "year",
@@ -251,6 +286,9 @@ _FIELDS: Final = {
     "DAYOFWEEK": "dayofweek",
     "DOW": "dayofweek",
     "DOY": "dayofyear",
+    "WEEK": "weekofyear",
+    "W": "weekofyear",
+    "YEAROFWEEK": "yearofweek",
     "HOUR": "hour",
     "MINUTE": "minute",
 }
@@ -265,6 +303,17 @@ _KNOWN: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.Coalesce: frozenset({"this", "expressions"}),
     exp.Column: frozenset({"this", "table", "db", "catalog"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Round: frozenset({"this", "decimals"}),
+    exp.Greatest: frozenset({"this", "expressions", "ignore_nulls"}),
+    exp.Least: frozenset({"this", "expressions", "ignore_nulls"}),
+    exp.Concat: frozenset({"expressions", "safe"}),
+    exp.DPipe: frozenset({"this", "expression", "safe"}),
+    exp.Trim: frozenset({"this", "position"}),
+    exp.TimestampAdd: frozenset({"this", "expression", "unit"}),
+    exp.If: frozenset({"this", "true", "false"}),
+    exp.Case: frozenset({"this", "ifs", "default"}),
+    exp.Nvl2: frozenset({"this", "true", "false"}),
+    exp.DecodeCase: frozenset({"expressions"}),
 }
 _BINARY: Final = frozenset({"this", "expression"})
 _MAX_DIGITS: Final = 38
@@ -272,6 +321,19 @@ _MONTHS: Final = {"MONTH": 1, "YEAR": 12}
 _DAYS: Final = {"DAY": 1, "WEEK": 7}
 _SECONDS: Final = {"HOUR": 3_600, "MINUTE": 60, "SECOND": 1}
 _DAY_US: Final = 86_400_000_000
+#: Units of intervals: what one is, in the unit that ``add_interval`` takes.
+_INTERVALS: Final = {
+    "YEAR": ("MONTH", 12),
+    "MONTH": ("MONTH", 1),
+    "WEEK": ("DAY", 7),
+    "DAY": ("DAY", 1),
+    "HOUR": ("MICROSECOND", 3_600_000_000),
+    "MINUTE": ("MICROSECOND", 60_000_000),
+    "SECOND": ("MICROSECOND", 1_000_000),
+    "MILLISECOND": ("MICROSECOND", 1_000),
+    "MICROSECOND": ("MICROSECOND", 1),
+}
+_AMOUNT: Final = re.compile(r"([+-]?)(\d{1,9})(?:\.(\d{1,6}))?", re.ASCII)
 _CLOCK: Final = frozenset({exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp})
 
 
@@ -290,11 +352,15 @@ class TermReader:
     """Reads terms; ``time_zone`` is for TIMESTAMP literals without one.
 
     ``now_us``: the time of ``now()`` and similar functions, in microseconds since the epoch; None: they are unknown.
+    ``condition`` reads the condition of a CASE; without it there is none.
     """
 
-    def __init__(self, time_zone: str, now_us: int | None = None) -> None:
+    def __init__(
+        self, time_zone: str, now_us: int | None = None, condition: Callable[[exp.Expr], Predicate] | None = None
+    ) -> None:
         self._time_zone = time_zone
         self._now_us = now_us
+        self._condition = condition
         self._depth = 0
 
     def read(self, node: exp.Expr) -> Term | None:
@@ -347,21 +413,26 @@ class TermReader:
     def _of(self, function: str, *nodes: exp.Expr | None) -> Term | None:
         arguments = [self.read(node) for node in nodes if node is not None]
         known = [argument for argument in arguments if argument is not None]
-        if len(known) < len(arguments) or (len(known) == 1 and isinstance(known[0], Literal)):
+        if len(known) < len(arguments):
             return None
         return Call(function, tuple(known))
 
     def _infix(self, node: exp.Expr) -> Term | None:
         left, right = node.this, bare(node.args["expression"])
-        if isinstance(right, exp.Interval):
-            return self._shifted(left, right, -1 if isinstance(node, exp.Sub) else 1)
+        if isinstance(bare(left), exp.Interval) and isinstance(node, exp.Add):
+            left, right = right, bare(left)
+        if isinstance(right, exp.Interval) and isinstance(node, exp.Add | exp.Sub):
+            sign = -1 if isinstance(node, exp.Sub) else 1
+            return self._shifted(left, right, sign) or self._with_interval(left, right, sign)
         made = self._of(_INFIX[type(node)], left, right)
         if not isinstance(made, Call):
             return made
         day = _moved_day(made)
         if day is not None:
             return day
-        return _fold_constants(made) if all(isinstance(argument, Literal) for argument in made.arguments) else made
+        if not all(isinstance(argument, Literal) for argument in made.arguments):
+            return made
+        return _fold_constants(made) or made
 
     def _clock(self, node: exp.Expr) -> Literal | None:
         """Returns the value of ``now()``, ``current_timestamp``, ``current_date`` and ``localtimestamp``, which take no
@@ -406,6 +477,21 @@ class TermReader:
         moved = _moved_by_clock(at.value, sign * days, "DAY", zone) if days else at.value
         return None if moved is None else Literal(at.kind, moved + sign * rest_us)
 
+    def _with_interval(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Term | None:
+        """Returns a term ``+ INTERVAL n UNIT``, of one unit."""
+        term, unit, amount = self.read(node), interval.args.get("unit"), interval.this
+        if term is None or not isinstance(unit, exp.Var) or amount is None or not isinstance(bare(amount), exp.Literal):
+            return None
+        kind, size = _INTERVALS.get(unit.name.upper().removesuffix("S"), ("", 0))
+        given = _AMOUNT.fullmatch(str(bare(amount).this))
+        if not kind or given is None or (given[3] and kind != "MICROSECOND"):
+            return None
+        count, rest = divmod((int(given[2]) * 10**6 + int((given[3] or "").ljust(6, "0") or 0)) * size, 10**6)
+        if rest or (given[3] and size != 1_000_000):
+            return None
+        count = sign * (-count if given[1] == "-" else count)
+        return Call("add_interval", (term, Literal("string", kind), Literal("integer", count)))
+
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)
         constants = isinstance(inner, Cast) and isinstance(inner.term, Literal)
@@ -423,9 +509,86 @@ class TermReader:
         if name == "date_part" and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
             field = _FIELDS.get(arguments[0].name.upper())
             return self._of(field, arguments[1]) if field else None
-        if name in ("date_trunc", "trunc", "get_json_object") and len(arguments) == 2:
+        if name in _NAMED and len(arguments) in FUNCTIONS[name]:
             return self._of(name, *arguments)
+        if name in ("btrim", "zeroifnull", "nullifzero") and len(arguments) == 1:
+            term, zero = self.read(arguments[0]), Literal("integer", 0)
+            if term is None or isinstance(term, Literal):
+                return None
+            if name == "nullifzero":
+                return Case((Branch(Compare("eq", term, zero), Literal("null")),), term)
+            return Call("trim", (term,)) if name == "btrim" else Call("coalesce", (term, zero))
         return None
+
+    def _round(self, node: exp.Expr) -> Term | None:
+        return self._of("round", node.this, *filter(None, [node.args.get("decimals")]))
+
+    def _extreme(self, node: exp.Expr) -> Term | None:
+        nodes = [node.this, *node.expressions]
+        name = "greatest" if isinstance(node, exp.Greatest) else "least"
+        return self._of(name, *nodes) if len(nodes) in FUNCTIONS[name] else None
+
+    def _concat(self, node: exp.Expr) -> Term | None:
+        nodes = node.expressions if isinstance(node, exp.Concat) else _piped(node)
+        if isinstance(node, exp.Concat) and all(isinstance(each, exp.Literal) for each in nodes):
+            return None  # adjoining texts, which Spark joins or reads as one with a quote, by its settings
+        return self._of("concat", *nodes) if len(nodes) in FUNCTIONS["concat"] else None
+
+    def _trim(self, node: exp.Expr) -> Term | None:
+        side = str(node.args.get("position") or "BOTH").upper()
+        name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}.get(side)
+        return self._of(name, node.this) if name else None
+
+    def _timestamp_add(self, node: exp.Expr) -> Term | None:
+        unit, count, at = node.args.get("unit"), self.read(node.args["expression"]), self.read(node.this)
+        if not isinstance(unit, exp.Var) or not isinstance(count, Literal) or at is None:
+            return None
+        return Call("timestampadd", (Literal("string", unit.name.upper()), count, at))
+
+    def _if(self, node: exp.Expr) -> Term | None:
+        return self._case_of([(node.this, node.args["true"])], node.args.get("false"))
+
+    def _nvl2(self, node: exp.Expr) -> Term | None:
+        term = self.read(node.this)
+        if term is None or isinstance(term, Literal):
+            return None
+        first, second = self.read(node.args["true"]), self.read(node.args["false"])
+        return None if first is None or second is None else Case((Branch(Not(IsNull(term)), first),), second)
+
+    def _nullif(self, node: exp.Expr) -> Term | None:
+        left, right = self.read(node.this), self.read(node.args["expression"])
+        if left is None or right is None:
+            return None
+        return Case((Branch(Compare("eq", left, right), Literal("null")),), left)
+
+    def _decode(self, node: exp.Expr) -> Term | None:
+        """Returns ``decode(x, a, b, ...)``, whose comparisons find nulls."""
+        terms = [self.read(each) for each in node.expressions]
+        known = [term for term in terms if term is not None]
+        if len(known) < len(terms) or len(terms) < 3:
+            return None
+        tested, *rest = known
+        pairs = zip(rest[::2], rest[1::2], strict=False)
+        branches = tuple(Branch(NullSafeEqual(tested, search), value) for search, value in pairs)
+        return Case(branches, rest[-1]) if len(rest) % 2 else Case(branches)
+
+    def _case(self, node: exp.Expr) -> Term | None:
+        listed = [(each.this, each.args["true"]) for each in node.args["ifs"]]
+        tested = node.args.get("this")
+        if tested is not None:
+            listed = [(exp.EQ(this=tested, expression=value), result) for value, result in listed]
+        return self._case_of(listed, node.args.get("default"))
+
+    def _case_of(self, listed: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None) -> Term | None:
+        values = [self.read(value) for _, value in listed]
+        otherwise = Literal("null") if default is None else self.read(default)
+        known = [value for value in values if value is not None]
+        if self._condition is None or otherwise is None or len(known) < len(values):
+            return None
+        conditions = [self._condition(condition) for condition, _ in listed]
+        if not all(map(is_known, conditions)):  # only the whole can be repeated as it was written
+            return None
+        return Case(tuple(Branch(*pair) for pair in zip(conditions, known, strict=True)), otherwise)
 
     def _date_add(self, node: exp.Expr) -> Term | None:
         unit = node.args.get("unit")
@@ -449,6 +612,15 @@ class TermReader:
     def _coalesce(self, node: exp.Expr) -> Term | None:
         nodes = [node.this, *node.expressions]
         return self._of("coalesce", *nodes) if len(nodes) <= 8 else None
+
+
+def _piped(node: exp.Expr) -> list[exp.Expr]:
+    """Returns the operands of a chain of ``||``, left to right."""
+    found: list[exp.Expr] = []
+    while isinstance(node, exp.DPipe):
+        found.append(node.args["expression"])
+        node = bare(node.this)
+    return [node, *reversed(found)]
 
 
 def _has_more(node: exp.Expr) -> bool:
@@ -512,7 +684,9 @@ def _fold_constants(call: Call) -> Cast | None:
     """Returns a sum, difference or product of constants, in the type that Spark gives it, if the result is exact
     there."""
     literals = [argument for argument in call.arguments if isinstance(argument, Literal)]
-    if any(literal.kind not in ("integer", "decimal") for literal in literals) or call.function == "divide":
+    if call.function not in ("add", "subtract", "multiply"):
+        return None
+    if any(literal.kind not in ("integer", "decimal") for literal in literals):
         return None
     left, right = (Decimal(str(literal.value)) for literal in literals)
     (p1, s1), (p2, s2) = digits_of(left), digits_of(right)
@@ -545,4 +719,16 @@ _READERS: Final[dict[type[exp.Expr], Callable[[TermReader, exp.Expr], Term | Non
     exp.Substring: TermReader._substring,
     exp.Left: TermReader._left,
     exp.Coalesce: TermReader._coalesce,
+    exp.Round: TermReader._round,
+    exp.Greatest: TermReader._extreme,
+    exp.Least: TermReader._extreme,
+    exp.Concat: TermReader._concat,
+    exp.DPipe: TermReader._concat,
+    exp.Trim: TermReader._trim,
+    exp.TimestampAdd: TermReader._timestamp_add,
+    exp.If: TermReader._if,
+    exp.Case: TermReader._case,
+    exp.Nullif: TermReader._nullif,
+    exp.Nvl2: TermReader._nvl2,
+    exp.DecodeCase: TermReader._decode,
 }

@@ -13,6 +13,7 @@ from lamella.snapshot.expression.nodes import (
     SUFFIXES,
     And,
     Call,
+    Case,
     Cast,
     Compare,
     Constant,
@@ -133,7 +134,7 @@ def literal_text(literal: Literal) -> str:
     return f"CAST({value} AS {literal.type})" if literal.type else str(value)
 
 
-_INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "div": "DIV", "mod": "%"}
 
 
 def term_text(term: Term) -> str:
@@ -149,10 +150,22 @@ def term_text(term: Term) -> str:
             return f"({term_text(left)} {_INFIX[name]} {term_text(right)})"
         case Call("negative", (inner,)):
             return f"(- {term_text(inner)})"
+        case Call("add_interval", (inner, Literal(_, unit), Literal(_, int(count)))):
+            return f"({term_text(inner)} + {_interval(str(unit), count)})"
         case Call(name, arguments):
             return f"{name}({', '.join(term_text(argument) for argument in arguments)})"
+        case Case(branches, otherwise):
+            parts = [f"WHEN {text_of(each.condition)} THEN {term_text(each.value)}" for each in branches]
+            return f"CASE {' '.join(parts)} ELSE {term_text(otherwise)} END"
         case _:
             assert_never(term)
+
+
+def _interval(unit: str, count: int) -> str:
+    if unit != "MICROSECOND":
+        return f"INTERVAL '{count}' {unit}"
+    seconds, micros = divmod(abs(count), 1_000_000)
+    return f"INTERVAL '{'-' if count < 0 else ''}{seconds}{f'.{micros:06}' if micros else ''}' SECOND"
 
 
 def text_of(predicate: Predicate) -> str:
@@ -311,6 +324,9 @@ def _term_tree(term: Term) -> Any:
             return {"type": "cast", "term": _term_tree(inner), "to": target}
         case Call(function, arguments):
             return {"type": "apply", "function": function, "arguments": [_term_tree(each) for each in arguments]}
+        case Case(branches, otherwise):
+            parts = [{"condition": tree_of(each.condition), "value": _term_tree(each.value)} for each in branches]
+            return {"type": "case", "branches": parts, "otherwise": _term_tree(otherwise)}
         case _:
             assert_never(term)
 
@@ -345,8 +361,17 @@ def term_sql(term: Term) -> str:
             return f"({term_sql(left)} {_INFIX[function]} {term_sql(right)})"
         case Call("negative", (inner,)):
             return f"(- {term_sql(inner)})"
+        case Call("add_interval", (inner, Literal(_, unit), Literal(_, int(count)))):
+            return f"({term_sql(inner)} + {_interval(str(unit), count)})"
+        case Call("yearofweek", (inner,)):
+            return f"extract(YEAROFWEEK FROM {term_sql(inner)})"
+        case Call("timestampadd", (Literal(_, str(unit)), number, inner)):
+            return f"timestampadd({unit}, {term_sql(number)}, {term_sql(inner)})"
         case Call(function, arguments):
             return f"{function}({', '.join(term_sql(each) for each in arguments)})"
+        case Case(branches, otherwise):
+            parts = [f"WHEN {sql_of(each.condition)} THEN {term_sql(each.value)}" for each in branches]
+            return f"CASE {' '.join(parts)} ELSE {term_sql(otherwise)} END"
         case _:
             assert_never(term)
 

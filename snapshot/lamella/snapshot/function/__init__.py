@@ -6,6 +6,6 @@ settings decide between an error, a null and a wrapped number.
 """
 
 from lamella.snapshot.function.base import Function
-from lamella.snapshot.function.numeric import Coalesce
+from lamella.snapshot.function.choice import Coalesce
 
 __all__ = ["Coalesce", "Function"]

@@ -184,7 +184,7 @@ def _offset_s(zone: dt.tzinfo, second: int) -> int:
 
 
 _Numbers = npt.NDArray[np.int64]
-DatePart = Literal["year", "quarter", "month", "day", "dayofweek", "dayofyear"]
+DatePart = Literal["year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "weekofyear", "yearofweek"]
 ClockPart = Literal["hour", "minute", "second"]
 Unit = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second"]
 
@@ -197,15 +197,15 @@ _DAY_US: Final = _CLOCK_US["day"]
 _NO_OFFSET: Final = "a time at which the offset of the session's time zone is not certain"
 #: Days beyond these are not computed with; Spark's own dates end at the years -5877641 and 5881580.
 _FAR_DAYS: Final = 100_000_000
-#: The maximum of each part; the minimum is 0 for parts of a clock and 1 for those of a date.
-_MAX_PART: Final = {"quarter": 4, "month": 12, "day": 31, "dayofweek": 7, "dayofyear": 366}
-#: The unit within which a part is monotone in time.
-_WITHIN: Final[dict[str, Unit]] = {
-    "quarter": "year",
-    "month": "year",
-    "dayofyear": "year",
-    "day": "month",
-    "dayofweek": "week",
+#: The minimum and maximum of each part of a date.
+_PART_LIMITS: Final = {
+    "quarter": (1, 4),
+    "month": (1, 12),
+    "day": (1, 31),
+    "dayofweek": (1, 7),
+    "weekday": (0, 6),
+    "dayofyear": (1, 366),
+    "weekofyear": (1, 53),
 }
 
 
@@ -269,11 +269,10 @@ class PartOfDate(msgspec.Struct, frozen=True, gc=False):
         range."""
         span = _near(span_of(arguments[0]))
         low, high = part_of(self.part, span.low), part_of(self.part, span.high)
-        if self.part == "year":
+        if self.part not in _PART_LIMITS:  # years do not begin again
             return result(_INT, Span(low, high, span.low_known, span.high_known), arguments)
-        within = _WITHIN[self.part]
-        units = _units(within, span.high) - _units(within, span.low)
-        return _cyclic(span, low, high, units, (1, _MAX_PART[self.part]), arguments)
+        units = _units(self.part, span.high) - _units(self.part, span.low)
+        return _cyclic(span, low, high, units, _PART_LIMITS[self.part], arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """Returns the parts."""
@@ -412,6 +411,65 @@ class AddMonths(msgspec.Struct, frozen=True, gc=False):
         return _days(add_months(arguments[0].values, self.months), arguments)
 
 
+class AddMonthsToWall(msgspec.Struct, frozen=True, gc=False):
+    """A wall clock time ``months`` later: the same time on the day that :class:`AddMonths` gives."""
+
+    months: int
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Returns zone maps of the wall clock times: whole days, since several days may become one."""
+        span = span_of(arguments[0])
+        days = _near(span._replace(low=span.low // _DAY_US, high=span.high // _DAY_US))
+        low, high = (add_months(side, self.months) * _DAY_US for side in (days.low, days.high))
+        return result(_WALL, days._replace(low=low, high=high + _DAY_US - 1), arguments, may_fail=~days.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """Returns the wall clock times."""
+        walls = arguments[0].values
+        days = walls // _DAY_US
+        near = (days > -_FAR_DAYS) & (days < _FAR_DAYS)
+        moved = add_months(np.where(near, days, 0), self.months) * _DAY_US + walls % _DAY_US
+        return strict(moved, arguments, failed=~near, reason="a time that is too far away")
+
+
+class MovedInstant(msgspec.Struct, frozen=True, gc=False):
+    """An instant moved by days or months of the clocks: the same time on another day.
+
+    Where the clocks show the time twice, the offset of the instant itself applies if it can; where they skip it, the
+    offset before (java.time's ``plusDays`` and ``plusMonths``).
+    """
+
+    offsets: Offsets
+    days: int = 0
+    months: int = 0
+    factor: int = 1  # microseconds in the column's unit
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Returns zone maps of the instants: through the wall clock, with either offset allowed."""
+        walls = Wall(self.offsets, self.factor).zones(*arguments)
+        if self.months:
+            walls = AddMonthsToWall(self.months).zones(walls)
+        span, shift = span_of(walls), self.days * _DAY_US
+        near = span.known & (np.abs(span.low) < SAFE - abs(shift)) & (np.abs(span.high) < SAFE - abs(shift))
+        low, high = (np.where(near, side, 0) + shift for side in (span.low, span.high))
+        return Instant(self.offsets).zones(result(_WALL, Span(low, high, near, near), [walls], may_fail=~near))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """Returns the instants; one with an unknown offset has failed."""
+        instants, fits = _as_micros(arguments[0], self.factor)
+        offsets, known = self.offsets.at(instants)
+        walls = instants + offsets
+        days = walls // _DAY_US
+        near = (days > -_FAR_DAYS // 2) & (days < _FAR_DAYS // 2)
+        moved = add_months(np.where(near, days, 0), self.months) + self.days
+        walls = moved * _DAY_US + walls % _DAY_US
+        found, found_known = self.offsets.instants(walls)
+        mine = walls - offsets
+        now, now_known = self.offsets.at(mine)
+        found = np.where(now_known & (now == offsets), mine, found)
+        return strict(found, arguments, failed=~(known & fits & near & found_known), reason=_NO_OFFSET)
+
+
 def part_of(part: DatePart, days: _Numbers) -> _Numbers:
     """Returns a part of each day since 1970-01-01."""
     dates = days.astype("datetime64[D]")
@@ -426,7 +484,12 @@ def part_of(part: DatePart, days: _Numbers) -> _Numbers:
         return np.asarray(days - start_of_day("month", days) + 1)
     if part == "dayofyear":
         return np.asarray(days - start_of_day("year", days) + 1)
-    return np.asarray((days + 4) % 7 + 1)  # 1970-01-01 was a Thursday, 5
+    if part == "dayofweek":
+        return np.asarray((days + 4) % 7 + 1)  # 1970-01-01 was a Thursday, 5
+    if part == "weekday":
+        return np.asarray((days + 3) % 7)
+    thursdays = _thursday(days)
+    return part_of("year", thursdays) if part == "yearofweek" else (part_of("dayofyear", thursdays) + 6) // 7
 
 
 def clock_part(part: ClockPart, walls: _Numbers) -> _Numbers:
@@ -478,12 +541,21 @@ def _days(values: _Numbers, arguments: tuple[Vector, ...]) -> Vector:
     return strict(values, arguments, failed=(values < low) | (values > high), reason="a day outside the range of dates")
 
 
-def _units(unit: Unit, days: _Numbers) -> _Numbers:
-    """Returns the number of the year, month or week (from Sunday) that contains each day."""
-    if unit == "week":
+def _thursday(days: _Numbers) -> _Numbers:
+    """Returns the Thursday of each day's week from Monday: its year is the one that ISO 8601 counts the week to."""
+    return np.asarray(days - (days + 3) % 7 + 3)
+
+
+def _units(part: DatePart, days: _Numbers) -> _Numbers:
+    """Returns the number of the unit, within which a part grows, that contains each day."""
+    if part == "dayofweek":
         return np.asarray((days + 4) // 7)
+    if part == "weekday":
+        return np.asarray((days + 3) // 7)
+    if part == "weekofyear":
+        return part_of("yearofweek", days)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    return np.asarray(months // 12 if unit == "year" else months)
+    return np.asarray(months if part == "day" else months // 12)
 
 
 def _cyclic(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.keys import BytesKeys, bytes_keys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
-from lamella.snapshot.function.base import Span, Vector, result, strict, strict_flags, text_of, unbounded
+from lamella.snapshot.function.base import Span, Vector, fails_of, result, strict, strict_flags, text_of, unbounded
 from lamella.snapshot.schema import parse_type
 
 _INT: Final = parse_type("int32")
 _TEXT: Final = parse_type("string")
+_BYTES: Final = pa.large_binary()
+_BLANK: Final = 0x20
 NOT_UTF8: Final = "bytes that are not UTF-8"
 #: Letters whose case changed in Unicode 16 and 17.
 _NEWER_CASE: Final = frozenset("\u019b\u0264\ua7d3\ua7d5")
@@ -119,6 +121,62 @@ class Length(msgspec.Struct, frozen=True, gc=False):
         return strict(lengths, arguments, failed=broken, reason=NOT_UTF8)
 
 
+class Concatenation(msgspec.Struct, frozen=True, gc=False):
+    """``concat(a, b, ...)`` of texts."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Returns zone maps of the whole texts, from the bounds of the first argument with several values: each text
+        begins with the values before it, and is not less than them and its lower bound."""
+        flags, count = strict_flags(arguments), len(arguments[0])
+        sides = [_sides(zones) for zones in arguments]
+        lows, highs = [b""] * count, [b""] * count
+        known = np.zeros((2, count), dtype=bool)
+        for at in range(count):
+            low, high = _joined([(lows_[at], highs_[at]) for lows_, highs_ in sides])
+            known[0, at], known[1, at] = low is not None, high is not None
+            lows[at], highs[at] = low or b"", high or b""
+        flags = flags | known[0] * np.uint8(LOW_KNOWN) | known[1] * np.uint8(HIGH_KNOWN)
+        return Zones(bytes_keys(lows), bytes_keys(highs), flags, fails_of(arguments))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """Returns the whole texts."""
+        return strict(
+            pc.binary_join_element_wise(*(each.values for each in arguments), pa.scalar(b"", _BYTES)), arguments
+        )
+
+
+class Trimmed(msgspec.Struct, frozen=True, gc=False):
+    """``trim(text)``, ``ltrim(text)`` or ``rtrim(text)``: without the blanks (no other white space) at its ends."""
+
+    side: Literal["both", "left", "right"]
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Returns zone maps of the trimmed texts, where no text begins with a blank."""
+        return _each(arguments[0], self._bounds)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """Returns the trimmed texts."""
+        made = [self._trimmed(value) for value in arguments[0].values.to_pylist()]
+        return strict(pa.array(made, _BYTES), arguments)
+
+    def _trimmed(self, value: bytes) -> bytes:
+        if self.side != "right":
+            value = value.lstrip(b" ")
+        return value if self.side == "left" else value.rstrip(b" ")
+
+    def _bounds(self, low: bytes | None, high: bytes | None) -> _Bounds:
+        if low is not None and low == high:
+            only = self._trimmed(low)
+            return only, only
+        if self.side != "right" and (not low or low[0] <= _BLANK):
+            return None, None  # a text may begin with a blank
+        if low is None or self.side == "left":
+            return low, high
+        # A text that loses blanks is not less than the lower bound up to its first blank or control character.
+        end = next((at for at, byte in enumerate(low) if byte <= _BLANK), len(low))
+        return low[:end], high
+
+
 def characters(data: bytes) -> str:
     """Returns the whole characters at the beginning of bytes."""
     try:
@@ -151,6 +209,39 @@ def _is_new(text: str) -> bool:
 def _after(prefix: bytes) -> bytes | None:
     """Returns a text greater than all with an ASCII prefix."""
     return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else None
+
+
+def _sides(zones: Zones) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Returns both bounds of each entry, None where there is none."""
+    sides: list[list[bytes | None]] = []
+    for keys, bit in ((zones.low, LOW_KNOWN), (zones.high, HIGH_KNOWN)):
+        if isinstance(keys, BytesKeys):
+            sides.append([keys.at(at) if known else None for at, known in enumerate(zones.has(bit).tolist())])
+        else:
+            sides.append([None] * len(zones))
+    return sides[0], sides[1]
+
+
+def _joined(parts: Sequence[tuple[bytes | None, bytes | None]]) -> _Bounds:
+    """Returns bounds of the texts made of a value from each range."""
+    start = b""
+    for at, (low, high) in enumerate(parts):
+        if low is not None and low == high:
+            start += low
+            continue
+        below = start + (low or b"")
+        if high is None:
+            return below, _following(start)
+        if at == len(parts) - 1:
+            return below, start + high
+        return below, _following(start + shared_beginning(low or b"", high))
+    return start, start
+
+
+def _following(prefix: bytes) -> bytes | None:
+    """Returns a text greater than all that begin with a prefix; None if there is none."""
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes((cut[-1] + 1,)) if cut else None
 
 
 def _each(zones: Zones, bounds: Callable[[bytes | None, bytes | None], _Bounds]) -> Zones:

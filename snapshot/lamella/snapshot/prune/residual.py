@@ -25,7 +25,9 @@ from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.expression.coerce import Unusable, coerce, literal_of
 from lamella.snapshot.expression.nodes import (
     And,
+    Branch,
     Call,
+    Case,
     Cast,
     Compare,
     Constant,
@@ -180,6 +182,11 @@ def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predic
                 return Cast(term_of(inner), target)
             case Call(function, arguments):
                 return Call(function, tuple(term_of(argument) for argument in arguments))
+            case Case(branches, otherwise):
+                parts = tuple(
+                    Branch(_by_schema(each.condition, schema, request), term_of(each.value)) for each in branches
+                )
+                return Case(parts, term_of(otherwise))
             case _:
                 return term
 

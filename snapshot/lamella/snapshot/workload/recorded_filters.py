@@ -17,7 +17,9 @@ from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import (
     ONE,
     And,
+    Branch,
     Call,
+    Case,
     Cast,
     Compare,
     Constant,
@@ -90,7 +92,22 @@ MARK: Final = "?"
 MAX_LISTED: Final = 100
 _SMALL: Final = 1_000
 _UNITS: Final = frozenset(
-    ("year", "quarter", "month", "mon", "mm", "yyyy", "yy", "week", "day", "dd", "hour", "minute")
+    (
+        "year",
+        "quarter",
+        "month",
+        "mon",
+        "mm",
+        "yyyy",
+        "yy",
+        "week",
+        "day",
+        "dd",
+        "hour",
+        "minute",
+        "second",
+        "microsecond",
+    )
 )
 _HASH_CHARS: Final = 16
 _LEFT_OUT: Final = "its constants are not recorded"
@@ -149,6 +166,9 @@ class _Masking:
                 return Cast(self._term(inner), target)
             case Call(function, arguments):
                 return Call(function, tuple(map(self._term, arguments)))
+            case Case(branches, otherwise):
+                parts = tuple(Branch(self.predicate(each.condition), self._operand(each.value)) for each in branches)
+                return Case(parts, self._operand(otherwise))
             case FilterLiteral(kind, value):
                 small = kind == "integer" and isinstance(value, int) and abs(value) <= _SMALL
                 is_unit = isinstance(value, str) and value.lower() in _UNITS
