@@ -184,7 +184,7 @@ def test_what_says_nothing_is_null_where_its_column_is(spark: SparkSession, lake
         assert blocks_read(spark.table(table.sql).where(condition)) == (1, 2)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 24))])
 def test_random_terms_through_sql_equal_a_full_scan(spark: SparkSession, lakes: Lakes, seed: int) -> None:
     """Filters of the whole language through the catalog, with ANSI mode and without, in many time zones."""
     rng = Random(seed)

@@ -200,9 +200,11 @@ class TermOracle:
         wanted, value = self.type_of(case), self.value(chosen, row, ansi=ansi)
         return None if value is None else self.cast(value, self.type_of(chosen), wanted, ansi=ansi)
 
-    def _rounded(self, function: str, value: Any, dtype: DataType, digits: int) -> Any:
+    def _rounded(self, function: str, value: Any, dtype: DataType, digits: int, *, ansi: bool) -> Any:
         if function in ("floor", "ceil"):
             if isinstance(value, float):
+                if ansi and not abs(value) < 2.0**63:
+                    raise Fails
                 if math.isnan(value):
                     return 0
                 if math.isinf(value) or abs(value) >= 2.0**63:
@@ -312,7 +314,7 @@ class TermOracle:
         if function == "length":
             return len(values[0].decode())
         if function in ("floor", "ceil", "round", "bround"):
-            return self._rounded(function, values[0], types[0], _digits_of(arguments))
+            return self._rounded(function, values[0], types[0], _digits_of(arguments), ansi=ansi)
         if function in ("mod", "pmod", "div", *_SHIFTS):
             return self._whole(function, values, self.type_of(term), ansi=ansi)
         if function == "concat":

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.zones import MAY_NAN, MAY_NUMBER, Zones
+from lamella.snapshot.columnar.zones import MAY_NAN, Zones
 from lamella.snapshot.function.base import SAFE, Span, Vector, in_range, result, span_of, strict, whole_numbers
 from lamella.snapshot.schema import DataType, parse_type
 
 _LONG: Final = parse_type("int64")
 _MIN: Final = np.iinfo(np.int64).min
 _MAX: Final = np.iinfo(np.int64).max
-_2_63: Final = float(1 << 63)
+_2_62: Final = float(1 << 62)
 #: From here on a double has no digit behind the point that rounding could drop.
 _NO_FRACTION: Final = float(1 << 53)
 #: Every decimal of so many digits is the shortest one of its double, so all versions of Java print it.
@@ -29,31 +29,28 @@ _Numbers = npt.NDArray[Any]
 
 
 class WholeDouble(msgspec.Struct, frozen=True, gc=False):
-    """``floor(x)`` or ``ceil(x)`` of a double, as a 64-bit integer. As in Java, a number out of range becomes the
-    nearest integer, and NaN becomes 0; neither fails."""
+    """``floor(x)`` or ``ceil(x)`` of a double, as a 64-bit integer. Spark refuses NaN and numbers out of range in its
+    ANSI mode; without it they become 0 and the nearest integer."""
 
     up: bool
 
     def zones(self, *arguments: Zones) -> Zones:
-        """Returns zone maps of the integers."""
+        """Returns zone maps of the integers; NaN and a number out of range may fail."""
         (zones,) = arguments
-        span, nan = span_of(zones), zones.has(MAY_NAN)
-        low, high = self._rounded(span.low), self._rounded(span.high)
-        # Where every row is null or NaN there are no bounds.
-        only_nan = nan & zones.lacks(MAY_NUMBER)
-        low = np.where(only_nan, 0, np.where(nan, np.minimum(low, 0), low))
-        high = np.where(only_nan, 0, np.where(nan, np.maximum(high, 0), high))
-        return result(_LONG, Span(low, high, span.low_known | only_nan, span.high_known | only_nan), arguments)
+        span = span_of(zones)
+        fits = span.known & (span.low >= -_2_62) & (span.high <= _2_62) & zones.lacks(MAY_NAN)
+        low, high = (self._rounded(np.where(fits, side, 0.0)) for side in (span.low, span.high))
+        return result(_LONG, Span(low, high, fits, fits), arguments, may_fail=~fits)
 
     def rows(self, *arguments: Vector) -> Vector:
-        """Returns the integers."""
-        return strict(self._rounded(arguments[0].values), arguments)
+        """Returns the integers; one of NaN or of a number out of range has failed."""
+        values = arguments[0].values
+        fits = np.abs(values) <= _2_62
+        made = self._rounded(np.where(fits, values, 0.0))
+        return strict(made, arguments, failed=~fits, reason="a number outside the range of int64")
 
     def _rounded(self, values: _Numbers) -> _Numbers:
-        whole = np.ceil(values) if self.up else np.floor(values)
-        inside = (whole >= -_2_63) & (whole < _2_63)
-        made = np.where(inside, whole, 0.0).astype(np.int64)
-        return np.where(whole >= _2_63, _MAX, np.where(whole < -_2_63, _MIN, made))
+        return np.asarray((np.ceil(values) if self.up else np.floor(values)).astype(np.int64))
 
 
 class WholeQuotient(msgspec.Struct, frozen=True, gc=False):
