@@ -37,6 +37,8 @@ _TYPES: Final = frozenset(
 #: What this process reads of a table at most; more is better read by Spark, on all of its executors.
 _MAX_BLOCKS: Final = 16
 _MAX_ROWS: Final = 4_000_000
+#: Grouping by a column with many values takes Spark less time than the driver.
+_MAX_GROUPED_ROWS: Final = 100_000
 _log = logging.getLogger(__name__)
 
 
@@ -183,9 +185,8 @@ def known_rows(table: LakeTable, aggregates: Aggregates, tree: dict[str, Any], t
         scan = table.handle.scan(
             None if tree == TRUE else tree, snapshot_id=table.snapshot_id, time_zone=time_zone, **store
         )
-        rows = scan.aggregate(
-            aggregates.calls, group_by=aggregates.group_by, max_blocks=_MAX_BLOCKS, max_rows=_MAX_ROWS
-        )
+        max_rows = _MAX_GROUPED_ROWS if aggregates.group_by else _MAX_ROWS
+        rows = scan.aggregate(aggregates.calls, group_by=aggregates.group_by, max_blocks=_MAX_BLOCKS, max_rows=max_rows)
         return KnownRows(aggregates, as_spark(aggregates, rows), tree, time_zone)
     # ImportError: no library for that kind of store here
     except (LamellaError, Inexpressible, ImportError, pa.ArrowException) as reason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -111,6 +112,10 @@ class LakeStatistics(Proxy):
         self._row_count = row_count
 
     def sizeInBytes(self) -> Any:
+        return self._size
+
+    @cached_property
+    def _size(self) -> Any:
         return self._gateway.optional_long(self._size_bytes)
 
     def numRows(self) -> Any:

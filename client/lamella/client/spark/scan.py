@@ -375,6 +375,17 @@ class Plan:
         """Return the reader factory. Created once: each one broadcasts Hadoop's whole configuration."""
         return self.scan.reader_factory()
 
+    @cached_property
+    def is_columnar(self) -> bool:
+        """Whether Spark reads the blocks in batches of columns; False without blocks."""
+        partitions = self.partitions
+        return len(partitions) > 0 and bool(self.reader_factory.supportColumnarReads(partitions[0]))
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Spark's own estimate for the requested columns of the selected blocks."""
+        return max(1, self.scan.size_bytes() or sum(self.selection.sizes))
+
 
 def _reader_options(request: Request, selection: BlockSelection) -> Any:
     if request.table.trusts_page_index(selection):
@@ -536,7 +547,9 @@ class LakeScan(ReadScan):
         return LakeBatch(self._gateway, narrowed or self._plan)
 
     def columnarSupportMode(self) -> Any:
-        return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", "PARTITION_DEFINED")
+        # For each partition apart, Spark would plan partitions and ask for readers each time it changes its plan.
+        name = "SUPPORTED" if self._plan.is_columnar else "UNSUPPORTED"
+        return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", name)
 
     def supportedCustomMetrics(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
@@ -545,21 +558,26 @@ class LakeScan(ReadScan):
         return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
-        return LakeStatistics(self._gateway, self._size_bytes(), self._plan.selection.row_count)
+        return self._statistics
 
     def estimateSizeInBytes(self) -> Any:
-        return self._gateway.optional_long(self._size_bytes())
+        return self._statistics.sizeInBytes()
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         # The statistics are those of the selected blocks: when every row there matches, they need no filter. False
         # would let Spark evaluate the conditions that are not returned by pushFilters, also where they were replaced.
         return self._request.fully_pushed or self._request.has_deletes is not None
 
-    def _size_bytes(self) -> int:
-        # Spark's own estimate for the requested columns of the selected blocks.
-        return max(1, self._plan.scan.size_bytes() or sum(self._plan.selection.sizes))
+    @cached_property
+    def _statistics(self) -> LakeStatistics:
+        return LakeStatistics(self._gateway, self._plan.size_bytes, self._plan.selection.row_count)
 
     def filterAttributes(self) -> Any:
+        return self._join_columns
+
+    @cached_property
+    def _join_columns(self) -> Any:
+        """The columns by whose join keys the scan leaves out blocks: Spark asks for them dozens of times."""
         names: list[str] = []
         # See toBatch. Also, the blocks left by join keys may be fewer than a limit needs.
         if self._gateway.pins_threads and self._request.limit is None:
@@ -579,6 +597,8 @@ class LakeScan(ReadScan):
         if selection.fell_back is not None and self._request.fully_pushed:
             return  # all blocks would be wrong: Spark does not filter them
         plan = Plan(self._request, tree, selection)
+        if selection.locations and plan.is_columnar != self._plan.is_columnar:
+            return  # Spark has decided how to read the rows
         with self._lock:
             self._narrowed[self._gateway.thread_id()] = plan
         self._blocks_after_join = len(plan.selection.locations)

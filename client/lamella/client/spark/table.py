@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final, NoReturn
 
 from lamella.client.spark.engine import delete
@@ -120,6 +121,10 @@ class LakeTableProxy(ReadTable):
     def metadataColumns(self) -> Any:
         if self._gateway.is_called_from("DescribeTableExec"):
             return self._gateway.empty_array(_CATALOG + "MetadataColumn")
+        return self._hidden_columns
+
+    @cached_property
+    def _hidden_columns(self) -> Any:
         return columns_array(
             self._gateway, HiddenColumn(self._gateway, id_column(self._table.schema), "long", nullable=True)
         )
