@@ -88,6 +88,15 @@ def test_partitions_have_the_totals_of_their_blocks(spark: SparkSession, lakes: 
     assert constants == {"day=a": {"day": "a"}, "day=b": {"day": "b"}}
 
 
+def test_the_history_has_what_was_requested(spark: SparkSession, lakes: Lakes) -> None:
+    """Changes of the table, the newest first, with who asked for them and what became of them."""
+    table = lakes.of(*numbers(2))
+    found = rows(spark, table, "history")
+    assert "create_table" in {row["operation"] for row in found}
+    assert [row["requested_at"] for row in found] == sorted((row["requested_at"] for row in found), reverse=True)
+    assert all(200 <= row["status"] < 300 and row["code"] is None for row in found)
+
+
 def test_indexes_say_what_they_cover(spark: SparkSession, lakes: Lakes) -> None:
     """Before and after they are built."""
     table = lakes.of(*numbers(2))

@@ -54,6 +54,18 @@ def test_blocks_are_compacted_on_executors(spark: SparkSession, lakes: Lakes) ->
     assert spark.sql(f"SELECT count(*), sum(id) FROM {table.sql}").collect()[0][:] == (400, sum(range(400)))
 
 
+def test_advice_is_given_by_column(spark: SparkSession, lakes: Lakes) -> None:
+    """A row for each score: by bounds, and by each kind of index; unknown names are refused."""
+    table = written(spark, lakes)
+    found = call(spark, f"advise('{table.name}', columns => 'id, g', kinds => 'bloom')")
+    assert {(row["column"], row["kind"]) for row in found} >= {("id", None), ("id", "bloom"), ("g", None)}
+    scored = [row for row in found if row["score"] is not None]
+    assert scored
+    assert all(0 <= row["min_score"] <= row["score"] <= row["max_score"] <= 100 for row in scored)
+    with pytest.raises(PySparkException, match="nosuch"):
+        call(spark, f"advise('{table.name}', columns => 'nosuch')")
+
+
 def test_arguments_are_those_of_the_job(spark: SparkSession, lakes: Lakes) -> None:
     """By name, in any order; null stands for the default."""
     table = written(spark, lakes)

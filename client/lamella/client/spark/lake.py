@@ -354,6 +354,7 @@ class LakeTable:
         self.cluster_key = cluster_key
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
+        self.lake = lake
         #: The table of the client.
         self.handle = lake.table(name)
         self.service_url = lake.url

@@ -138,6 +138,19 @@ def _indexes(table: LakeTable) -> Iterator[Row]:
         yield each.name, each.kind, each.expression, each.parts, each.size_bytes, *covered
 
 
+def _history(table: LakeTable) -> Iterator[Row]:
+    for each in table.lake.audit(table.name):
+        yield (
+            _moment(each.at_ms),
+            each.actor,
+            each.operation,
+            each.status,
+            each.code,
+            each.client,
+            each.request_id,
+        )
+
+
 #: By what is appended to the name of a table. Names of tables have no such character.
 METADATA_TABLES: Final = {
     "$snapshots": MetadataTable(
@@ -154,6 +167,18 @@ METADATA_TABLES: Final = {
             "tags": _LIST,
         },
         _snapshots,
+    ),
+    "$history": MetadataTable(
+        {
+            "requested_at": "timestamp",
+            "actor": "string",
+            "operation": "string",
+            "status": "integer",
+            "code": "string",
+            "client": "string",
+            "request_id": "string",
+        },
+        _history,
     ),
     "$tags": MetadataTable(
         {"name": "string", "snapshot_id": "string", "created_at": "timestamp", "expires_at": "timestamp"}, _tags

@@ -88,6 +88,13 @@ class RegisterArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fie
     verify: bool = False
 
 
+class AdviseArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``columns``, ``kinds`` (of indexes): names separated by commas; none: all."""
+
+    columns: Text | None = None
+    kinds: Text | None = None
+
+
 class Call(msgspec.Struct, frozen=True, eq=False):
     """A call of a procedure."""
 
@@ -199,7 +206,7 @@ def _purge(call: Call, given: PurgeArguments) -> list[Sequence[Any]]:
 
 def _regroup(call: Call, given: RegroupArguments) -> list[Sequence[Any]]:
     done = call.table.regroup(
-        [] if given.by is None else [part.strip() for part in given.by.split(",")],
+        _names(given.by) or [],
         given.kind or "linear",
         max_segments=given.max_segments,
         target_depth=given.target_depth,
@@ -260,6 +267,30 @@ def _refresh(call: Call, given: RefreshArguments) -> list[Sequence[Any]]:
         allow_empty=given.allow_empty,
     )
     return [(done.changed, done.added, done.removed, done.replaced, done.unchanged, done.snapshot_id)]
+
+
+def _advise(call: Call, given: AdviseArguments) -> list[Sequence[Any]]:
+    answer = call.table.advise(_names(given.columns), _names(given.kinds))
+    scores = [
+        (
+            each.column,
+            each.kind,
+            each.layer,
+            each.score,
+            each.min_score,
+            each.max_score,
+            each.skip_present,
+            each.skip_absent,
+            None if each.size is None or each.size.size_bytes is None else round(each.size.size_bytes),
+            each.reason or answer.rests_on.get(each.column),
+        )
+        for each in answer.scores
+    ]
+    return [*scores, *((column, *[None] * 8, reason) for column, reason in answer.left_out.items())]
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 PROCEDURES: Final = (
@@ -341,6 +372,24 @@ PROCEDURES: Final = (
             "snapshot_id": "string",
         },
         _refresh,
+    ),
+    Procedure(
+        "advise",
+        "Say how much look-ups of each column skip, and what skip indexes would add and take.",
+        AdviseArguments,
+        {
+            "column": "string",
+            "kind": "string",
+            "layer": "string",
+            "score": "double",
+            "min_score": "double",
+            "max_score": "double",
+            "skip_present": "double",
+            "skip_absent": "double",
+            "size_bytes": "long",
+            "reason": "string",
+        },
+        _advise,
     ),
 )
 _BY_NAME: Final = {procedure.name: procedure for procedure in PROCEDURES}
