@@ -70,10 +70,17 @@ class TermWalker:
     """Translates expressions over one table to terms; ``time_zone`` is the session's. ``condition`` translates the
     conditions of a CASE, at a depth."""
 
-    def __init__(self, schema: Schema, time_zone: str | None, condition: Callable[[Any, int], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        time_zone: str | None,
+        condition: Callable[[Any, int], dict[str, Any]],
+        value_of_subquery: Callable[[Any], ConstantExpression] | None = None,
+    ) -> None:
         self._schema = schema
         self._time_zone = time_zone
         self._condition = condition
+        self._value_of_subquery = value_of_subquery
         #: True when a term so far depends on the time zone.
         self.zone_used = False
 
@@ -159,7 +166,23 @@ class TermWalker:
         day = {"type": "cast", "term": typed_literal("long", _DAY_US), "to": "bigint"}
         return apply("multiply", {"type": "cast", "term": days, "to": "bigint"}, day)
 
+    def value(self, e: Any) -> Any:
+        """Return an expression, or the value of a scalar subquery that is known.
+
+        Spark merges similar subqueries into one whose value is a struct.
+        """
+        if self._value_of_subquery is None:
+            return e
+        kind = kind_of(e)
+        if kind == "ScalarSubquery":
+            return self._value_of_subquery(e)
+        if kind == "GetStructField" and kind_of(e.child()) == "ScalarSubquery":
+            struct, dtype = self._value_of_subquery(e.child()).value(), e.dataType()
+            return ConstantExpression(None if struct is None else struct.get(e.ordinal(), dtype), dtype)
+        return e
+
     def _argument(self, e: Any, depth: int) -> TermTree:
+        e = self.value(e)
         if kind_of(e) != "Literal":
             return self.term(e, depth)
         dtype = dtype_of(e)
@@ -311,7 +334,7 @@ class FilterWalker:
 
     ``max_nodes`` and ``max_depth`` limit one tree, ``max_values`` one list: anything larger becomes unknown instead of
     causing a request that the service refuses. ``time_zone`` is the session's; without it, parts that depend on a time
-    zone are not expressed.
+    zone are not expressed. ``value_of_subquery`` returns the value of a scalar subquery, where these are known.
     """
 
     def __init__(
@@ -322,8 +345,9 @@ class FilterWalker:
         max_nodes: int = 2_000,
         max_depth: int = 50,
         max_values: int = 100_000,
+        value_of_subquery: Callable[[Any], ConstantExpression] | None = None,
     ) -> None:
-        self._terms = TermWalker(schema, time_zone, self.tree)
+        self._terms = TermWalker(schema, time_zone, self.tree, value_of_subquery)
         self._time_zone = time_zone
         self._left = max_nodes
         self._max_depth = max_depth
@@ -461,6 +485,7 @@ class FilterWalker:
         return self._terms.term(e), dtype_of(e)
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
+        left, right = self._terms.value(left), self._terms.value(right)
         if kind_of(left) == "Literal":
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
         if kind_of(left) == "SubtractDates" and kind_of(right) == "Literal" and right.value() is not None:
@@ -470,7 +495,16 @@ class FilterWalker:
             raise Inexpressible("a comparison of constants")
         term, dtype = self._side(left)
         if kind_of(right) == "Literal":
-            return {"type": operator, "term": term, "value": self._terms.constant(right, dtype)}
+            value = self._terms.constant(right, dtype)
+            return (
+                {"type": "null"}
+                if value == NULL and operator != "eq-null-safe"
+                else {
+                    "type": operator,
+                    "term": term,
+                    "value": value,
+                }
+            )
         if left.dataType().typeName() != right.dataType().typeName():
             raise Inexpressible("a comparison of two types")
         dtype_of(left)
@@ -534,8 +568,8 @@ def _any(*children: dict[str, Any]) -> dict[str, Any]:
     return {"type": "or", "children": list(children)}
 
 
-class _FieldLiteral:
-    """A field of a constant struct, with the methods of Catalyst's ``Literal`` that are used here."""
+class ConstantExpression:
+    """A constant of Spark's, with the methods of Catalyst's ``Literal`` that are used here."""
 
     def __init__(self, value: Any, dtype: Any) -> None:
         self.__dict__[_KIND] = "Literal"
@@ -579,7 +613,7 @@ def _fields(e: Any) -> list[Any]:
         return children_of(e)[1::2]
     if kind == "Literal" and e.value() is not None:
         row, types = e.value(), [field.dataType() for field in e.dataType().fields()]
-        return [_FieldLiteral(row.get(at, dtype), dtype) for at, dtype in enumerate(types)]
+        return [ConstantExpression(row.get(at, dtype), dtype) for at, dtype in enumerate(types)]
     if kind in COLUMNS:
         return [_FieldReference(e, at, field.dataType()) for at, field in enumerate(e.dataType().fields())]
     raise Inexpressible("a struct that is neither a constant nor made of columns")

@@ -30,6 +30,7 @@ from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parque
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
+from lamella.client.spark.subqueries import subquery_filter
 from lamella.client.spark.v2_predicates import list_values, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -318,11 +319,12 @@ class Request:
         names = {text.rpartition("#")[0] for text in str(expression.references().mkString(";")).split(";")}
         return not names.isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
 
-    def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
-        """Return the blocks that a filter selects; ``limited``: only those needed for the limit."""
+    def blocks(self, tree: dict[str, Any], *, limited: bool = False, time_zone: str | None = None) -> BlockSelection:
+        """Return the blocks that a filter selects; ``limited``: only those needed for the limit. ``time_zone``: of the
+        filter, if it is not that of the conditions that Spark pushed down."""
         selection = self.table.selection(
             None if tree == TRUE else tree,
-            time_zone=self.time_zone,
+            time_zone=time_zone or self.time_zone,
             reader_columns=self.columns(),
             limit=self.limit if limited else None,
             order_by=self.order_by if limited else (),
@@ -501,6 +503,7 @@ class LakeScan(ReadScan):
         self._lock = threading.Lock()
         self._narrowed: dict[int, Plan] = {}
         self._blocks_after_join: int | None = None
+        self._blocks_after_subqueries: int | None = None
 
     def _selection(self) -> BlockSelection:
         request = self._request
@@ -527,6 +530,8 @@ class LakeScan(ReadScan):
         parts = [f"Lamella {table.key} blocks={len(selection.locations)}/{selection.blocks_total}"]
         if self._blocks_after_join is not None:
             parts.append(f"after join keys={self._blocks_after_join}")
+        if self._blocks_after_subqueries is not None:
+            parts.append(f"after subqueries={self._blocks_after_subqueries}")
         if self._plan.scan.way in NOTES:
             parts.append(NOTES[self._plan.scan.way])
         if selection.fell_back is not None:
@@ -544,7 +549,24 @@ class LakeScan(ReadScan):
         # another thread, must not use these join keys: it would lose rows.
         with self._lock:
             narrowed = self._narrowed.pop(self._gateway.thread_id(), None) if self._narrowed else None
-        return LakeBatch(self._gateway, narrowed or self._plan)
+        return LakeBatch(self._gateway, narrowed or self._plan, self)
+
+    def by_subqueries(self, plan: Plan) -> Plan:
+        """Return a plan without the blocks that conditions with scalar subqueries exclude, which have their values by
+        now."""
+        request = self._request
+        if request.limit is not None:
+            return plan  # the blocks that are left may be fewer than a limit needs
+        found = subquery_filter(self._gateway, self, request.table.schema)
+        if found is None:
+            return plan
+        tree = {"type": "and", "children": [plan.tree, found[0]]}
+        selection = request.blocks(tree, time_zone=request.time_zone if found[1] == "UTC" else found[1])
+        narrowed = Plan(request, tree, selection)
+        if selection.fell_back is not None or (selection.locations and narrowed.is_columnar != plan.is_columnar):
+            return plan
+        self._blocks_after_subqueries = len(selection.locations)
+        return narrowed
 
     def columnarSupportMode(self) -> Any:
         # For each partition apart, Spark would plan partitions and ask for readers each time it changes its plan.
@@ -645,15 +667,21 @@ class LakeBatch(Proxy):
     class Java:
         implements = [_READ + "Batch"]  # noqa: RUF012
 
-    def __init__(self, gateway: Gateway, plan: Plan) -> None:
+    def __init__(self, gateway: Gateway, plan: Plan, scan: LakeScan) -> None:
         super().__init__(gateway)
         self._plan = plan
+        self._scan = scan
+        self._is_read = False
 
     def _key(self) -> str:
         return self._plan.key
 
     def planInputPartitions(self) -> Any:
+        if not self._is_read:
+            self._plan = self._scan.by_subqueries(self._plan)
+            self._is_read = True
         return self._plan.partitions
 
     def createReaderFactory(self) -> Any:
+        self._is_read = True  # the partitions must be of the same plan
         return self._plan.reader_factory

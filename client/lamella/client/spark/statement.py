@@ -104,7 +104,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                 "the subquery of this UPDATE may find other rows each time it runs (LIMIT, or a source that is not"
                 " known to stay the same); write its result to a table first, or use MERGE"
             )
-        nodes = list(_nodes(query, but_matching=True))
+        nodes = list(nodes_of(query, but_matching=True))
         return cls(
             is_repeatable=is_repeatable,
             may_match_repeatedly=any(kind_of(node) == "MergeRows" and _only_deletes(node) for node in nodes),
@@ -120,7 +120,7 @@ def changing_query(gateway: Gateway, verb: str) -> Any:
         InvalidRequest: which statement runs cannot be told, since threads are not pinned.
     """
     execution = running_query(gateway)
-    for node in _nodes(execution.optimizedPlan()) if execution is not None else ():
+    for node in nodes_of(execution.optimizedPlan()) if execution is not None else ():
         if kind_of(node) == "ReplaceData":
             return node.query()
     raise InvalidRequest(
@@ -153,9 +153,9 @@ def table_reads(gateway: Gateway, plan: Any, service_url: str) -> tuple[TableRea
 
 def excludes_rows_of(gateway: Gateway, plan: Any, table_id: str) -> bool:
     """Whether an optimised plan has rows that a table lacks: an anti join with it."""
-    for node in _nodes(plan):
+    for node in nodes_of(plan):
         if kind_of(node) == "Join" and str(node.joinType().toString()) == "LeftAnti":
-            for each in _nodes(node.right()):
+            for each in nodes_of(node.right()):
                 proxy = gateway.python_object(each.relation().table()) if kind_of(each) == _SCAN else None
                 if isinstance(proxy, ReadTable) and proxy._table.table_id == table_id:
                     return True
@@ -171,7 +171,7 @@ def run_again(error: CommitConflict, verb: str) -> CommitConflict:
 
 
 def _table_reads(gateway: Gateway, plan: Any, service_url: str) -> Iterator[TableRead]:
-    for node in _nodes(plan, but_matching=True):
+    for node in nodes_of(plan, but_matching=True):
         kind = kind_of(node)
         if kind == "InMemoryRelation":
             yield from _table_reads(gateway, node.cacheBuilder().logicalPlan(), service_url)
@@ -193,7 +193,7 @@ def _table_reads(gateway: Gateway, plan: Any, service_url: str) -> Iterator[Tabl
             )
 
 
-def _nodes(plan: Any, *, but_matching: bool = False) -> Iterator[Any]:
+def nodes_of(plan: Any, *, but_matching: bool = False) -> Iterator[Any]:
     """Yield a plan and everything below it, with the plans inside of expressions; ``but_matching``: without those by
     which Spark looks for the rows that match."""
     pending = [plan]
@@ -214,7 +214,7 @@ def elements(seq: Any) -> list[Any]:
 
 def _matching_plans(query: Any) -> Iterator[Any]:
     """Yield the plans by which Spark looks for the rows that match."""
-    for node in _nodes(query, but_matching=True):
+    for node in nodes_of(query, but_matching=True):
         if kind_of(node) == "Filter" and _is_changed(node.child()):
             yield from elements(node.subqueries())
 
@@ -226,7 +226,7 @@ def _is_changed(node: Any) -> bool:
 
 def _is_repeatable(gateway: Gateway, plan: Any) -> bool:
     """Whether a plan has the same rows each time it runs."""
-    nodes = list(_nodes(plan))
+    nodes = list(nodes_of(plan))
     windows = [node for node in nodes if kind_of(node) in _WINDOWS]
     others = [node for node in nodes if kind_of(node) not in _WINDOWS]
     if not all(_is_repeatable_node(gateway, node) for node in others) or not plan.deterministic():
