@@ -7,7 +7,7 @@ over and cancel each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -73,12 +73,72 @@ class ChangesRequest(msgspec.Struct, frozen=True, kw_only=True):
     case_sensitive: bool = False
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """Rows of a block that came or went: all, or those at ``positions``."""
+class ChangedPart(msgspec.Struct, frozen=True):
+    """Rows of a block that came or went: all, or those at ``positions`` in its file."""
 
     block: PrunedBlock
     side: Side
     positions: Positions | None = None
+
+
+def is_silent(changes: SnapshotChanges) -> bool:
+    """Return whether a snapshot is known to have the rows of the one before."""
+    return changes.row_changes is not None and _SILENT.issuperset(changes.row_changes)
+
+
+def changed_parts(store: Store, changes: SnapshotChanges) -> Iterator[ChangedPart]:
+    """Yield what has to be read to find the changed rows of a snapshot: whole blocks, and of blocks of which rows were
+    deleted these rows.
+
+    Raises:
+        BlockReplaced: a block was replaced in place.
+        CorruptDeletes, HashMismatch, ObjectNotFound, StoreError: a deletion vector cannot be read.
+    """
+    before = {block.location: block for block in changes.removed}
+    after = {block.location: block for block in changes.added}
+    for location, block in before.items():
+        if location not in after:
+            yield ChangedPart(block, "before")
+    for location, block in after.items():
+        earlier = before.get(location)
+        if earlier is None:
+            yield ChangedPart(block, "after")
+            continue
+        if (earlier.deletes or ()) == (block.deletes or ()) or not _is_same_file(earlier, block):
+            raise BlockReplaced(f"{location} was replaced in place, and its earlier rows are gone", location=location)
+        then = deleted_rows(store, earlier.deletes or (), block.row_count)
+        now = deleted_rows(store, block.deletes or (), block.row_count)
+        gone, back = np.setdiff1d(now, then, assume_unique=True), np.setdiff1d(then, now, assume_unique=True)
+        if len(gone):
+            yield ChangedPart(block, "before", gone)
+        if len(back):
+            yield ChangedPart(block, "after", back)
+
+
+def paired_rows(
+    parts: Sequence[tuple[pa.Table, pa.Table]], count: int, key: Iterable[int]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the kinds of changes of a snapshot with the first ``count`` columns of their rows; updates where one row
+    before and one after are equal in the columns ``key``.
+
+    ``parts``: the rows that only one side has, before and after.
+    """
+    before, after = (pa.concat_tables([part[at] for part in parts]) for at in (0, 1))
+    keys = pa.concat_tables([before, after]).select(list(key))
+    codes = row_codes(keys)
+    has_null = np.zeros(len(codes), dtype=bool)
+    for column in keys.columns:
+        has_null |= column.is_null().to_numpy()
+    size = int(codes.max()) + 1 if len(codes) else 0
+    old, new = codes[: before.num_rows], codes[before.num_rows :]
+    is_pair = (np.bincount(old, minlength=size) == 1) & (np.bincount(new, minlength=size) == 1)
+    for kind, other, rows, own, nulls in (
+        ("update_preimage", "delete", before, old, has_null[: before.num_rows]),
+        ("update_postimage", "insert", after, new, has_null[before.num_rows :]),
+    ):
+        mask = is_pair[own] & ~nulls
+        yield other, rows.filter(pa.array(~mask)).select(range(count))
+        yield kind, rows.filter(pa.array(mask)).select(range(count))
 
 
 class RowChanges(Rows):
@@ -201,9 +261,9 @@ class RowChanges(Rows):
         self, recipe: ScanRecipe, changes: SnapshotChanges, pool: ContextThreadPool, fetcher: Fetcher
     ) -> Iterator[tuple[str, pa.Table]]:
         """Yield the kinds of changes of one snapshot with their rows."""
-        if changes.row_changes is not None and _SILENT.issuperset(changes.row_changes):
+        if is_silent(changes):
             return
-        parts = list(self._parts(changes))
+        parts = list(changed_parts(self._store, changes))
         sides = {part.side for part in parts}
         if len(sides) < 2:
             for rows in self._read(recipe.reading, parts, pool, fetcher):
@@ -223,63 +283,18 @@ class RowChanges(Rows):
                 for rows in self._read(reading, own, pool, fetcher):
                     difference.add(side, rows.rename_columns(numbered.names))
             if self._keys:
-                yield from self._paired(list(difference.result()), count, first)
+                yield from paired_rows(list(difference.result()), count, range(count, first))
                 return
             for before, after in difference.result():
                 yield "delete", before.select(range(count))
                 yield "insert", after.select(range(count))
 
-    def _paired(
-        self, parts: Sequence[tuple[pa.Table, pa.Table]], count: int, first: int
-    ) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the kinds of changes with their rows, updates where one row before and one after have the same key."""
-        before, after = (pa.concat_tables([part[at] for part in parts]) for at in (0, 1))
-        keys = pa.concat_tables([before, after]).select(range(count, first))
-        codes = row_codes(keys)
-        has_null = np.zeros(len(codes), dtype=bool)
-        for column in keys.columns:
-            has_null |= column.is_null().to_numpy()
-        size = int(codes.max()) + 1 if len(codes) else 0
-        old, new = codes[: before.num_rows], codes[before.num_rows :]
-        is_pair = (np.bincount(old, minlength=size) == 1) & (np.bincount(new, minlength=size) == 1)
-        for kind, other, rows, own, nulls in (
-            ("update_preimage", "delete", before, old, has_null[: before.num_rows]),
-            ("update_postimage", "insert", after, new, has_null[before.num_rows :]),
-        ):
-            mask = is_pair[own] & ~nulls
-            yield other, rows.filter(pa.array(~mask)).select(range(count))
-            yield kind, rows.filter(pa.array(mask)).select(range(count))
-
-    def _parts(self, changes: SnapshotChanges) -> Iterator[_Part]:
-        """Yield what has to be read: whole blocks, and of blocks of which rows were deleted these rows."""
-        before = {block.location: block for block in changes.removed}
-        after = {block.location: block for block in changes.added}
-        for location, block in before.items():
-            if location not in after:
-                yield _Part(block, "before")
-        for location, block in after.items():
-            earlier = before.get(location)
-            if earlier is None:
-                yield _Part(block, "after")
-                continue
-            if (earlier.deletes or ()) == (block.deletes or ()) or not _is_same_file(earlier, block):
-                raise BlockReplaced(
-                    f"{location} was replaced in place, and its earlier rows are gone", location=location
-                )
-            then = deleted_rows(self._store, earlier.deletes or (), block.row_count)
-            now = deleted_rows(self._store, block.deletes or (), block.row_count)
-            gone, back = np.setdiff1d(now, then, assume_unique=True), np.setdiff1d(then, now, assume_unique=True)
-            if len(gone):
-                yield _Part(block, "before", gone)
-            if len(back):
-                yield _Part(block, "after", back)
-
     def _read(
-        self, reading: ReadSpec, parts: Sequence[_Part], pool: ContextThreadPool, fetcher: Fetcher
+        self, reading: ReadSpec, parts: Sequence[ChangedPart], pool: ContextThreadPool, fetcher: Fetcher
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts that the filter leaves, by row group."""
 
-        def read(part: _Part) -> list[pa.Table]:
+        def read(part: ChangedPart) -> list[pa.Table]:
             block = part.block if part.positions is None else _only(part.block, part.positions)
             file = BlockFile(self._store, block, self._written(block), self._recipe.schema)
             return [piece.table(reading, fetcher) for piece in row_group_reads(file, limit=None)]

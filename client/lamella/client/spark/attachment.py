@@ -24,6 +24,7 @@ from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan
 from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
 from lamella.client.spark.scan import AggregateScan, LakeBatch, LakeScan, LakeScanBuilder
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
+from lamella.client.spark.stream_read import LakeStream
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -37,7 +38,16 @@ _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
     *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
     *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
-    *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
+    *(
+        LakeStream,
+        HiddenColumn,
+        RowLevel,
+        RowLevelScanBuilder,
+        RowLevelScan,
+        RowLevelBatch,
+        RowLevelWrite,
+        RowLevelBatchWrite,
+    ),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 

@@ -358,7 +358,10 @@ _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
 
 
 class BlockScan:
-    """A scan of the JVM and what Spark is told about it. ``schema``: what it reads, by the names of the plan."""
+    """A scan of the JVM and what Spark is told about it. ``schema``: what it reads, by the names of the plan.
+
+    ``in_order``: Spark needs the columns in the order of ``required``, whatever ``schema`` says.
+    """
 
     def __init__(
         self,
@@ -370,6 +373,7 @@ class BlockScan:
         options: Any,
         *,
         pushed: Sequence[Any] = (),
+        in_order: bool = False,
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
@@ -402,7 +406,7 @@ class BlockScan:
             in_files = _without(wanted, apart)
             found = layouts(in_files, table.history, selection.schema_ids)
             self.way = _read_path(table, selection, list(found) or [json.dumps(in_files)], json.dumps(in_files))
-            if apart and self.way == "id":
+            if apart and (self.way == "id" or (in_order and not _is_last(wanted, apart))):
                 self.way = "python"
         if self.way in ("python", "deletes", "signed"):
             self._native = None
@@ -530,6 +534,11 @@ def _without(struct: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the struct without some of its fields, named in lower case."""
     left_out = set(names)
     return {**struct, "fields": [field for field in struct["fields"] if field["name"].lower() not in left_out]}
+
+
+def _is_last(struct: dict[str, Any], names: Sequence[str]) -> bool:
+    """Return whether a struct ends with these fields in this order, named in lower case."""
+    return [field["name"].lower() for field in struct["fields"]][-len(names) :] == list(names)
 
 
 def _joined(*parts: Iterable[Mapping[str, Any]]) -> str:

@@ -335,8 +335,9 @@ class LakeRelationCatalog(LakeCatalog):
         return view_of(self._gateway, self._name, found.table, columns)
 
     def _is_read(self) -> bool:
-        # DESCRIBE and other commands ask for relations too, and are about the table.
-        return self._gateway.is_called_from("tryResolvePersistent")
+        # DESCRIBE and other commands ask for relations too, and are about the table. Spark has no streams of views.
+        called_from = self._gateway.is_called_from
+        return called_from("tryResolvePersistent") and not called_from("DataStreamReader")
 
     def listRelationSummaries(self, namespace: Any) -> Any:
         return self.listTableSummaries(namespace)

@@ -313,6 +313,23 @@ class Gateway:
             return None
         return self._gateway.gateway_property.pool[str(_private(handler, handler.getClass(), "id"))]
 
+    @contextmanager
+    def active_session(self, session: Any) -> Iterator[None]:
+        """Make a session the active one of this thread: parts of Spark take their settings and data sources from there.
+
+        A query that streams has a copy of the session as the active one.
+        """
+        sessions = self.java_class(SQL + "classic.SparkSession")
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
     def time_zone(self) -> str:
         """Return the session's current time zone."""
         return str(self.session.sessionState().conf().sessionLocalTimeZone())

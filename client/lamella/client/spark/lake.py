@@ -16,6 +16,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -359,6 +360,12 @@ class LakeTable:
         self.handle = lake.table(name)
         self.service_url = lake.url
         self._own_blocks = TableLayout(location).blocks + "/"
+
+    def at(self, snapshot_id: str) -> LakeTable:
+        """Return the table as the source of blocks of another snapshot; everything else stays as it is."""
+        made = copy(self)
+        made.snapshot_id = snapshot_id
+        return made
 
     @property
     def key(self) -> str:

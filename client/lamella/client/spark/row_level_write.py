@@ -218,12 +218,8 @@ def spark_writer(gateway: Gateway, path: str, info: Any) -> Any:
     )
     nothing = gateway.java_class("java.util.Optional").empty()
     own = gateway.java_class(_WRITE + "LogicalWriteInfoImpl")(info.queryId(), info.schema(), options, nothing, nothing)
-    sessions = gateway.java_class(SQL + "classic.SparkSession")
-    sessions.setActiveSession(session)  # the writer takes its settings from there
-    try:
+    with gateway.active_session(session):  # the writer takes its settings from there
         return table.newWriteBuilder(own).build().toBatch()
-    finally:
-        sessions.setActiveSession(gateway.session)
 
 
 class RowLevelBatchWrite(Proxy):

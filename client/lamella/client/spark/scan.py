@@ -30,6 +30,7 @@ from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parque
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
+from lamella.client.spark.stream_read import LakeStream
 from lamella.client.spark.subqueries import subquery_filter
 from lamella.client.spark.v2_predicates import list_values, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
@@ -499,11 +500,16 @@ class LakeScan(ReadScan):
     def __init__(self, gateway: Gateway, request: Request) -> None:
         super().__init__(gateway)
         self._request = request
-        self._plan = Plan(request, request.tree, self._selection())
+        self._stream: LakeStream | None = None
         self._lock = threading.Lock()
         self._narrowed: dict[int, Plan] = {}
         self._blocks_after_join: int | None = None
         self._blocks_after_subqueries: int | None = None
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """Made when it is needed: a stream has a plan for each micro-batch instead."""
+        return Plan(self._request, self._request.tree, self._selection())
 
     def _selection(self) -> BlockSelection:
         request = self._request
@@ -515,7 +521,7 @@ class LakeScan(ReadScan):
         return selection if fewer.fell_back is not None else fewer
 
     def _key(self) -> str:
-        return self._plan.key
+        return self._plan.key if self._stream is None else self._stream._key()
 
     def _filter(self) -> tuple[dict[str, Any], str]:
         request = self._request
@@ -523,9 +529,11 @@ class LakeScan(ReadScan):
         return (request.tree if request.limit is None else TRUE, request.time_zone)
 
     def readSchema(self) -> Any:
-        return self._plan.scan.schema
+        return self._plan.scan.schema if self._stream is None else self._request.required
 
     def description(self) -> str:
+        if self._stream is not None:
+            return f"Lamella {self._request.table.name} stream"
         selection, table = self._plan.selection, self._request.table
         parts = [f"Lamella {table.key} blocks={len(selection.locations)}/{selection.blocks_total}"]
         if self._blocks_after_join is not None:
@@ -568,9 +576,18 @@ class LakeScan(ReadScan):
         self._blocks_after_subqueries = len(selection.locations)
         return narrowed
 
+    def toMicroBatchStream(self, folder: str) -> Any:
+        request = self._request
+        shown = (request.required, request.required_json())
+        self._stream = LakeStream.of(self._gateway, request.table, shown, request.options, folder)
+        return self._stream
+
     def columnarSupportMode(self) -> Any:
-        # For each partition apart, Spark would plan partitions and ask for readers each time it changes its plan.
-        name = "SUPPORTED" if self._plan.is_columnar else "UNSUPPORTED"
+        if self._stream is not None:
+            name = "PARTITION_DEFINED"  # by the blocks of a micro-batch
+        else:
+            # For each partition apart, Spark would plan partitions and ask for readers each time it changes its plan.
+            name = "SUPPORTED" if self._plan.is_columnar else "UNSUPPORTED"
         return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", name)
 
     def supportedCustomMetrics(self) -> Any:
@@ -580,10 +597,13 @@ class LakeScan(ReadScan):
         return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
+        if self._stream is not None:  # of the table, for lack of anything better
+            table = self._request.table
+            return LakeStatistics(self._gateway, max(1, table.size_bytes), table.row_count)
         return self._statistics
 
     def estimateSizeInBytes(self) -> Any:
-        return self._statistics.sizeInBytes()
+        return self.estimateStatistics().sizeInBytes()
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         # The statistics are those of the selected blocks: when every row there matches, they need no filter. False

@@ -34,7 +34,7 @@ from lamella.snapshot.wire import TableInfo
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = (
-    *("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
+    *("BATCH_READ", "MICRO_BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
     # Declared so that LakeWriteBuilder can refuse dynamic overwrites and say what to use. All other writes are V1's.
     *("BATCH_WRITE", "OVERWRITE_DYNAMIC"),
 )
