@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
+from pyspark.errors import AnalysisException, SparkRuntimeException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -223,22 +222,6 @@ def test_a_failed_statement_does_not_drop_what_others_committed(
     with pytest.raises(SparkRuntimeException, match="not now"):
         spark.sql(f"CREATE TABLE {other}.{name} AS SELECT id FROM range(3)")
     assert lakes.lake.table(name).info().properties == {"theirs": "yes"}
-
-
-def test_a_stream_that_cannot_write_to_a_table_makes_none(
-    spark: SparkSession, lakes: Lakes, space: str, tmp_path: Path
-) -> None:
-    """toTable is refused before the table is made, and says what to use; one that is there stays as it is."""
-    stream = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", str(tmp_path))
-    name = fresh("t")
-    with pytest.raises(PySparkException, match=r"\[lamella.invalid_request\].*write_stream"):
-        stream.toTable(f"{CATALOG}.{space}.{name}")
-    assert name not in lakes.lake.tables(space)
-    spark.sql(f"CREATE TABLE {CATALOG}.{space}.{name} (a INT)")
-    before = lakes.lake.table(f"{space}.{name}").info()
-    with pytest.raises(AnalysisException, match="streaming write"):
-        stream.toTable(f"{CATALOG}.{space}.{name}")
-    assert lakes.lake.table(f"{space}.{name}").info() == before
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWri
 from lamella.client.spark.scan import AggregateScan, LakeBatch, LakeScan, LakeScanBuilder
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
 from lamella.client.spark.stream_read import LakeStream
+from lamella.client.spark.stream_write import LakeStreamingWrite
 from lamella.client.spark.table import LakeTableProxy, StagedLakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -38,16 +39,8 @@ _PROXIES = (
     *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
     *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
     *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
-    *(
-        LakeStream,
-        HiddenColumn,
-        RowLevel,
-        RowLevelScanBuilder,
-        RowLevelScan,
-        RowLevelBatch,
-        RowLevelWrite,
-        RowLevelBatchWrite,
-    ),
+    *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
+    *(LakeStream, LakeStreamingWrite),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 

@@ -151,9 +151,6 @@ class LakeCatalog(Proxy):
         """Do nothing: tables are not cached here."""
 
     def createTable(self, identifier: Any, *what: Any) -> Any:
-        if self._gateway.is_called_from("DataStreamWriter"):
-            # toTable makes the table before it finds that a stream cannot be written to it.
-            self._refuse("take a stream by toTable; use lamella.client.spark.write_stream(frame, name, sink=...)")
         self._create(identifier, self._spec(*what))
         return self.loadTable(identifier)
 

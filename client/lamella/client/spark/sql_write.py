@@ -23,6 +23,7 @@ from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy, error_of_task
 from lamella.client.spark.scan import filter_text
 from lamella.client.spark.statement import excludes_rows_of, run_again, table_reads
+from lamella.client.spark.stream_write import LakeStreamingWrite
 from lamella.client.spark.v2_predicates import filter_of
 from lamella.client.spark.writer import write_into
 from lamella.client.write.commit import EVERY_ROW, RowsCommit
@@ -123,6 +124,8 @@ _OPTIONS: Final = {
     "compression": ("compression", str),
     "scratch": ("scratch", str),
 }
+#: Options of a query that streams, which Spark passes on to its write.
+_OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 class Destination(msgspec.Struct, frozen=True, eq=False):
@@ -151,10 +154,11 @@ class LakeWriteBuilder(Proxy):
             _WRITE + "SupportsDynamicOverwrite",
         ]
 
-    def __init__(self, destination: Destination, options: Any) -> None:
+    def __init__(self, destination: Destination, info: Any) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
-        self._layout = _layout(destination.defaults, options)
+        self._info = info
+        self._layout = _layout(destination.defaults, info.options())
         self._replaces: Any = None
 
     def truncate(self) -> Any:
@@ -177,18 +181,19 @@ class LakeWriteBuilder(Proxy):
         )
 
     def build(self) -> Any:
-        return LakeWrite(self._destination, self._layout, self._replaces)
+        return LakeWrite(self._destination, self._info, self._layout, self._replaces)
 
 
 class LakeWrite(Proxy):
-    """One write."""
+    """One write; ``info``: Spark's ``LogicalWriteInfo``."""
 
     class Java:
         implements = [_WRITE + "V1Write"]  # noqa: RUF012
 
-    def __init__(self, destination: Destination, layout: Layout, replaces: Any) -> None:
+    def __init__(self, destination: Destination, info: Any, layout: Layout, replaces: Any) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
+        self._info = info
         self._layout = layout
         self._replaces = replaces
 
@@ -201,6 +206,10 @@ class LakeWrite(Proxy):
 
     def toInsertableRelation(self) -> Any:
         return LakeInsertion(self._destination, self._layout, self._replaces)
+
+    def toStreaming(self) -> Any:
+        to = self._destination
+        return LakeStreamingWrite(self._gateway, to.lake, to.table.name, self._info, self._layout, self._replaces)
 
     def supportedCustomMetrics(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
@@ -267,6 +276,8 @@ def _layout(defaults: Layout, options: Any) -> Layout:
     """Return the layout with the options of a write; raises InvalidRequest for an unknown option."""
     found: dict[str, Any] = {}
     for key, text in _items(options):
+        if key in _OF_A_QUERY:
+            continue
         member, kind = _OPTIONS.get(key.replace("-", "_"), (None, str))
         if member is None:
             raise InvalidRequest(f"unknown option {key!r} of a write; known are {', '.join(_OPTIONS)}")

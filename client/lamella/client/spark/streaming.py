@@ -76,47 +76,69 @@ class BatchSink:
                 lake, self._name, lambda: columns_of(frame.schema.json()), self._layout.keys, create=self._create
             ),
         ):
-            self._append_once(lake, frame, Progress(batch=batch_id, query=query))
-
-    def _append_once(self, lake: Lamella, frame: DataFrame, progress: Progress) -> None:
-        for attempt in range(_TRIES):
-            try:
-                self._append(lake, frame, progress, attempt)
-            except _TakenAlready:
-                _log.info("batch %d of %s is in %s already", progress.batch, self._sink, self._name)
-                return
-            except IdempotencyMismatch:
-                # The key was used: by a commit that happened, which the next read of the property shows; or by one that
-                # was refused permanently (because the columns had changed, say), and then the batch is tried again.
-                if attempt + 1 == _TRIES:
-                    raise
-            else:
-                return
-
-    def _append(self, lake: Lamella, frame: DataFrame, progress: Progress, attempt: int) -> None:
-        info = self._check_batch(lake, progress)
-        text = msgspec.json.encode(progress).decode()
-        rows_commit = RowsCommit(
-            properties={PREFIX + self._sink: text},
-            idempotency_key=_key(info.table_id, self._sink, progress.batch, attempt),
-            before=lambda: self._check_batch(lake, progress),
-        )
-        write_into(lake, self._name, frame, rows_commit, self._layout)
-
-    def _check_batch(self, lake: Lamella, progress: Progress) -> TableInfo:
-        """Check that the batch must be written; raises _TakenAlready, InvalidRequest."""
-        info = lake.table(self._name).info()
-        last = progress_of(info.properties, self._sink)
-        if last is None:
-            return info
-        if None not in (last.query, progress.query) and last.query != progress.query:
-            raise InvalidRequest(
-                f"sink {self._sink!r} of {self._name} has committed batches of another query, up to {last.batch}; a new"
-                " checkpoint starts counting again, so use another sink name"
+            commit_once(
+                lake,
+                self._name,
+                self._sink,
+                Progress(batch=batch_id, query=query),
+                lambda rows_commit: write_into(lake, self._name, frame, rows_commit, self._layout),
             )
-        if progress.batch <= last.batch:
-            raise _TakenAlready
+
+
+def commit_once(
+    lake: Lamella,
+    name: str,
+    sink: str,
+    progress: Progress,
+    write: Callable[[RowsCommit], object],
+    *,
+    replaces: Any = None,
+) -> None:
+    """Have the rows of a batch committed, unless the table has them.
+
+    ``write`` makes the commit that it is given; it is called again if the service refuses the commit's key.
+    ``replaces``: the rows that the batch replaces, as in :class:`RowsCommit`.
+
+    Raises:
+        InvalidRequest: the sink has batches of another query.
+    """
+    for attempt in range(_TRIES):
+        try:
+            info = _check_batch(lake, name, sink, progress)
+            write(
+                RowsCommit(
+                    properties={PREFIX + sink: msgspec.json.encode(progress).decode()},
+                    idempotency_key=_key(info.table_id, sink, progress.batch, attempt),
+                    before=lambda: _check_batch(lake, name, sink, progress),
+                    replaces=replaces,
+                )
+            )
+        except _TakenAlready:
+            _log.info("batch %d of %s is in %s already", progress.batch, sink, name)
+            return
+        except IdempotencyMismatch:
+            # The key was used: by a commit that happened, which the next read of the property shows; or by one that
+            # was refused permanently (because the columns had changed, say), and then the batch is tried again.
+            if attempt + 1 == _TRIES:
+                raise
+        else:
+            return
+
+
+def _check_batch(lake: Lamella, name: str, sink: str, progress: Progress) -> TableInfo:
+    """Check that the batch must be written; raises _TakenAlready, InvalidRequest."""
+    info = lake.table(name).info()
+    last = progress_of(info.properties, sink)
+    if last is None:
         return info
+    if None not in (last.query, progress.query) and last.query != progress.query:
+        raise InvalidRequest(
+            f"sink {sink!r} of {name} has committed batches of another query, up to {last.batch}; a new"
+            " checkpoint starts counting again, so use another sink name"
+        )
+    if progress.batch <= last.batch:
+        raise _TakenAlready
+    return info
 
 
 def append_batches(

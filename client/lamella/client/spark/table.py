@@ -34,7 +34,7 @@ from lamella.snapshot.wire import TableInfo
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = (
-    *("BATCH_READ", "MICRO_BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
+    *("BATCH_READ", "MICRO_BATCH_READ", "STREAMING_WRITE", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
     # Declared so that LakeWriteBuilder can refuse dynamic overwrites and say what to use. All other writes are V1's.
     *("BATCH_WRITE", "OVERWRITE_DYNAMIC"),
 )
@@ -136,7 +136,7 @@ class LakeTableProxy(ReadTable):
         return LakeScanBuilder(self._gateway, self._table, options)
 
     def newWriteBuilder(self, info: Any) -> Any:
-        return LakeWriteBuilder(self._destination, info.options())
+        return LakeWriteBuilder(self._destination, info)
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:
         return RowLevel(self._destination, info.command(), RowLevelWrite)

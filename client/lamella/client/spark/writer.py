@@ -123,37 +123,45 @@ def align_columns(frame: DataFrame, schema: Schema) -> DataFrame:
     return frame.select(*_align_column(frame, schema)).toDF(*[f"c{at}" for at in range(len(schema.columns))])
 
 
-def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
-    """Return the frame's columns in the table's order, names and types."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
+def matched_columns(given: Sequence[Column], schema: Schema) -> list[tuple[Column, Column | None]]:
+    """Return the table's columns in its order, each with the column of a frame that has its values; None: it gets its
+    default.
 
-    given = {column.name.lower(): column for column in columns_of(frame.schema.json())}
-    if len(given) != len(frame.columns):
+    Raises:
+        SchemaMismatch: columns without a default are missing, or columns are unknown or have types that do not fit.
+    """
+    by_name = {column.name.lower(): column for column in given}
+    if len(by_name) != len(given):
         raise SchemaMismatch("the frame has two columns of one name, without regard to case")
     wanted = {column.name.lower(): column for column in schema.columns}
-    missing = [column.name for key, column in wanted.items() if key not in given and column.default is None]
-    strange = [column.name for key, column in given.items() if key not in wanted]
+    missing = [column.name for key, column in wanted.items() if key not in by_name and column.default is None]
+    strange = [column.name for key, column in by_name.items() if key not in wanted]
     if missing or strange:
         raise SchemaMismatch(
             f"the frame's columns are not the table's: missing {missing}, unknown {strange}",
             columns=[*missing, *strange],
         )
-    shown = spark_schema(schema, time_type=True)
-    shown.check(wanted)
-    types = StructType.fromJson(json.loads(shown.readable))
-    selected = []
+    spark_schema(schema, time_type=True).check(wanted)
     for key, column in wanted.items():
-        if key not in given:
-            default = F.expr(types[column.name].metadata["EXISTS_DEFAULT"])
-            selected.append(default.cast(types[column.name].dataType).alias(column.name))
-            continue
-        if not _fits(given[key], column):
+        if key in by_name and not _fits(by_name[key], column):
             raise SchemaMismatch(
-                f"column {column.name!r} is {_text(given[key])} in the frame and {_text(column)} in the table",
+                f"column {column.name!r} is {_text(by_name[key])} in the frame and {_text(column)} in the table",
                 column=column.name,
             )
-        selected.append(F.col(quoted(given[key].name)).cast(types[column.name].dataType).alias(column.name))
+    return [(column, by_name.get(key)) for key, column in wanted.items()]
+
+
+def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
+    """Return the frame's columns in the table's order, names and types."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    matched = matched_columns(columns_of(frame.schema.json()), schema)
+    types = StructType.fromJson(json.loads(spark_schema(schema, time_type=True).readable))
+    selected = []
+    for column, given in matched:
+        values = F.expr(types[column.name].metadata["EXISTS_DEFAULT"]) if given is None else F.col(quoted(given.name))
+        selected.append(values.cast(types[column.name].dataType).alias(column.name))
     return selected
 
 
