@@ -117,6 +117,17 @@ def test_a_catalog_reads_by_signed_urls(spark: SparkSession, lake: Lake) -> None
     attached.detach()
 
 
+def test_a_stream_reads_by_signed_urls(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """In micro-batches, each of blocks of one snapshot."""
+    attach(spark, "signed", lake.client, signed_urls=True)
+    seen: list[int] = []
+    writer = spark.readStream.option("max_blocks_per_trigger", 4).table("signed.db.t").writeStream
+    writer = writer.foreachBatch(lambda rows, _number: seen.extend(row.a for row in rows.collect()))
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    assert sorted(seen) == list(range(FILES * ROWS))
+
+
 def test_the_data_source_and_a_read_go_by_signed_urls(spark: SparkSession, lake: Lake) -> None:
     """With a filter that is known beforehand, and with one that comes later."""
     frame = (

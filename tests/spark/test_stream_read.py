@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fixtures_server import StartServer
 from lamella.client.http import Lamella
 from lamella.client.spark import attach, delete, write
+from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.stream_feed import Position
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema.evolution import AddColumn, RenameColumn
@@ -489,3 +490,16 @@ def test_parts_and_metadata_of_tables_are_no_streams(spark: SparkSession, lakes:
         spark.readStream.table(f"{CATALOG}.{table.name.replace('.t', '.`t$rows`')}").writeStream.format("noop").option(
             "checkpointLocation", str(tmp_path / "r")
         ).start().awaitTermination()
+
+
+def test_streams_need_pinned_threads(
+    spark: SparkSession, lakes: Lakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading and writing: Spark's threads for streams have sessions of their own."""
+    stream = Streamed(spark, lakes.of(*numbers(1)), tmp_path / "read")
+    rates = spark.readStream.format("rate").load().selectExpr("value AS a", "value AS b", "'x' AS s")
+    writer = rates.writeStream.option("checkpointLocation", str(tmp_path / "write")).trigger(once=True)
+    monkeypatch.setattr(Gateway, "pins_threads", False)
+    refused(stream, "invalid_request", "PYSPARK_PIN_THREAD")
+    with pytest.raises(StreamingQueryException, match=r"\[lamella.invalid_request\] toTable.*PYSPARK_PIN_THREAD"):
+        writer.toTable(stream.table.sql).awaitTermination()

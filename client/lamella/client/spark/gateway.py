@@ -195,6 +195,11 @@ class Gateway:
 
         return isinstance(self._gateway, ClientServer)
 
+    def require_pinned_threads(self, what: str) -> None:
+        """Raise InvalidRequest in a session whose callbacks run on any thread."""
+        if not self.pins_threads:
+            raise InvalidRequest(f"{what} needs pinned threads (PYSPARK_PIN_THREAD), which is PySpark's default")
+
     def java_class(self, name: str) -> Any:
         """Return the class of that full name, to call its constructor or static members.
 

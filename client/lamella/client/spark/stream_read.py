@@ -81,9 +81,10 @@ class LakeStream(Proxy):
         """Return the stream of a table as it is now; ``planned``: as the query was planned with.
 
         Raises:
-            InvalidRequest: an option that is not known.
+            InvalidRequest: an option that is not known; threads are not pinned.
             SchemaConflict: its columns have changed in between.
         """
+        gateway.require_pinned_threads(f"a stream of {planned.name}")
         time_type = gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
         table = load_table(planned.lake, planned.name, planned.settings, time_type=time_type)
         if table.columns.shown != planned.columns.shown:

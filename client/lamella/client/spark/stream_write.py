@@ -123,6 +123,7 @@ class LakeStreamingWrite(Proxy):
         self._opened = ExitStack()
 
     def createStreamingWriterFactory(self, info: Any) -> Any:
+        self._gateway.require_pinned_threads(f"toTable({self._name!r})")
         self._state = TableState.read(self._lake, self._name)
         self._target = self._layout.target_of(self._state)
         fields = json.loads(str(self._info.schema().json()))["fields"]
