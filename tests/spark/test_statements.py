@@ -15,6 +15,9 @@ pytestmark = pytest.mark.spark
 
 # In the statements, {t} is a table of two columns, {n} a name that is free, {s} their namespace, {c} the catalog.
 ANSWERED = (
+    "SELECT * FROM {t} CHANGES FROM VERSION 1",
+    "SELECT * FROM {t} CHANGES FROM VERSION 1 EXCLUSIVE TO VERSION '1' WITH (deduplicationMode = 'netChanges')",
+    "SELECT * FROM {t} CHANGES FROM TIMESTAMP '2024-01-01'",
     "SHOW CREATE TABLE {t}",
     "ALTER TABLE {t} ADD COLUMNS (x1 INT, y1 STRING COMMENT 'c')",
     "ALTER TABLE {t} ADD COLUMN x3 INT DEFAULT 1 + 1",
@@ -233,7 +236,10 @@ REFUSED = {
         "ALTER TABLE {t} DROP CONSTRAINT IF EXISTS c",
         "INSERT INTO {t} REPLACE USING (a) SELECT 1, 2",
         "INSERT INTO {t} REPLACE ON (a = 1) SELECT 1, 2",
+    ),
+    "must be executed with writeStream.start": (
         "SELECT * FROM STREAM {t}",
+        "SELECT * FROM STREAM {t} CHANGES FROM VERSION 1",
     ),
     "UNSUPPORTED_TIME_TYPE": ("CREATE TABLE {n} (v TIME)",),
     "does not support partition for v2 tables": ("ALTER TABLE {t} PARTITION (b = 1) SET LOCATION '/tmp/x'",),
@@ -266,10 +272,7 @@ REFUSED = {
         "CREATE INDEX i ON TABLE {t} USING bloom (a) OPTIONS ('x' = 'y')",
         "CREATE NAMESPACE {c}.ns2 LOCATION '/tmp/x'",
         "ALTER NAMESPACE {s} SET LOCATION '/tmp/x'",
-        "SELECT * FROM {t} CHANGES FROM VERSION 1",
-        "SELECT * FROM {t} CHANGES FROM VERSION '1' TO VERSION '2'",
-        "SELECT * FROM {t} CHANGES FROM TIMESTAMP '2024-01-01'",
-        "SELECT * FROM STREAM {t} CHANGES FROM VERSION 1",
+        "SELECT * FROM {t} CHANGES FROM VERSION 1 WITH (computeUpdates = 'true')",
         "CREATE TABLE {n} (a INT) STORED AS ORC",
         "CREATE TABLE {n} (a INT) ROW FORMAT SERDE 'x.Y'",
         "CREATE TABLE {n} (a INT) ROW FORMAT DELIMITED FIELDS TERMINATED BY ','",
@@ -286,6 +289,8 @@ REFUSED = {
     ),
     "lamella.snapshot_not_found": (
         "SELECT * FROM {t} VERSION AS OF 'nope'",
+        "SELECT * FROM {t} CHANGES FROM VERSION '1' TO VERSION '2'",
+        "SELECT * FROM {t} CHANGES FROM VERSION 'nope'",
         "SELECT * FROM {t} VERSION AS OF 1",
         "SELECT * FROM {t} FOR VERSION AS OF '01a1fd3a-a3bb-7c8a-be00-8c70114c4023'",
         "SELECT * FROM {t} TIMESTAMP AS OF '1999-01-01'",

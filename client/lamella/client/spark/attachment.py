@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from lamella.client.http import Lamella
 from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
+from lamella.client.spark.changelog import KEYS, ChangesScan, ChangesScanBuilder, LakeChangelog, TableHistory
 from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
@@ -102,6 +103,45 @@ class Attached:
             frame = table_frame(self._gateway.spark, self.name, table)
             return frame if columns is None else frame.select(*map(quoted, columns))
         return relation_frame(self._gateway, table, columns)
+
+    def changes(
+        self,
+        name: str,
+        since: str | int | None = None,
+        until: str | int | None = None,
+        *,
+        since_timestamp: dt.datetime | int | None = None,
+        until_timestamp: dt.datetime | int | None = None,
+        keys: Sequence[str] = (),
+        net: bool = False,
+    ) -> DataFrame:
+        """Return the rows of ``namespace.table`` that came and went after a snapshot, as a frame.
+
+        They are those of :meth:`lamella.client.http.Table.row_changes`, with the columns ``_change_type``,
+        ``_commit_version`` and ``_commit_timestamp``, and are read by Python workers. ``since`` (exclusive), ``until``
+        (default: the current one): the number of a snapshot in the history, its id, or a tag; or a time, as an aware
+        datetime or Unix milliseconds. ``keys``: columns by which a deleted and an inserted row of a snapshot are an
+        update. ``net``: only the difference of the two ends.
+
+        Raises:
+            InvalidRequest: no start or two; mode "views".
+            SnapshotNotFound: no such snapshot (SnapshotExpired: not any more, or one in between).
+            TableNotFound, NamespaceNotFound.
+        """
+        if (since is None) == (since_timestamp is None) or (until is not None and until_timestamp is not None):
+            raise InvalidRequest("give one start of changes, since or since_timestamp, and at most one end")
+        if self.mode != "catalog":
+            raise InvalidRequest(f"changes as frames need the catalog, which is not available: {self.reason}")
+        history = TableHistory(self._lake, name)
+        given = {"startingVersion": history.end_of(since, unix_ms(since_timestamp)), "startingBoundInclusive": "false"}
+        if until is not None or until_timestamp is not None:
+            given["endingVersion"] = history.end_of(until, unix_ms(until_timestamp))
+        if keys:
+            given[KEYS] = ",".join(keys)
+        if net:
+            given["deduplicationMode"] = "netChanges"
+        table = ".".join(map(quoted, (self.name, *name.split("."))))
+        return self._gateway.spark.read.options(**given).changes(table)
 
     def view(self, name: str, view_name: str | None = None, **options: Any) -> str:
         """Create a temporary view over :meth:`table` (same ``options``) and return its name.
@@ -231,7 +271,7 @@ def _probe_catalog(gateway: Gateway) -> None:
 def _probe_relation_catalog(gateway: Gateway) -> None:
     """Check what the catalog needs to answer reads with views."""
     class_for_name = gateway.java_class("java.lang.Class").forName
-    for proxy in (LakeRelationCatalog, RowsTable):
+    for proxy in (LakeRelationCatalog, RowsTable, LakeChangelog, ChangesScanBuilder, ChangesScan):
         for interface in proxy.Java.implements:
             class_for_name(interface)
     class_for_name(CONNECTOR + "catalog.View$Builder")

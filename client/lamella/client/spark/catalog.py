@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from lamella.client.http import Lamella
+from lamella.client.spark.changelog import KEYS, LakeChangelog
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
@@ -66,7 +67,7 @@ class LakeCatalog(Proxy):
         return self._gateway.java_set()
 
     def changelogStateOptionKeys(self) -> Any:
-        return self._gateway.java_set()
+        return self._gateway.java_set([KEYS])  # Spark passes on no others
 
     def supportedCustomMetrics(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
@@ -201,12 +202,14 @@ class LakeCatalog(Proxy):
         listed = [of(own, procedure.name) for procedure in PROCEDURES] if here in ([], [NAMESPACE]) else []
         return self._gateway.array(_CATALOG + "Identifier", listed)
 
-    def loadChangelog(self, identifier: Any, *_how: Any) -> NoReturn:
+    def loadChangelog(self, identifier: Any, *how: Any) -> Any:
         name = _table_name(identifier)
-        raise InvalidRequest(
-            f"CHANGES of a Lamella table are not read in SQL; `lamella changes {name} SINCE`, or changes(since) of a"
-            f" client's table({name!r}), says which blocks were added and removed"
-        )
+        if name is None:
+            raise_java(self._no_such_table(identifier))
+        try:
+            return LakeChangelog.of(self._gateway, self._lake, name, self._settings, how, self._shapes)
+        except (TableNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_table(identifier), error)
 
     def _destination(self, identifier: Any, *how: Any) -> Destination:
         """Return a table to read from and write to."""

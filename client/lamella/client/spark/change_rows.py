@@ -79,7 +79,12 @@ class ListedChanges(msgspec.Struct, frozen=True, kw_only=True):
         Spark's JSON."""
         own = {field["name"] for field in CHANGE_FIELDS}
         wanted = spark_arrow_schema(_struct([field for field in fields if field["name"] not in own]))
-        target = spark_arrow_schema(_struct(fields))
+        target = pa.schema(
+            [
+                field.with_nullable(given["nullable"])  # Spark compares it
+                for field, given in zip(spark_arrow_schema(_struct(fields)), fields, strict=True)
+            ]
+        )
         store = FsspecStore(self.storage_options)
         for changes in self.snapshots:
             for kind, count, rows in self._of_snapshot(store, changes, wanted):

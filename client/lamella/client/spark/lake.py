@@ -222,7 +222,7 @@ CLUSTER_KIND: Final = "lamella.cluster_kind"
 _log = logging.getLogger(__name__)
 _NOTHING: Final[dict[str, Any]] = {"type": "false"}
 #: Reasons for which the service refuses filter trees that Spark accepts.
-_ODD_TREE: Final = (InvalidFilter, FilterTypeMismatch, LimitExceeded, BodyTooLarge)
+ODD_TREE: Final = (InvalidFilter, FilterTypeMismatch, LimitExceeded, BodyTooLarge)
 
 
 def plain_options(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
@@ -450,7 +450,7 @@ class LakeTable:
         try:
             return self._selection(filter, time_zone, reader_columns, None, limit, order_by, residuals)
         except LamellaError as error:
-            odd = _ODD_TREE if isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
+            odd = ODD_TREE if isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
             if filter is None or not (isinstance(error, odd) or self.settings.allow_fallback):
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
