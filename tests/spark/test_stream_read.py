@@ -265,6 +265,22 @@ def test_deletes_and_updates_stop_the_stream_unless_they_are_skipped(
     assert stream.run() == []
 
 
+def test_a_file_that_was_replaced_in_place_is_refused(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
+    """Its earlier rows cannot be read any more, so nobody knows which rows are new."""
+    first, second = numbers(2, rows=10)
+    stream = Streamed(spark, lakes.of(first), tmp_path)
+    stream.run()
+    handle = lakes.lake.table(stream.table.name)
+    (path,) = stream.table.paths
+    pq.write_table(second, path)
+    block = {"location": f"file://{path}", "row_count": 10, "file_size": 0}
+    handle.commit([block], [f"file://{path}"], stream.table.snapshot_id(), take_replaced=True)
+    refused(stream, "not_append_only", "skip_deletes")
+    refused(stream, "block_replaced", "replaced in place", skip_deletes=True)
+    with pytest.raises(PySparkException, match=r"\[lamella.block_replaced\]"):
+        spark.sql(f"SELECT * FROM {stream.table.sql} CHANGES FROM VERSION 2").collect()
+
+
 def test_a_stream_does_not_survive_a_rollback(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
     """Not even with skip_deletes: rows that were streamed are gone, and come again when they are written again."""
     first, second, third = numbers(3)

@@ -86,6 +86,20 @@ def is_silent(changes: SnapshotChanges) -> bool:
     return changes.row_changes is not None and _SILENT.issuperset(changes.row_changes)
 
 
+def require_earlier_rows(changes: SnapshotChanges) -> None:
+    """Raise BlockReplaced if a snapshot has another file at the location of a block, since the earlier one is gone."""
+    after = {block.location: block for block in changes.added}
+    for earlier in changes.removed:
+        block = after.get(earlier.location)
+        if block is None:
+            continue
+        if (earlier.deletes or ()) == (block.deletes or ()) or not _is_same_file(earlier, block):
+            raise BlockReplaced(
+                f"{block.location} was replaced in place in snapshot {changes.snapshot_id}; its earlier rows are gone",
+                location=block.location,
+            )
+
+
 def changed_parts(store: Store, changes: SnapshotChanges) -> Iterator[ChangedPart]:
     """Yield what has to be read to find the changed rows of a snapshot: whole blocks, and of blocks of which rows were
     deleted these rows.
@@ -94,6 +108,7 @@ def changed_parts(store: Store, changes: SnapshotChanges) -> Iterator[ChangedPar
         BlockReplaced: a block was replaced in place.
         CorruptDeletes, HashMismatch, ObjectNotFound, StoreError: a deletion vector cannot be read.
     """
+    require_earlier_rows(changes)
     before = {block.location: block for block in changes.removed}
     after = {block.location: block for block in changes.added}
     for location, block in before.items():
@@ -104,8 +119,6 @@ def changed_parts(store: Store, changes: SnapshotChanges) -> Iterator[ChangedPar
         if earlier is None:
             yield ChangedPart(block, "after")
             continue
-        if (earlier.deletes or ()) == (block.deletes or ()) or not _is_same_file(earlier, block):
-            raise BlockReplaced(f"{location} was replaced in place, and its earlier rows are gone", location=location)
         then = deleted_rows(store, earlier.deletes or (), block.row_count)
         now = deleted_rows(store, block.deletes or (), block.row_count)
         gone, back = np.setdiff1d(now, then, assume_unique=True), np.setdiff1d(then, now, assume_unique=True)

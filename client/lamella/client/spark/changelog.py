@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.scan.row_changes import is_silent, require_earlier_rows
 from lamella.client.spark.catalyst import FilterWalker
 from lamella.client.spark.change_rows import CHANGE_FIELDS, changes_scan, with_schema_ids
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
@@ -260,6 +261,9 @@ class ChangesScanBuilder(Proxy):
         except ODD_TREE:
             self._tree = TRUE
             found = list(self._listed(None))
+        for changes in found:
+            if not is_silent(changes):
+                require_earlier_rows(changes)
         return [with_schema_ids(changes, self._table.schema.schema_id) for changes in found]
 
     def _listed(self, tree: dict[str, Any] | None) -> Iterator[SnapshotChanges]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from lamella.client.scan.row_changes import is_silent
+from lamella.client.scan.row_changes import is_silent, require_earlier_rows
 from lamella.client.spark.change_rows import with_schema_ids
 from lamella.client.spark.lake import BlockSelection, LakeTable, load_table
 from lamella.snapshot.errors import (
@@ -298,6 +298,7 @@ class StreamFeed:
 
         Raises:
             NotAppendOnly: its rows are not those of the snapshot before and more.
+            BlockReplaced: a file was replaced by another one at its location.
         """
         kinds = None if changes.row_changes is None else set(changes.row_changes)
         if changes.operation == _ROLLBACK:
@@ -320,6 +321,7 @@ class StreamFeed:
                 )
             if kinds is not None and kinds <= {"delete", "replace"}:
                 return []
+        require_earlier_rows(changes)
         return [Unit("compare", changes)]
 
 
