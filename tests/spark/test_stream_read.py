@@ -265,7 +265,7 @@ def test_deletes_and_updates_stop_the_stream_unless_they_are_skipped(
     assert stream.run() == []
 
 
-def test_a_file_that_was_replaced_in_place_is_refused(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
+def test_a_file_that_was_overwritten_is_refused(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
     """Its earlier rows cannot be read any more, so nobody knows which rows are new."""
     first, second = numbers(2, rows=10)
     stream = Streamed(spark, lakes.of(first), tmp_path)
