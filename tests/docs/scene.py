@@ -66,7 +66,8 @@ def _unknown(given: Any, value: Any) -> list[str]:
     """Members of objects that are none of the structs that were read from them."""
     if isinstance(value, msgspec.Struct) and isinstance(given, dict):
         fields = {f.encode_name: getattr(value, f.name) for f in msgspec.structs.fields(value)}
-        own = [name for name in given if name not in fields and name != "..."]
+        tag = value.__struct_config__.tag_field
+        own = [name for name in given if name not in fields and name not in ("...", tag)]
         return own + [each for name in given if name in fields for each in _unknown(given[name], fields[name])]
     if isinstance(given, list) and isinstance(value, list | tuple):
         return [each for inner, read in zip(given, value, strict=True) for each in _unknown(inner, read)]

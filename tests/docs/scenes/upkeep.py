@@ -31,7 +31,7 @@ def _events(_stage: Stage, text: str) -> None:
         assert read_event(line.encode()) is not None, line
 
 
-@scene("docs/commits.md", data=[as_type(CommitRequest)] * 5)
+@scene("docs/commits.md", data=[as_type(CommitRequest)] * 6)
 def commits(_stage: Stage) -> None:
     """Only requests are shown."""
 

@@ -128,6 +128,7 @@ def commit_call(
     deletes: Sequence[wire.BlockDeletes] = (),
     row_change: RowChange | None = None,
     reads: Sequence[wire.TableRead] = (),
+    schema_update: wire.SchemaUpdate | None = None,
 ) -> Call[wire.CommitAnswer]:
     """Add, remove and change blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -143,6 +144,7 @@ def commit_call(
         deletes=cast(tuple[BlockDeletesSent, ...], tuple(deletes)) or msgspec.UNSET,
         row_change=row_change or msgspec.UNSET,
         reads=tuple(reads) or msgspec.UNSET,
+        schema_update=msgspec.UNSET if schema_update is None else schema_update,
     )
     call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:

@@ -24,7 +24,7 @@ from lamella.snapshot.deletes import Positions, decode_vector
 from lamella.snapshot.errors import BlockReplaced, CommitConflict, InvalidRequest
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.storage import Store
-from lamella.snapshot.wire import BlockFacts
+from lamella.snapshot.wire import BlockFacts, SchemaUpdate
 
 #: Attempts to delete on a newer snapshot.
 _TRIES: Final = 20
@@ -70,9 +70,10 @@ def delete_rows(
     operation: str = "delete",
     properties: Mapping[str, str] | None = None,
     mode: DeleteMode | None = None,
+    schema_update: SchemaUpdate | None = None,
 ) -> DeleteResult:
-    """Delete the rows that match a filter (SQL text or JSON tree) in one commit; ``added`` blocks are part of the
-    commit.
+    """Delete the rows that match a filter (SQL text or JSON tree) in one commit, which also has ``added`` blocks and
+    schema changes.
 
     ``mode``: whether blocks are rewritten; see :class:`lamella.snapshot.deletes.DeletePolicy`. None: as the table's
     properties say.
@@ -85,11 +86,12 @@ def delete_rows(
         InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, NamespaceNotFound.
         BlockReplaced: a file is not the one that was registered.
         CommitConflict: other writers committed first on every attempt; nothing was done.
+        SchemaConflict: others changed the columns that ``schema_update`` changes; nothing was done.
         OutcomeUnknown: the commit may have happened.
     """
     known: dict[BlockFacts, BlockRemoval] = {}
     for attempt in range(1, _TRIES + 1):
-        state = TableState.read(context.lake, context.table)
+        state = TableState.read(context.lake, context.table).with_update(schema_update)
         target = state.target(
             block_rows=context.sizes.block_rows,
             block_bytes=context.sizes.block_bytes,
@@ -117,7 +119,7 @@ def delete_rows(
             removed = [each.location for each in outcome.everywhere]
             removed += [each.location for each, _ in changed if each.vector is None]
             result = _result(outcome, [each for each, _ in changed], attempt, state, target.store())
-            if not removed and not vectors and not added:
+            if not (removed or vectors or added or state.schema_update):
                 return result
             written = [*added, *(each.written for each, _ in changed)]
             try:

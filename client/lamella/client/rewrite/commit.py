@@ -16,6 +16,7 @@ from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
 from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
 from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.commit import pending_changes, seen_with_changes
 from lamella.snapshot.commit.block_lists import packed
 from lamella.snapshot.deletes import Positions, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, OutcomeUnknown, StoreError
@@ -28,6 +29,7 @@ from lamella.snapshot.wire import (
     CommitAnswer,
     IndexPartsSent,
     NoNewMatches,
+    SchemaUpdate,
     TableInfo,
     TableRead,
 )
@@ -62,6 +64,7 @@ def commit_blocks(
     deletes: Sequence[BlockDeletes] = (),
     row_change: RowChange | None = None,
     reads: Sequence[TableRead] = (),
+    schema_update: SchemaUpdate | None = None,
     idempotency_key: str | None = None,
     send: SendCommit | None = None,
 ) -> CommitAnswer:
@@ -99,6 +102,7 @@ def commit_blocks(
             deletes=deletes,
             row_change=row_change,
             reads=reads,
+            schema_update=schema_update,
         )
         answer = lake.run(call, idempotency_key) if send is None else send(call)
         is_over = True
@@ -126,11 +130,15 @@ def _divide(blocks: Iterable[Block], max_bytes: int) -> tuple[list[msgspec.Raw],
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):
-    """A table and one snapshot of it."""
+    """A table and one snapshot of it.
+
+    ``schema_update``: schema changes that the snapshot is seen with. The commit of the rows makes them.
+    """
 
     name: str
     info: TableInfo
     snapshot: Snapshot
+    schema_update: SchemaUpdate | None = None
 
     @classmethod
     def read(cls, lake: Lake, name: str, *, snapshot_id: str | None = None) -> TableState:
@@ -139,6 +147,19 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         handle = lake.table(name)
         info = handle.info()
         return cls(name=name, info=info, snapshot=handle.snapshot(snapshot_id or info.snapshot_id))
+
+    def with_update(self, update: SchemaUpdate | None) -> TableState:
+        """Return the state seen with schema changes, which the commit of the rows makes; the same if others have made
+        them, or for None.
+
+        Raises:
+            SchemaConflict: others changed the columns in another way.
+            InvalidSchema, UnknownColumn: a change that cannot be made.
+        """
+        if update is None or not pending_changes(self.snapshot, update):
+            return self
+        seen = seen_with_changes(self.snapshot, update.changes)
+        return msgspec.structs.replace(self, snapshot=seen, schema_update=update)
 
     @property
     def cluster_key(self) -> tuple[str, ...]:
@@ -215,7 +236,7 @@ def commit_result(
     ``deletes``: rows of blocks of the state's snapshot that are deleted, in addition to those that are deleted there:
     ascending positions in the file, by the block's location. A block of which no row is left is removed.
     ``row_change``: what the commit does to rows; None: "append" if blocks are only added, else "overwrite".
-    ``reads``: rows that must not have changed.
+    ``reads``: rows that must not have changed. The commit makes the schema changes of the state.
 
     Blocks that do not fit into one request are sent ahead in lists. ``send``: see :func:`commit_blocks`.
 
@@ -223,6 +244,7 @@ def commit_result(
         CommitConflict: a block to remove no longer exists, or others changed the rows to delete.
         NewMatches: see ``no_new_matches``.
         ReadConflict: see ``reads``.
+        SchemaConflict: others changed the columns that the state changes.
         OutcomeUnknown: the commit may have happened.
     """
     done = list(written)
@@ -250,6 +272,7 @@ def commit_result(
         deletes=sent,
         row_change=row_change,
         reads=reads,
+        schema_update=state.schema_update,
         idempotency_key=idempotency_key,
         send=send,
     )

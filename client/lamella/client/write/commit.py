@@ -68,7 +68,8 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         *,
         scratch: str | None = None,
     ) -> RowsCommitted:
-        """Commit; makes no snapshot when there is nothing to add or remove. ``scratch``: for rewritten blocks.
+        """Commit; makes no snapshot when there is nothing to add, remove or change. The commit makes the schema changes
+        of the state. ``scratch``: for rewritten blocks.
 
         Raises:
             CommitConflict: other writers committed first.
@@ -84,7 +85,10 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
         read_at = self.rests_on()
         if read_at is not None:
             return self._replace_read_rows(
-                lake, target, written, TableState.read(lake, state.name, snapshot_id=read_at)
+                lake,
+                target,
+                written,
+                TableState.read(lake, state.name, snapshot_id=read_at).with_update(state.schema_update),
             )
         context = JobContext(
             lake=lake,
@@ -102,11 +106,13 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             added=added,
             operation="overwrite",
             properties=self.properties,
+            schema_update=state.schema_update,
         )
-        return RowsCommitted(done.snapshot_id, done.rows, committed=bool(added or done.dropped or done.rows))
+        changed = bool(added or done.dropped or done.rows or state.schema_update)
+        return RowsCommitted(done.snapshot_id, done.rows, committed=changed)
 
     def _append(self, lake: Lake, state: TableState, target: Target, written: Sequence[WrittenBlocks]) -> RowsCommitted:
-        if not any(each.blocks for each in written):
+        if not any(each.blocks for each in written) and state.schema_update is None:
             return RowsCommitted(state.info.snapshot_id, committed=False)
         answer = commit_result(
             lake,
@@ -133,7 +139,7 @@ class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
             None, page_size=_PAGE_BLOCKS, snapshot_id=state.snapshot.snapshot_id, reader_features=FEATURES
         )
         removed = [block.location for page in pages for block in page.records()]
-        if not removed and not any(each.blocks for each in written):
+        if not (removed or any(each.blocks for each in written) or state.schema_update):
             return RowsCommitted(state.snapshot.snapshot_id, committed=False)
         answer = commit_result(
             lake,

@@ -77,6 +77,7 @@ from lamella.snapshot.wire import (
     IndexPartsSent,
     NoNewMatches,
     RefusedFile,
+    SchemaUpdate,
     TableRead,
 )
 from lamella.snapshot.workload.recorded_filters import check_recording
@@ -330,13 +331,15 @@ class CheckedRequest(msgspec.Struct, frozen=True):
     index_parts: tuple[IndexPartsSent, ...]
     part_locations: tuple[str, ...]
     no_new_matches: NoNewMatches | None
+    schema_update: SchemaUpdate | None
 
 
 def check_request(request: CommitRequest) -> CheckedRequest:
     """Check a commit request. Raises InvalidRequest: nothing to do, or members invalid or exclusive."""
     lists = () if request.added_from is msgspec.UNSET else request.added_from
     sent = () if request.deletes is msgspec.UNSET else request.deletes
-    if not (request.added or lists or request.removed or sent or request.properties):
+    update = None if request.schema_update is msgspec.UNSET else request.schema_update
+    if not (request.added or lists or request.removed or sent or request.properties or update):
         raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
     check_retention(request.properties)
     refuse_properties(request.properties)
@@ -377,6 +380,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
         index_parts=parts,
         part_locations=tuple(locations),
         no_new_matches=unwanted,
+        schema_update=update,
     )
 
 
@@ -449,13 +453,13 @@ class AddedBlocks:
         parts: Sequence[str],
         *,
         versions: Snapshot,
-        default_snapshot: Snapshot,
+        default_schema_id: int,
         since_ms: int,
     ) -> Added:
         """Check and return everything that is added.
 
-        ``parts``: locations of the index parts. ``default_snapshot``: has the schema of blocks that do not name theirs.
-        ``since_ms``: now.
+        ``parts``: locations of the index parts. ``default_schema_id``: the schema of blocks that do not name
+        theirs. ``since_ms``: now.
 
         Raises:
             InvalidRequest, LimitExceeded, ObjectNotFound: an entry is not a block, or a list cannot be read.
@@ -465,7 +469,7 @@ class AddedBlocks:
             StoreError: storage failed.
             Unavailable: a clean-up is running.
         """
-        check = _Check(self._warehouse, self._store, table_id, versions, default_snapshot)
+        check = _Check(self._warehouse, self._store, table_id, versions, default_schema_id)
         sent = read_blocks(request.added)
         require_allowed(allowed, sent)
         if not lists:
@@ -574,13 +578,13 @@ class _Check:
     """Checks a block, and its file in the store."""
 
     def __init__(
-        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_snapshot: Snapshot
+        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_schema_id: int
     ) -> None:
         self._warehouse = warehouse
         self._store = store
         self._table_id = table_id
         self._versions = versions
-        self._default_schema_id = default_snapshot.schema.schema_id
+        self._default_schema_id = default_schema_id
         self._last_key_id = versions.max_cluster_key_id
 
     def __call__(self, block: Block) -> Block:

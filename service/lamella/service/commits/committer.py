@@ -212,9 +212,11 @@ class Committer:
         ``base_snapshot_id`` is not in the table's history. NewMatches: blocks were added since then that may match
         ``no_new_matches``. ReadConflict: what the commit depends on may have changed. SchemaConflict: with
         ``no_new_matches`` or ``reads``, the columns changed since then; or a rollback removed the columns that the
-        added blocks were written with. InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: a filter.
-        LimitExceeded: more blocks in lists than one commit may add. ObjectNotFound, StoreError: a list of blocks, or a
-        part of an index. Unavailable: its turn did not come in time, or a clean-up was running; nothing was committed.
+        added blocks were written with; or others changed the columns that ``schema_update`` changes. InvalidSchema: a
+        change of ``schema_update`` that cannot be made. InvalidFilter, UnknownColumn, FilterTypeMismatch,
+        LimitExceeded: a filter. LimitExceeded: more blocks in lists than one commit may add. ObjectNotFound,
+        StoreError: a list of blocks, or a part of an index. Unavailable: its turn did not come in time, or a clean-up
+        was running; nothing was committed.
         """
         payload = check_request(request)
         read_at = None
@@ -225,7 +227,12 @@ class Committer:
             versions = self._warehouse.head(table.pointer)
             if request.added or lists or request.removed or payload.deletes:
                 refuse_added(versions.properties)
-            default_snapshot = versions if read_at is None else self._warehouse.head(read_at)
+            default_schema_id = (versions if read_at is None else self._warehouse.head(read_at)).schema.schema_id
+            if payload.schema_update is not None:
+                refuse_columns(versions.properties)
+                pending = self._warehouse.pending_changes(table.pointer, payload.schema_update)
+                versions = self._warehouse.seen_after(table.pointer, pending)
+                default_schema_id = payload.schema_update.schema_id
             if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.
                 self._warehouse.new_matches(read_at, read_at, payload.no_new_matches)
@@ -242,7 +249,7 @@ class Committer:
             lists,
             payload.part_locations,
             versions=versions,
-            default_snapshot=default_snapshot,
+            default_schema_id=default_schema_id,
             since_ms=self._clock(),
         )
         parts = self._parts.of_commit(table.table_id, versions, payload.index_parts, added.keys)
@@ -275,6 +282,7 @@ class Committer:
             deletes=deletes,
             row_change=payload.row_change,
             reads=reads,
+            schema_update=payload.schema_update,
         )
         return Pending(self._submit(table, change, change.added + len(payload.removed) + len(deletes)))
 

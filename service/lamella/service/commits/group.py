@@ -31,6 +31,7 @@ from lamella.snapshot.errors import (
     Unavailable,
 )
 from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
+from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 
 Waiting = Entry[BlockChange | Step, StoredResponse]
@@ -94,9 +95,15 @@ class SharedSegments:
         found = self._written.get(key)
         if found is None:
             blocks: list[Block] = [block for entry in entries for block in _change(entry).blocks]
-            versions = self._warehouse.snapshot(base)
+            versions = self._warehouse.seen_after(base, _schemas(self._warehouse, base, entries[0]))
             found = self._written[key] = self._warehouse.prepare(self._table_id, versions, blocks) if blocks else ()
         return found
+
+
+def _schemas(warehouse: Warehouse, base: SnapshotPointer, entry: Waiting) -> list[tuple[SchemaChange, ...]]:
+    """Return the schema changes that an entry makes to ``base``. Raises SchemaConflict."""
+    update = _change(entry).schema_update
+    return [] if update is None else warehouse.pending_changes(base, update)
 
 
 def _change(entry: Waiting) -> BlockChange:
@@ -207,7 +214,9 @@ class GroupCommit:
             result = first.change.step(base)
             return _Attempt(result, [(first, result)], [], first.change.required_seq)
         sets, members = leaves.change_sets(base, group)
-        done = self._warehouse.commit_many(base, sets, now_ms=self._clock())
+        # An entry with schema changes is alone in its group.
+        schemas = _schemas(self._warehouse, base, first)
+        done = self._warehouse.commit_many(base, sets, schemas=schemas, now_ms=self._clock())
         attempt = _Attempt(done.result, [], [], None)
         for entries, outcome in zip(members, done.outcomes, strict=True):
             for entry in entries:

@@ -24,7 +24,7 @@ from lamella.snapshot.errors import OutcomeUnknown, Unavailable
 from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, RowChange, SegmentRef, SnapshotPointer
 from lamella.snapshot.warehouse import CommitResult
-from lamella.snapshot.wire import BlockDeletes, NoNewMatches, TableRead
+from lamella.snapshot.wire import BlockDeletes, NoNewMatches, SchemaUpdate, TableRead
 
 _APPEND: Final = "append"
 
@@ -49,7 +49,8 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     :class:`~lamella.snapshot.commit.ChangeSet`; such a change has a snapshot of its own. ``guard``: the state of
     clean-ups before the files of the blocks were checked. ``only_new``: refuse it if one of its files was in the table
     before. ``deletes``, ``row_change``: see :class:`~lamella.snapshot.commit.ChangeSet`. ``reads``: what it depends on,
-    with the snapshots; it has a snapshot of its own then.
+    with the snapshots; it has a snapshot of its own then. ``schema_update``: schema changes of the same snapshot, which
+    is its own as well.
     """
 
     idempotency_key: IdempotencyKey
@@ -67,6 +68,7 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     deletes: tuple[BlockDeletes, ...] = ()
     row_change: RowChange = _APPEND
     reads: tuple[CheckedRead, ...] = ()
+    schema_update: SchemaUpdate | None = None
 
     @property
     def added(self) -> int:
@@ -91,8 +93,8 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether it has a snapshot of its own, since it depends on what it read."""
-        return self.no_new_matches is not None or bool(self.reads)
+        """Return whether it has a snapshot of its own: it depends on what it read, or changes the columns."""
+        return self.no_new_matches is not None or bool(self.reads) or self.schema_update is not None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

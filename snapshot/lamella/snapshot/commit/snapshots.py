@@ -36,6 +36,7 @@ from lamella.snapshot.schema.evolution import (
 )
 from lamella.snapshot.source import restored_properties
 from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with, with_deleted_rows
+from lamella.snapshot.wire.commit import SchemaUpdate
 
 _TARGET: Final = BlockTarget()
 
@@ -264,6 +265,47 @@ def evolved_snapshot(
     )
     indexes = tuple(redefined(index, following) for index in following.skip_indexes)
     return msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
+
+
+def seen_with_changes(base: Snapshot, changes: Sequence[SchemaChange | AllowExtraColumns]) -> Snapshot:
+    """Returns a snapshot as it would be with a changed schema. It is no other snapshot: it keeps its id and its
+    predecessor.
+
+    Raises:
+        UnknownColumn, InvalidSchema, InvalidRequest: invalid changes.
+    """
+    evolved = evolved_snapshot(
+        base, changes, snapshot_id=base.snapshot_id, now_ms=base.timestamp_ms, base_schema_id=None
+    )
+    return msgspec.structs.replace(
+        evolved,
+        timestamp_ms=base.timestamp_ms,
+        prev_snapshot_id=base.prev_snapshot_id,
+        prev_manifest=base.prev_manifest,
+    )
+
+
+def pending_changes(base: Snapshot, update: SchemaUpdate) -> list[tuple[SchemaChange, ...]]:
+    """Returns the schema changes of an update that are left to make: none if others have made the same ones.
+
+    Raises:
+        SchemaConflict: the columns were changed in another way.
+        UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
+    """
+    current = base.schema.schema_id
+    if update.base_schema_id == current:
+        return [update.changes]
+    known = [schema for schema in base.history if schema.schema_id <= update.base_schema_id]
+    if known and known[-1].schema_id == update.base_schema_id:
+        wanted = evolve(known[-1], update.changes, history=known)
+        if wanted.schema_id == update.schema_id and wanted in base.history:
+            return []
+    raise SchemaConflict(
+        f"others changed the columns: the table has schema {current} now, and the commit changes schema"
+        f" {update.base_schema_id}. Nothing was done; write the rows again",
+        schema_id=current,
+        snapshot_id=base.snapshot_id,
+    )
 
 
 def indexed_snapshot(

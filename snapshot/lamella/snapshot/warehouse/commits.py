@@ -18,7 +18,12 @@ from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, GroupRef, RowChange, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import AllowExtraColumns, SchemaChange, Versioned, can_read_as
+from lamella.snapshot.schema.evolution import (
+    AllowExtraColumns,
+    SchemaChange,
+    Versioned,
+    can_read_as,
+)
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.source import KIND
 from lamella.snapshot.storage import Store, TableLayout
@@ -26,7 +31,7 @@ from lamella.snapshot.warehouse.conflicts import Conflicts, DeletesMerge, Differ
 from lamella.snapshot.warehouse.manifest_writer import Directories, IndexPart, ManifestWriter, Replacing
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Lookup, SegmentPosition
-from lamella.snapshot.wire import BlockDeletes, NoNewMatches
+from lamella.snapshot.wire import BlockDeletes, NoNewMatches, SchemaUpdate
 
 #: A group that lost more than one in this many segments is rewritten without them.
 _DROPPED_PART = 8
@@ -471,17 +476,17 @@ class Changes:
         """
         snapshot = self._manifests.snapshot(base)
         for changes in schemas:
-            evolved = commits.evolved_snapshot(
-                snapshot, changes, snapshot_id=base.snapshot_id, now_ms=snapshot.timestamp_ms, base_schema_id=None
-            )
-            # It keeps its id: the next snapshot must follow it, not one that was never written.
-            snapshot = msgspec.structs.replace(
-                evolved,
-                timestamp_ms=snapshot.timestamp_ms,
-                prev_snapshot_id=snapshot.prev_snapshot_id,
-                prev_manifest=snapshot.prev_manifest,
-            )
+            snapshot = commits.seen_with_changes(snapshot, changes)
         return snapshot
+
+    def pending_changes(self, base: SnapshotPointer, update: SchemaUpdate) -> list[tuple[SchemaChange, ...]]:
+        """Returns the schema changes that are left to make: none if others have made the same ones.
+
+        Raises:
+            SchemaConflict: the columns were changed in another way.
+            UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
+        """
+        return commits.pending_changes(self._manifests.snapshot(base), update)
 
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
         """Returns which of these locations are blocks of the snapshot."""

@@ -57,6 +57,7 @@ from lamella.snapshot.wire.commit import (
     RefusedFile,
     Register,
     RegisterAnswer,
+    SchemaUpdate,
     TableRead,
 )
 from lamella.snapshot.wire.history import (
@@ -382,6 +383,7 @@ __all__ = [
     "ScheduleInfo",
     "ScheduleList",
     "SchemaInfo",
+    "SchemaUpdate",
     "Score",
     "SegmentBlocks",
     "ServiceConfig",

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.manifest import DeleteFile, RowChange
+from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire.indexes import PartSent
 from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
 
@@ -143,6 +144,22 @@ class TableRead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     case_sensitive: bool = False
 
 
+class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Schema changes of the snapshot that a commit makes, applied in order.
+
+    ``base_schema_id``: the schema that they change. It must be the current one, or else the table must have had the
+    schema that they lead to: then somebody else has made the same changes.
+    """
+
+    changes: Annotated[tuple[SchemaChange, ...], Meta(min_length=1, max_length=1_000)]
+    base_schema_id: int
+
+    @property
+    def schema_id(self) -> int:
+        """Returns the id of the schema that the changes lead to."""
+        return self.base_schema_id + 1
+
+
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../commits``.
 
@@ -164,6 +181,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``row_change``: what the commit does to rows, as in a snapshot's ``row_changes``; by default "append" if blocks are
     only added, else "overwrite". ``reads``: what the commit depends on; it is refused if that changed.
+
+    ``schema_update``: schema changes that come before the added blocks, which by default have the new schema.
     """
 
     added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MAX_LOCATIONS)] = ()
@@ -178,6 +197,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deletes: Annotated[tuple[BlockDeletesSent, ...], Meta(max_length=MAX_LOCATIONS)] | msgspec.UnsetType = msgspec.UNSET
     row_change: RowChange | msgspec.UnsetType = msgspec.UNSET
     reads: Annotated[tuple[TableRead, ...], Meta(max_length=MAX_READS)] | msgspec.UnsetType = msgspec.UNSET
+    schema_update: SchemaUpdate | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -233,6 +233,7 @@ class AsyncTableContents:
         deletes: Sequence[wire.BlockDeletes] = (),
         row_change: RowChange | None = None,
         reads: Sequence[wire.TableRead] = (),
+        schema_update: wire.SchemaUpdate | None = None,
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """Add blocks with their statistics, remove blocks by location, and delete rows of others, in one new snapshot.
@@ -245,6 +246,7 @@ class AsyncTableContents:
         ``deletes``: deletion vectors of blocks that stay, with all deleted rows of ``base_snapshot_id`` and more.
         ``row_change``: what the commit does to rows ("append", "delete", "replace", "overwrite"); see
         :class:`~lamella.snapshot.wire.CommitRequest`. ``reads``: only if these rows have not changed.
+        ``schema_update``: schema changes of the same snapshot, which come before ``added``.
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
         rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
@@ -263,6 +265,7 @@ class AsyncTableContents:
             deletes,
             row_change,
             reads,
+            schema_update,
         )
         return await self._lake.run(call, idempotency_key)
 

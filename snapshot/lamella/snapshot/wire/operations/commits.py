@@ -14,6 +14,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     InvalidFilter,
     InvalidRequest,
+    InvalidSchema,
     LimitExceeded,
     LocationRefused,
     NamespaceNotFound,
@@ -83,7 +84,8 @@ COMMIT: Final = Operation(
     "refused if blocks were added since `base_snapshot_id` that may hold rows matching a filter: for changes that "
     "depend on having read all matching rows; with `reads`, if such rows of any table may have changed. `deletes` "
     "deletes rows of blocks that stay in the table: concurrent deletions in one block are merged, unless one of them "
-    "also changed a row that the other deletes.",
+    "also changed a row that the other deletes. `schema_update` changes the columns in the same snapshot, before the "
+    "blocks are added.",
     request_type=CommitRequest,
     answer_type=CommitAnswer,
     errors=(
@@ -98,6 +100,7 @@ COMMIT: Final = Operation(
         NewMatches,
         ReadConflict,
         SchemaConflict,
+        InvalidSchema,
     ),
     resend="with_key",
     is_large=True,
