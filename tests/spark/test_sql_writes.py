@@ -152,9 +152,9 @@ def test_frames_that_cannot_be_written_change_nothing(spark: SparkSession, lakes
     tries: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (frame.writeTo(sql).overwritePartitions, SparkRuntimeException, "REPLACE WHERE condition"),
         (
-            frame.writeTo(sql).option("mergeSchema", "true").append,
+            frame.writeTo(sql).option("overwriteSchema", "true").append,
             SparkRuntimeException,
-            "unknown option 'mergeschema'",
+            "unknown option 'overwriteschema'",
         ),
         (frame.writeTo(sql).option("target-block-rows", "0").append, SparkRuntimeException, "at least one row"),
         (frame.select(F.struct("id").alias("id")).writeTo(sql).append, AnalysisException, "Cannot safely cast"),

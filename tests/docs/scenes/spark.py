@@ -33,7 +33,7 @@ def stop_streams(spark: Any) -> None:
 
 @scene("docs/spark.md", spark=True, texts=[_plan, drawing])
 def spark_page(stage: Stage) -> None:
-    """Events with a tag, a stream of more, and times and ids of the examples."""
+    """Events with a tag, a stream of more, users and changes of them, and times and ids of the examples."""
     spark = stage.names["spark"]
     table = stage.table("db.events", events())
     table.tag("nightly")
@@ -43,6 +43,8 @@ def spark_page(stage: Stage) -> None:
     files = str(stage.files("more", events(50), count=1))
     frame = spark.read.parquet(files)
     stage.names |= {"frame": frame, "events": spark.readStream.schema(frame.schema).parquet(files)}
+    stage.table("db.users", {"id": list(range(20)), "name": [f"u{n}" for n in range(20)]})
+    spark.range(5).selectExpr("id", "'new' AS name", "id AS score").createOrReplaceTempView("updates")
     stage.clean_up.append(lambda: stop_streams(spark))
 
 

@@ -14,8 +14,9 @@ from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
+from lamella.client.spark.schema_evolution import OPTION_KEYS, PendingChanges, changes_of, merges_schema
 from lamella.client.spark.sql_write import Destination, Pins
-from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, shape_of
+from lamella.client.spark.table import EvolvingLakeTable, LakeTableProxy, StagedLakeTable, shape_of
 from lamella.client.write.layout import Layout
 from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
@@ -44,6 +45,9 @@ class LakeCatalog(Proxy):
         self._writing = writing
         self._shapes = lru_cache(maxsize=64)(partial(shape_of, gateway))  # a few calls a column
         self._pins = Pins(by_thread=gateway.pins_threads)
+        self._pending = PendingChanges()
+        # Which statement a change of columns is for is known by its thread.
+        self._evolves = gateway.pins_threads and gateway.has_class(EvolvingLakeTable.Java.implements[-1])
 
     def _key(self) -> str:
         return f"Lamella catalog {self._name} at {self._lake!r}"
@@ -64,7 +68,7 @@ class LakeCatalog(Proxy):
         )
 
     def tableStateOptionKeys(self) -> Any:
-        return self._gateway.java_set()
+        return self._gateway.java_set(OPTION_KEYS)
 
     def changelogStateOptionKeys(self) -> Any:
         return self._gateway.java_set([KEYS])  # Spark passes on no others
@@ -135,9 +139,13 @@ class LakeCatalog(Proxy):
         return True
 
     def loadTable(self, identifier: Any, *how: Any) -> Any:
-        return self._proxy(identifier, self._destination(identifier, *how))
+        destination = self._destination(identifier, *how)
+        options = _options(how)
+        is_written = _writes(how) and destination.table.schema_update is None
+        merges = is_written and merges_schema(destination.table.properties, options)
+        return self._proxy(identifier, destination, merges=merges)
 
-    def _proxy(self, identifier: Any, destination: Destination) -> Proxy:
+    def _proxy(self, identifier: Any, destination: Destination, *, merges: bool = False) -> Proxy:
         table = destination.table
         name = f"{self._name}.{table.name}"
         _, kind = split_name(str(identifier.name()))
@@ -146,7 +154,10 @@ class LakeCatalog(Proxy):
             return MetadataTableProxy(self._gateway, table, name + kind, kind, shape)
         if str(identifier.name()).endswith(ROWS):
             return RowsTable(destination, name, self._shapes(rows_schema(table)))
-        return LakeTableProxy(destination, name, self._shapes(table.columns.shown))
+        shape = self._shapes(table.columns.shown)
+        if self._evolves:
+            return EvolvingLakeTable(destination, name, shape, merges=merges)
+        return LakeTableProxy(destination, name, shape)
 
     def invalidateTable(self, _identifier: Any) -> None:
         """Do nothing: tables are not cached here."""
@@ -174,6 +185,9 @@ class LakeCatalog(Proxy):
         name = _table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
+        if self._gateway.is_called_from("ResolveSchemaEvolution"):
+            self._pending.put(name, changes_of(self._gateway, changes))
+            return self.loadTable(identifier)
         try:
             alter_table(self._gateway, self._lake, name, changes)
         except (TableNotFound, NamespaceNotFound) as error:
@@ -230,6 +244,7 @@ class LakeCatalog(Proxy):
                 snapshot_id=snapshot_id,
                 timestamp_ms=timestamp_ms,
                 time_type=time_type,
+                schema_changes=self._pending.take(name) if _writes(how) else (),
             )
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
@@ -384,6 +399,12 @@ def _writes(how: tuple[Any, ...]) -> bool:
         return False
     is_context = how[0].getClass().getSimpleName() == "TableContext"
     return not is_context or not how[0].writePrivileges().isEmpty()
+
+
+def _options(how: tuple[Any, ...]) -> dict[str, str]:
+    """Return the options with which Spark loads a table; their keys are in lower case."""
+    given = how[1] if len(how) > 1 else None
+    return {} if given is None else {str(key): str(given.get(key)) for key in given.keySet()}
 
 
 def _time_travel(how: tuple[Any, ...]) -> tuple[str | None, int | None]:

@@ -121,10 +121,12 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         columns = [quoted_path(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
         handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
     else:
-        handle.evolve([_change(gateway, kind, change) for kind, change in given])
+        handle.evolve([schema_change(gateway, kind, change) for kind, change in given])
 
 
-def _change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
+def schema_change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
+    """Return a ``TableChange`` of a column as a schema change; ``kind``: the name of its class. Raises InvalidRequest,
+    InvalidSchema."""
     if kind == "RemoveProperty":
         raise InvalidRequest(f"a property stays once it is set; set {change.property()!r} to an empty value instead")
     if kind == "UpdateColumnDefaultValue":

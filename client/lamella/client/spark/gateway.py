@@ -213,6 +213,14 @@ class Gateway:
             self._classes[name] = found
         return found
 
+    def has_class(self, name: str) -> bool:
+        """Whether this version of Spark has a class."""
+        try:
+            self.java_class("java.lang.Class").forName(name)
+        except Py4JError:
+            return False
+        return True
+
     def scala_object(self, name: str) -> Any:
         """Return the instance of ``object name``."""
         return self.constant(name + "$", "MODULE$")

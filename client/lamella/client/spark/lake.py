@@ -36,11 +36,12 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import DELETES, FEATURES, DeleteFile
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange, evolve
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
-from lamella.snapshot.wire import BlockFacts, OrderBy, Verdict
+from lamella.snapshot.wire import BlockFacts, OrderBy, SchemaUpdate, Verdict
 
 #: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
@@ -341,11 +342,14 @@ class LakeTable:
         totals: tuple[int, int, int],
         features: Sequence[str],
         settings: Settings,
+        schema_update: SchemaUpdate | None = None,
     ) -> None:
         self.name = name
         self.table_id = table_id
         self.snapshot_id = snapshot_id
         self.schema = history[-1]
+        #: Changes that the table is seen with, and that the snapshot does not have; the commit of a write makes them.
+        self.schema_update = schema_update
         #: Every schema that blocks may have been written with.
         self.history = history
         self._schema_ids_in_use = schema_ids_in_use
@@ -507,8 +511,11 @@ def load_table(
     snapshot_id: str | None = None,
     timestamp_ms: int | None = None,
     time_type: bool = False,
+    schema_changes: Sequence[SchemaChange] = (),
 ) -> LakeTable:
     """Return the current state of the table, or its state at a snapshot or at a time (Unix milliseconds).
+
+    ``schema_changes``: the table is seen with them.
 
     Raises:
         TableNotFound: no such table (no such namespace: NamespaceNotFound).
@@ -534,6 +541,10 @@ def load_table(
         cluster_key = ((), "linear") if key is None else (key.columns, key.kind)
         snapshot = answer.snapshot_id
         totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
+    update = None
+    if schema_changes:
+        update = SchemaUpdate(changes=tuple(schema_changes), base_schema_id=history[-1].schema_id)
+        history = (*history, evolve(history[-1], schema_changes, history=history))
     return LakeTable(
         lake,
         name,
@@ -548,6 +559,7 @@ def load_table(
         totals=totals,
         features=features,
         settings=settings,
+        schema_update=update,
     )
 
 

@@ -233,7 +233,8 @@ class RowLevelBatchWrite(Proxy):
         self._operation = operation
         to = operation.destination
         layout = to.defaults
-        self._state = TableState.read(to.lake, to.table.name, snapshot_id=to.table.snapshot_id)
+        state = TableState.read(to.lake, to.table.name, snapshot_id=to.table.snapshot_id)
+        self._state = state.with_update(to.table.schema_update)
         self._target = self._state.target(
             keys=layout.keys,
             block_rows=layout.block_rows,

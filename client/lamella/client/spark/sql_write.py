@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
@@ -22,6 +22,7 @@ from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy, error_of_task
 from lamella.client.spark.scan import filter_text
+from lamella.client.spark.schema_evolution import OPTION_KEYS
 from lamella.client.spark.statement import excludes_rows_of, run_again, table_reads
 from lamella.client.spark.stream_write import LakeStreamingWrite
 from lamella.client.spark.v2_predicates import filter_of
@@ -145,6 +146,10 @@ class Destination(msgspec.Struct, frozen=True, eq=False):
         return filter_of(self.gateway, self.table.schema, predicates)
 
 
+#: Returns the rows of a running write as resolved with schema evolution, and the table that they go to.
+Resolve = Callable[[Any], tuple[Any, Destination]]
+
+
 class LakeWriteBuilder(Proxy):
     """Collects Spark's request: an append, unless rows are to be deleted first."""
 
@@ -154,10 +159,11 @@ class LakeWriteBuilder(Proxy):
             _WRITE + "SupportsDynamicOverwrite",
         ]
 
-    def __init__(self, destination: Destination, info: Any) -> None:
+    def __init__(self, destination: Destination, info: Any, resolve: Resolve | None = None) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
         self._info = info
+        self._resolve = resolve
         self._layout = _layout(destination.defaults, info.options())
         self._replaces: Any = None
 
@@ -181,7 +187,7 @@ class LakeWriteBuilder(Proxy):
         )
 
     def build(self) -> Any:
-        return LakeWrite(self._destination, self._info, self._layout, self._replaces)
+        return LakeWrite(self._destination, self._info, self._layout, self._replaces, self._resolve)
 
 
 class LakeWrite(Proxy):
@@ -190,12 +196,15 @@ class LakeWrite(Proxy):
     class Java:
         implements = [_WRITE + "V1Write"]  # noqa: RUF012
 
-    def __init__(self, destination: Destination, info: Any, layout: Layout, replaces: Any) -> None:
+    def __init__(
+        self, destination: Destination, info: Any, layout: Layout, replaces: Any, resolve: Resolve | None
+    ) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
         self._info = info
         self._layout = layout
         self._replaces = replaces
+        self._resolve = resolve
 
     def _key(self) -> str:
         return f"{self.description()} #{id(self):x}"
@@ -205,7 +214,7 @@ class LakeWrite(Proxy):
         return f"Lamella {self._destination.table.name} {what or f'replace [{filter_text(self._replaces)}]'}"
 
     def toInsertableRelation(self) -> Any:
-        return LakeInsertion(self._destination, self._layout, self._replaces)
+        return LakeInsertion(self._destination, self._layout, self._replaces, self._resolve)
 
     def toStreaming(self) -> Any:
         to = self._destination
@@ -224,17 +233,20 @@ class LakeInsertion(Proxy):
     class Java:
         implements = [SQL + "sources.InsertableRelation"]  # noqa: RUF012
 
-    def __init__(self, destination: Destination, layout: Layout, replaces: Any) -> None:
+    def __init__(self, destination: Destination, layout: Layout, replaces: Any, resolve: Resolve | None) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
         self._layout = layout
         self._replaces = replaces
+        self._resolve = resolve
 
     def insert(self, dataset: Any, _overwrite: bool) -> None:
         from pyspark.errors import PySparkException
         from pyspark.sql import DataFrame, SparkSession
 
         to, session = self._destination, self._gateway.spark
+        if self._resolve is not None:
+            dataset, to = self._resolve(dataset)
         own = dataset.sparkSession()
         if not own.equals(self._gateway.session):
             session = SparkSession(session.sparkContext, own)
@@ -247,7 +259,8 @@ class LakeInsertion(Proxy):
                 reads=self._reads(dataset) if self._replaces is None else (),
             )
             try:
-                write_into(to.lake, name, DataFrame(dataset, session), rows_commit, self._layout)
+                frame = DataFrame(dataset, session)
+                write_into(to.lake, name, frame, rows_commit, self._layout, schema_update=to.table.schema_update)
             except PySparkException as error:
                 own = error_of_task(str(error))
                 if own is None:
@@ -276,11 +289,11 @@ def _layout(defaults: Layout, options: Any) -> Layout:
     """Return the layout with the options of a write; raises InvalidRequest for an unknown option."""
     found: dict[str, Any] = {}
     for key, text in _items(options):
-        if key in _OF_A_QUERY:
+        if key in _OF_A_QUERY or key in map(str.lower, OPTION_KEYS):  # the catalog reads these
             continue
         member, kind = _OPTIONS.get(key.replace("-", "_"), (None, str))
         if member is None:
-            raise InvalidRequest(f"unknown option {key!r} of a write; known are {', '.join(_OPTIONS)}")
+            raise InvalidRequest(f"unknown option {key!r} of a write; known are {', '.join(_OPTIONS)}, mergeSchema")
         try:
             found[member] = kind(text)
         except ValueError as error:

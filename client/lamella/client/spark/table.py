@@ -17,6 +17,7 @@ from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.row_level import RowLevel
 from lamella.client.spark.row_level_write import RowLevelWrite
 from lamella.client.spark.scan import LakeScanBuilder
+from lamella.client.spark.schema_evolution import is_possible, resolved_again
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
 from lamella.client.spark.statement import ReadTable
 from lamella.client.write.commit import EVERY_ROW
@@ -70,7 +71,7 @@ class LakeTableProxy(ReadTable):
     def id(self) -> str:
         return self._table.table_id
 
-    def version(self) -> str:
+    def version(self) -> str | None:
         return self._table.snapshot_id
 
     def schema(self) -> Any:
@@ -112,10 +113,13 @@ class LakeTableProxy(ReadTable):
         return self._gateway.java_map(shown)
 
     def capabilities(self) -> Any:
+        return self._capability_set(*_CAPABILITIES)
+
+    def _capability_set(self, *names: str) -> Any:
         gateway = self._gateway
         return gateway.shared(
-            "capabilities",
-            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES),
+            f"capabilities {names[-1]}",
+            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in names),
         )
 
     def metadataColumns(self) -> Any:
@@ -205,6 +209,47 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
     return struct, columns
+
+
+class EvolvingLakeTable(LakeTableProxy):
+    """A table whose columns a write may change. Spark has this from version 4.3 on."""
+
+    class Java:
+        implements = [*LakeTableProxy.Java.implements, _CATALOG + "SupportsSchemaEvolution"]  # noqa: RUF012
+
+    def __init__(
+        self, destination: Destination, shown_name: str, shape: tuple[Any, Any], *, merges: bool = False
+    ) -> None:
+        """``merges``: the write that the table is loaded for may change the columns, whatever Spark knows."""
+        super().__init__(destination, shown_name, shape)
+        self._merges = merges
+        self._shape = shape
+
+    def _key(self) -> str:
+        changed = "" if self._table.schema_update is None else f" schema {self._table.schema.schema_id}"
+        return f"{super()._key()}{changed}{' merging' * self._merges}"
+
+    def version(self) -> str | None:
+        # Spark would load a table with a version again before it runs the query, and miss the changes of its columns.
+        return super().version() if self._table.schema_update is None else None
+
+    def capabilities(self) -> Any:
+        # UPDATE and MERGE always need the table's own columns.
+        if self._merges and self._gateway.is_called_from("V2WriteCommand"):
+            return self._capability_set(*_CAPABILITIES, "AUTOMATIC_SCHEMA_EVOLUTION", "ACCEPT_ANY_SCHEMA")
+        return self._capability_set(*_CAPABILITIES, "AUTOMATIC_SCHEMA_EVOLUTION")
+
+    def supportsColumnChange(self, change: Any) -> bool:
+        return is_possible(self._gateway, self._table.schema, change)
+
+    def newWriteBuilder(self, info: Any) -> Any:
+        return LakeWriteBuilder(self._destination, info, self._resolved_again if self._merges else None)
+
+    def _resolved_again(self, dataset: Any) -> tuple[Any, Destination]:
+        """Return the rows of a running write as Spark resolves them with schema evolution, and where they go."""
+        strict = EvolvingLakeTable(self._destination, self._shown_name, self._shape)
+        rows, found = resolved_again(self._gateway, self._shown_name, strict, dataset)
+        return rows, found._destination
 
 
 class StagedLakeTable(LakeTableProxy):

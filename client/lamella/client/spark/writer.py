@@ -29,6 +29,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.schema import Column, Schema, parse_type, quoted, widens
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
+from lamella.snapshot.wire import SchemaUpdate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -271,9 +272,11 @@ def write_into(
     rows_commit: RowsCommit,
     layout: Layout,
     progress: Progress | None = None,
+    *,
+    schema_update: SchemaUpdate | None = None,
 ) -> WriteResult:
-    """Same as :func:`write`, into an existing table."""
-    state = TableState.read(lake, name)
+    """Same as :func:`write`, into an existing table; the commit makes the changes of ``schema_update`` too."""
+    state = TableState.read(lake, name).with_update(schema_update)
     # Errors of what cannot be written or decided are raised before anything runs.
     target = layout.target_of(state)
     rows_commit.check(target.schema)
