@@ -13,6 +13,7 @@ DECIDED: Final = {
     "change_namespace": "`maintain` on the namespace; for quotas `admin` on everything",
     "get_namespace": "any role on the namespace or on a table in it",
     "list_tables": "any role in the namespace; shows tables with `read`",
+    "rename_table": "`maintain` on the table, and `write` on the namespace that gets the name",
     "list_audit": "`admin` on the table, or on everything",
     "submit_job": "`maintain` on its table; on everything for what uses a worker's rights",
     "list_jobs": "any key; shows jobs of tables with `read`",

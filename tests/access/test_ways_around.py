@@ -95,6 +95,23 @@ def test_a_job_belongs_to_its_table_under_the_tables_present_name(tenants: Tenan
     assert after.call("POST", f"{job}/cancel")["state"] == "cancelled"
 
 
+def test_a_table_is_renamed_by_who_maintains_it_and_may_write_where_it_goes(tenants: Tenants) -> None:
+    """Rights on the table alone take no name in a namespace, and grants on the old name do not follow."""
+    resources = tenants.resources("south")
+    tables = "/v1/namespaces/south/tables"
+    rename = f"{tables}/{resources.table}/rename"
+    table_only = tenants.asker({**MAINTAIN, "table": resources.table})
+    assert refused(table_only.send("POST", rename, {"name": "other"}))
+    maintainer = tenants.asker(MAINTAIN)
+    north = tenants.asker({"role": "admin", "namespace": "north"})
+    for asker in (maintainer, north):  # neither may know of the other's
+        assert asker.send("POST", rename, {"name": "other", "namespace": "north"}).status_code == 404
+    assert maintainer.call("POST", rename, {"name": "other"})["table_id"] == resources.table_id
+    assert table_only.send("GET", f"{tables}/other").status_code == 404
+    assert tenants.asker({**MAINTAIN, "table": "other"}).call("GET", f"{tables}/other")["name"] == "other"
+    maintainer.call("POST", f"{tables}/other/rename", {"name": resources.table})
+
+
 def test_a_job_writes_nowhere_else(tenants: Tenants) -> None:
     """Only who maintains the server says where an export goes, and then it is a place that the table may use."""
     job = {"kind": "export_iceberg", "arguments": {"location": "s3://elsewhere/x"}}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -169,6 +173,50 @@ def test_dropped_tables_come_back(lake: Lamella, grown: tuple[Table, list[str], 
         lake.undrop_table("db.t")
 
 
+def test_a_renamed_table_keeps_everything(lake: Lamella, grown: tuple[Table, list[str], list[str]]) -> None:
+    """Its id, location, snapshots and tags; a commit that began under the old name is in it."""
+    table, files, ids = grown
+    before = table.info()
+    table.tag("first", ids[1])
+    lake.create_namespace("other")
+    after = lake.rename_table("db.t", "db.u")
+    assert after == msgspec.structs.replace(before, name="u")
+    assert lake.rename_table("db.u", "other.t") == msgspec.structs.replace(before, namespace="other")
+    moved = lake.table("other.t")
+    assert moved.prune(snapshot_id="first").locations == files[:1]
+    assert [each.snapshot_id for each in moved.snapshots()] == ids[::-1]
+    with pytest.raises(TableNotFound):
+        table.info()
+    lake.create_table("db.t", schema=before.schema.columns)
+    with pytest.raises(AlreadyExists):
+        lake.rename_table("other.t", "db.t")
+    with pytest.raises(InvalidRequest):
+        lake.rename_table("other.t", "other.t")
+    with pytest.raises(InvalidRequest):
+        lake.rename_table("other.t", "other.no name")
+
+
+def test_appends_during_renames_are_all_there(lake: Lamella) -> None:
+    """Each writer either commits to the table or is told that the name is gone, and then uses the new one."""
+    lake.create_table("db.t0", schema=[Column(name="a", type="int64")])
+    names = [f"db.t{number}" for number in range(6)]
+
+    def append(value: int) -> None:
+        for name in (name for _ in range(1_000) for name in names):
+            with contextlib.suppress(TableNotFound):
+                lake.table(name).append({"a": [value]}, idempotency_key=f"append-{value}")
+                return
+        raise AssertionError("the table was never found")
+
+    with ThreadPoolExecutor(4) as pool:
+        appends = [pool.submit(append, value) for value in range(24)]
+        for old, new in itertools.pairwise(names):
+            lake.rename_table(old, new)
+        for each in appends:
+            each.result()
+    assert sorted(lake.table("db.t5").scan().to_arrow()["a"].to_pylist()) == list(range(24))
+
+
 def test_the_async_client_does_the_same(server: ServerProcess, grown: tuple[Table, list[str], list[str]]) -> None:
     """The same calls, awaited."""
     _, files, ids = grown
@@ -183,6 +231,8 @@ def test_the_async_client_does_the_same(server: ServerProcess, grown: tuple[Tabl
             assert (await table.rollback("first")).restored_snapshot_id == ids[1]
             await table.drop_tag("first")
             assert locations((await table.diff(ids[0])).added) == files[:1]
+            assert (await lake.rename_table("db.t", "db.u")).name == "u"
+            assert (await lake.rename_table("db.u", "db.t")).name == "t"
             await lake.drop_table("db.t")
             assert [each.name for each in await lake.dropped_tables("db")] == ["t"]
             assert (await lake.undrop_table("db.t")).row_count == 10
@@ -235,6 +285,8 @@ def test_the_command_shows_and_changes_the_past(
     assert as_json("rollback", "db.t", f"@{time}")["restored_snapshot_id"] == ids[2]
     assert shown(run("tag", "drop", "db.t", "v1")) == "tag v1 is dropped\n"
     assert as_json("tag", "drop", "db.t", "v2") == {}
+    assert shown(run("tables", "rename", "db.t", "db.u")) == "table db.t is now db.u\n"
+    assert as_json("tables", "rename", "db.u", "db.t")["name"] == "t"
     assert "undrop" in shown(run("tables", "drop", "db.t"))
     (dropped,) = as_json("tables", "dropped", "db")["tables"]
     assert dropped["table_id"] in shown(run("tables", "dropped", "db"))

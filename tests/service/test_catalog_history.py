@@ -26,6 +26,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     LamellaError,
     NamespaceNotFound,
+    QuotaExceeded,
     SnapshotExpired,
     SnapshotNotFound,
     TableNotFound,
@@ -275,6 +276,66 @@ def test_a_dropped_table_comes_back_whole(catalog: Catalog) -> None:
     assert catalog.tables("db") == ["u"]
 
 
+def test_a_renamed_table_is_the_same_table(catalog: Catalog) -> None:
+    """Under its new name it has its id, history and tags, and its version, so that commits go on; the old name is
+    free."""
+    entries = new_table(catalog, 2)
+    before = catalog.table("db", "t")
+    catalog.put_tag(tag(catalog, "a", entries[0]), move=False, now_ms=10)
+    catalog.create_namespace(NamespaceInfo(name="other"), now_ms=10)
+    catalog.rename_table(before, "db", "u")
+    moved = catalog.table("db", "u")
+    assert moved == msgspec.structs.replace(before, name="u")
+    assert catalog.current("db", "t") is None
+    catalog.rename_table(moved, "other", "t")
+    assert catalog.table("other", "t") == msgspec.structs.replace(before, namespace="other")
+    assert catalog.tables("db") == []
+    assert catalog.advance(before.table_id, entry(3, entries[-1]))
+    assert catalog.tagged(before.table_id, "a", now_ms=10).seq == entries[0].seq
+    new_table(catalog)
+    assert table_id(catalog) != before.table_id
+
+
+def test_a_rename_takes_no_name_that_is_taken_and_no_table_that_is_gone(catalog: Catalog) -> None:
+    """Each refused one changes nothing; a table of its old name that came later is not renamed."""
+    new_table(catalog)
+    new_table(catalog, name="u")
+    before = catalog.table("db", "t")
+    with pytest.raises(AlreadyExists):
+        catalog.rename_table(before, "db", "u")
+    with pytest.raises(NamespaceNotFound):
+        catalog.rename_table(before, "nowhere", "t")
+    catalog.rename_table(before, "db", "v")
+    new_table(catalog)
+    with pytest.raises(TableNotFound):
+        catalog.rename_table(before, "db", "w")
+    assert catalog.tables("db") == ["t", "u", "v"]
+    catalog.drop_table("db", "v", now_ms=20)
+    with pytest.raises(TableNotFound):
+        catalog.rename_table(msgspec.structs.replace(before, name="v"), "db", "w")
+
+
+def test_two_renames_at_once_give_one_name(catalog: Catalog) -> None:
+    """The second one finds no table of the old name, and says so."""
+    new_table(catalog)
+    before = catalog.table("db", "t")
+    failed = at_once(lambda: catalog.rename_table(before, "db", "x"), lambda: catalog.rename_table(before, "db", "y"))
+    assert [type(each) for each in failed if each is not None] == [TableNotFound]
+    assert catalog.tables("db") == [["x", "y"][failed.index(None)]]
+
+
+def test_a_moved_table_counts_for_the_quotas_of_its_new_namespace(catalog: Catalog) -> None:
+    """A namespace that is full takes no more; a rename within it is no growth."""
+    new_table(catalog)
+    new_table(catalog, name="u")
+    catalog.create_namespace(NamespaceInfo(name="full", properties={"lamella.quota.tables": "1"}), now_ms=10)
+    catalog.rename_table(catalog.table("db", "t"), "full", "t")
+    with pytest.raises(QuotaExceeded):
+        catalog.rename_table(catalog.table("db", "u"), "full", "u")
+    catalog.rename_table(catalog.table("full", "t"), "full", "v")
+    assert (catalog.tables("full"), catalog.tables("db")) == (["v"], ["u"])
+
+
 def test_a_name_that_is_taken_is_not_taken_back(catalog: Catalog) -> None:
     """The new table stays, and the old one can come back under another name."""
     new_table(catalog)
@@ -349,12 +410,14 @@ MUTATIONS: dict[str, Callable[[Catalog, StoredAnswer], object]] = {
     "undrop_table": lambda c, answer: c.undrop_table(
         c.dropped_tables("db")[0].record.table_id, "db", "back", remember=answer
     ),
+    "rename_table": lambda c, answer: c.rename_table(c.table("db", "old"), "db", "new", remember=answer),
 }
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_an_answer_is_remembered_exactly_when_the_change_was_made(catalog: Catalog, mutation: str) -> None:
     """With the change comes the answer; with a key that is taken comes neither."""
+    new_table(catalog, name="old")
     new_table(catalog, name="gone")
     catalog.drop_table("db", "gone", now_ms=1)
     (first,) = new_table(catalog)

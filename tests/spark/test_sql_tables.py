@@ -294,3 +294,26 @@ def test_a_table_is_replaced_in_one_snapshot_by_one_of_the_same_columns(
     assert (info.row_count, info.table_id, info.properties) == (0, table_id, {"p": "q"})
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.range(2).writeTo(f"{table}x").replace()
+
+
+def test_a_table_is_renamed_and_moved(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """With or without the catalog in the new name; a name that is taken is Spark's own error."""
+    other = fresh("other")
+    lakes.lake.create_namespace(other)
+    spark.sql(f"CREATE TABLE {CATALOG}.{space}.a (id INT)")
+    spark.sql(f"INSERT INTO {CATALOG}.{space}.a VALUES (1)")
+    table_id = lakes.lake.table(f"{space}.a").info().table_id
+    spark.sql(f"ALTER TABLE {CATALOG}.{space}.a RENAME TO {CATALOG}.{space}.b")
+    spark.sql(f"ALTER TABLE {CATALOG}.{space}.b RENAME TO c")
+    spark.sql(f"ALTER TABLE {CATALOG}.{space}.c RENAME TO {other}.d")
+    assert lakes.lake.table(f"{other}.d").info().table_id == table_id
+    assert spark.table(f"{CATALOG}.{other}.d").collect() == [(1,)]
+    spark.sql(f"CREATE TABLE {CATALOG}.{space}.a (id INT)")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"ALTER TABLE {CATALOG}.{other}.d RENAME TO {space}.a")
+    with pytest.raises(SparkRuntimeException, match="namespace_not_found"):
+        spark.sql(f"ALTER TABLE {CATALOG}.{other}.d RENAME TO {CATALOG}.nowhere.a")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql(f"ALTER TABLE {CATALOG}.{space}.b RENAME TO e")
+    with pytest.raises(SparkRuntimeException, match="cannot be renamed by itself"):
+        spark.sql(f"ALTER TABLE {CATALOG}.{other}.`d$blocks` RENAME TO e")

@@ -104,6 +104,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "list_tables": Probe(),
     "get_table": Probe(),
     "drop_table": Probe(),
+    "rename_table": Probe(body=lambda p: {"name": f"{p.table}new"}),
     "show": Probe(),
     "evolve": Probe(body=lambda p: {"changes": [{"change": "drop", "column": p.column}]}),
     "create_namespace": Probe(body=lambda p: {"name": p.namespace}, also=(409,)),

@@ -221,6 +221,19 @@ def rows_text(info: wire.TableInfo) -> str:
     )
 
 
+@tables.command("rename")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("new_name", metavar="NEW_NAMESPACE.NEW_TABLE")
+@with_session()
+def rename_table(session: Session, table: str, new_name: str) -> None:
+    """Rename a table, or move it to another namespace. Its id, files, history and jobs stay; grants do not follow."""
+    info = session.lake.rename_table(table, new_name)
+    if session.as_json:
+        session.emit(info)
+    else:
+        click.echo(f"table {table} is now {info.namespace}.{info.name}")
+
+
 @tables.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option(

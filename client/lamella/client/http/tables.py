@@ -193,6 +193,13 @@ def undrop_table_call(name: TableName, table_id: str | None, as_name: str | None
     return make_call(operations.tables.UNDROP_TABLE, namespace=name.namespace, body=body)
 
 
+def rename_table_call(name: TableName, new_name: TableName) -> Call[wire.TableInfo]:
+    """Rename a table."""
+    namespace = None if new_name.namespace == name.namespace else new_name.namespace
+    body = wire.RenameRequest(name=new_name.table, namespace=namespace)
+    return make_call(operations.tables.RENAME_TABLE, name, body=body)
+
+
 def drop_table_call(name: TableName, purge: bool, base_snapshot_id: str | None) -> Call[Nothing]:
     """Drop a table."""
     query = {"purge": purge, "base_snapshot_id": base_snapshot_id}

@@ -200,8 +200,20 @@ class LakeCatalog(Proxy):
     def purgeTable(self, identifier: Any) -> bool:
         return self._drop(identifier, purge=True)
 
-    def renameTable(self, *_arguments: Any) -> None:
-        self._refuse("rename tables; use CREATE TABLE ... AS SELECT")
+    def renameTable(self, identifier: Any, new: Any) -> None:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_table(identifier))
+        self._require_whole(name, "renamed")
+        namespace = [str(part) for part in new.namespace()]
+        if namespace[0] == self._name and len(namespace) > 1 and not self.namespaceExists(namespace):
+            namespace = namespace[1:]  # Spark does not take the catalog off the new name
+        try:
+            self._lake.rename_table(name, ".".join([*namespace, str(new.name())]))
+        except AlreadyExists as error:
+            raise_java(self._table_exists(new), error)
+        except TableNotFound as error:
+            raise_java(self._no_such_table(identifier), error)
 
     def loadProcedure(self, identifier: Any) -> Any:
         if [str(part).lower() for part in identifier.namespace()] != [NAMESPACE]:
@@ -293,11 +305,11 @@ class LakeCatalog(Proxy):
             properties=spec.properties,
         )
 
-    def _require_whole(self, name: str | None) -> None:
+    def _require_whole(self, name: str | None, what: str = "dropped or replaced") -> None:
         """Raise InvalidRequest for the name of a part of a table, such as ``t$blocks``."""
         table, sign, kind = (name or "").rpartition("$")
         if sign and (sign + kind == ROWS or split_name(name or "")[1]):
-            raise InvalidRequest(f"{name} is a part of {table}, and cannot be dropped or replaced by itself")
+            raise InvalidRequest(f"{name} is a part of {table}, and cannot be {what} by itself")
 
     def _drop(self, identifier: Any, *, purge: bool) -> bool:
         name = _table_name(identifier)

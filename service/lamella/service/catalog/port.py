@@ -306,6 +306,15 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         NamespaceNotFound, TableNotFound, CommitConflict.
         """
 
+    def rename_table(
+        self, table: TableRecord, namespace: str, name: str, *, remember: StoredAnswer | None = None
+    ) -> None:
+        """Give a table that name, if it still has the name of ``table``. Its snapshots are of no concern.
+
+        Raises NamespaceNotFound, TableNotFound (it was dropped or renamed), AlreadyExists (the name is taken),
+        QuotaExceeded.
+        """
+
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
         """Return the tables that can be undropped, latest drop first; ``earlier``: also of dropped namespaces of that
         name.

@@ -459,6 +459,18 @@ DROP_TABLE = (
 #: Only if there was no commit since.
 DROP_TABLE_AT = DROP_TABLE.where(tables.c.version == bindparam("at_version"))
 
+#: Only if it still has the name that was read.
+RENAME_TABLE = (
+    update(tables)
+    .where(
+        _live_table,
+        tables.c.table_id == bindparam("id"),
+        tables.c.namespace_id == bindparam("of_namespace_id"),
+        tables.c.name == bindparam("of_name"),
+    )
+    .values(namespace_id=bindparam("to_namespace_id"), name=bindparam("to_name"))
+)
+
 #: The swap that makes a commit visible: it changes no row if another commit came first.
 SWAP_POINTER = (
     update(tables)

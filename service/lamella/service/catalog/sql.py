@@ -263,6 +263,24 @@ class SqlCatalog(
                     _require_current(self.table(namespace, name), base_snapshot_id)
                 raise no_table(namespace, name)
 
+    def rename_table(
+        self, table: TableRecord, namespace: str, name: str, *, remember: StoredAnswer | None = None
+    ) -> None:
+        with self._transaction(remember) as connection:
+            which: dict[str, Any] = {"id": table.table_id, "of_name": table.name, "to_name": name}
+            of_namespace = namespace_row(connection, sql.SHARE_NAMESPACE, table.namespace)["namespace_id"]
+            if namespace == table.namespace:
+                to_namespace = of_namespace
+            else:
+                to_namespace = self._lock_for_table(connection, namespace, name, table.table_id)
+            which |= {"of_namespace_id": of_namespace, "to_namespace_id": to_namespace}
+            try:
+                renamed = connection.execute(sql.RENAME_TABLE, which)
+            except IntegrityError as error:
+                raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name) from error
+            if renamed.rowcount != 1:
+                raise no_table(table.namespace, table.name)
+
     def advance(
         self,
         table_id: str,

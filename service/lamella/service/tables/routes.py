@@ -37,6 +37,7 @@ from lamella.snapshot.wire import (
     EvolveRequest,
     NamespaceChange,
     NamespaceList,
+    RenameRequest,
     TableList,
     UndropRequest,
 )
@@ -112,6 +113,7 @@ class NamespaceRoutes:
 
 
 _CREATE_TABLE = msgspec.json.Decoder(CreateTable)
+_RENAME = msgspec.json.Decoder(RenameRequest)
 
 
 class TableRoutes:
@@ -175,12 +177,25 @@ class TableRoutes:
             body,
         )
 
+    async def rename_table(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        require(request, "maintain", namespace, name)
+        payload = read_json(_RENAME, body)
+        require(request, "write", payload.namespace or namespace)
+        tables = self._tables
+        return await self._mutations.run(
+            request, lambda idempotency_key: tables.rename_table(namespace, name, payload, idempotency_key), body
+        )
+
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
         return (
             ServedOperation(operations.CREATE_TABLE, self.create_table),
             ServedOperation(operations.LIST_TABLES, self.list_tables),
             ServedOperation(operations.GET_TABLE, self.get_table),
+            ServedOperation(operations.RENAME_TABLE, self.rename_table),
             ServedOperation(operations.DROP_TABLE, self.drop_table),
         )
 

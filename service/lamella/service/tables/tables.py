@@ -45,6 +45,7 @@ from lamella.snapshot.wire import (
     NamespaceInfo,
     NamespaceQuota,
     QuotaUse,
+    RenameRequest,
     TableInfo,
     UndropRequest,
 )
@@ -202,6 +203,26 @@ class Tables:
             base_snapshot_id=None if base_snapshot_id is None else canonical_id(base_snapshot_id) or base_snapshot_id,
             remember=stored_response.stored,
         )
+        return stored_response
+
+    def rename_table(
+        self, namespace: str, name: str, request: RenameRequest, idempotency_key: IdempotencyKey
+    ) -> StoredResponse:
+        """Give a table another name, or move it to another namespace. Nothing else changes.
+
+        Raises:
+            InvalidRequest: an invalid name, or the name that it has.
+            NamespaceNotFound, TableNotFound: no such table, or no such namespace to move it to.
+            AlreadyExists: the name is taken.
+            QuotaExceeded: the other namespace would exceed a quota.
+        """
+        after = (request.namespace or namespace, check_name("table", request.name))
+        if after == (namespace, name):
+            raise InvalidRequest(f"the table is called {namespace}.{name} already")
+        before = self._catalog.table(namespace, name)
+        record = msgspec.structs.replace(before, namespace=after[0], name=after[1])
+        stored_response = idempotency_key.store_as(200, self.info_of(record))
+        self._catalog.rename_table(before, *after, remember=stored_response.stored)
         return stored_response
 
     def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:

@@ -124,6 +124,13 @@ class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     as_name: Word | None = msgspec.field(name="as", default=None)
 
 
+class RenameRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../rename``: the table's new name. ``namespace``: None: it stays in its namespace."""
+
+    name: Word
+    namespace: Word | None = None
+
+
 class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks in which a snapshot differs from an earlier one, as far as they may match the filter.
 

@@ -22,6 +22,7 @@ from lamella.client.http.tables import (
     namespace_quota_call,
     namespaces_call,
     register_call,
+    rename_table_call,
     schema_call,
     segment_call,
     snapshot_call,
@@ -120,6 +121,16 @@ class AsyncLakeTables:
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
         """
         await self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
+
+    async def rename_table(
+        self: AsyncCallRunner, name: str, new_name: str, *, idempotency_key: str | None = None
+    ) -> wire.TableInfo:
+        """Rename a table; with another namespace in ``new_name`` it moves there. Nothing else of it changes.
+
+        Raises NamespaceNotFound, TableNotFound, AlreadyExists (the name is taken), QuotaExceeded.
+        """
+        call = rename_table_call(TableName.parse(name), TableName.parse(new_name))
+        return await self.run(call, idempotency_key)
 
     async def dropped_tables(self: AsyncCallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
         """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound."""

@@ -23,6 +23,7 @@ from lamella.client.http.tables import (
     namespace_quota_call,
     namespaces_call,
     register_call,
+    rename_table_call,
     schema_call,
     segment_call,
     snapshot_call,
@@ -121,6 +122,16 @@ class LakeTables:
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
         """
         self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
+
+    def rename_table(
+        self: CallRunner, name: str, new_name: str, *, idempotency_key: str | None = None
+    ) -> wire.TableInfo:
+        """Rename a table; with another namespace in ``new_name`` it moves there. Nothing else of it changes.
+
+        Raises NamespaceNotFound, TableNotFound, AlreadyExists (the name is taken), QuotaExceeded.
+        """
+        call = rename_table_call(TableName.parse(name), TableName.parse(new_name))
+        return self.run(call, idempotency_key)
 
     def dropped_tables(self: CallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
         """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound."""

@@ -34,6 +34,7 @@ from lamella.snapshot.wire import (
     NamespaceInfo,
     NamespaceList,
     NamespaceQuota,
+    RenameRequest,
     SchemaInfo,
     TableInfo,
     TableList,
@@ -201,6 +202,34 @@ DROP_TABLE: Final = Operation(
         Parameter(name="base_snapshot_id", description="Only if this is the current snapshot."),
     ),
     errors=(InvalidRequest, NamespaceNotFound, TableNotFound, CommitConflict, IdempotencyMismatch),
+    resend="with_key",
+)
+
+RENAME_TABLE: Final = Operation(
+    name="rename_table",
+    method="POST",
+    path=TABLE + "/rename",
+    permission=BY_REQUEST,
+    summary="Rename a table, or move it to another namespace",
+    tag="Tables",
+    description="Only the name changes: the id, the files, the history, tags, indexes, jobs, schedules and policies "
+    "stay, and commits that run at the same time succeed. Grants on the old name do not follow. Requires "
+    "`maintain` on the table, and `write` on the namespace that gets the name.",
+    request_type=RenameRequest,
+    answer_type=TableInfo,
+    errors=(
+        InvalidRequest,
+        BodyTooLarge,
+        NamespaceNotFound,
+        TableNotFound,
+        AlreadyExists,
+        QuotaExceeded,
+        IdempotencyMismatch,
+        ManifestError,
+        StoreError,
+        Unavailable,
+        OutcomeUnknown,
+    ),
     resend="with_key",
 )
 
