@@ -129,6 +129,7 @@ def commit_call(
     row_change: RowChange | None = None,
     reads: Sequence[wire.TableRead] = (),
     schema_update: wire.SchemaUpdate | None = None,
+    remove_properties: Sequence[str] = (),
 ) -> Call[wire.CommitAnswer]:
     """Add, remove and change blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -145,6 +146,7 @@ def commit_call(
         row_change=row_change or msgspec.UNSET,
         reads=tuple(reads) or msgspec.UNSET,
         schema_update=msgspec.UNSET if schema_update is None else schema_update,
+        remove_properties=text_tuple("remove_properties", remove_properties) or msgspec.UNSET,
     )
     call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:

@@ -332,6 +332,7 @@ class CheckedRequest(msgspec.Struct, frozen=True):
     part_locations: tuple[str, ...]
     no_new_matches: NoNewMatches | None
     schema_update: SchemaUpdate | None
+    removed_properties: frozenset[str]
 
 
 def check_request(request: CommitRequest) -> CheckedRequest:
@@ -339,8 +340,12 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     lists = () if request.added_from is msgspec.UNSET else request.added_from
     sent = () if request.deletes is msgspec.UNSET else request.deletes
     update = None if request.schema_update is msgspec.UNSET else request.schema_update
-    if not (request.added or lists or request.removed or sent or request.properties or update):
+    unset = frozenset(() if request.remove_properties is msgspec.UNSET else request.remove_properties)
+    if not (request.added or lists or request.removed or sent or request.properties or update or unset):
         raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
+    if both := sorted(unset.intersection(request.properties)):
+        raise InvalidRequest(f"property {both[0]!r} is both set and removed", property=both[0])
+    refuse_properties(dict.fromkeys(unset, ""))
     check_retention(request.properties)
     refuse_properties(request.properties)
     check_feedback(request.properties)
@@ -381,6 +386,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
         part_locations=tuple(locations),
         no_new_matches=unwanted,
         schema_update=update,
+        removed_properties=unset,
     )
 
 

@@ -275,6 +275,7 @@ class Committer:
             read_at=read_at,
             operation=request.operation,
             properties=request.properties,
+            removed_properties=payload.removed_properties,
             index_parts=parts.additions,
             no_new_matches=payload.no_new_matches,
             guard=guard or added.guard,

@@ -83,6 +83,7 @@ class SharedSegments:
             read_at=first.read_at,
             operation=first.operation,
             properties=first.properties,
+            removed_properties=first.removed_properties,
             index_parts=first.index_parts,
             no_new_matches=first.no_new_matches,
             only_new=first.only_new and len(entries) == 1,

@@ -61,6 +61,7 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     read_at: SnapshotPointer | None = None
     operation: str = _APPEND
     properties: dict[str, str] = {}
+    removed_properties: frozenset[str] = frozenset()
     index_parts: tuple[Addition, ...] = ()
     no_new_matches: NoNewMatches | None = None
     guard: CommitGuard | None = None
@@ -89,7 +90,8 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     def is_plain_append(self) -> bool:
         """Return whether it may share segments with other appends."""
         is_append = bool(self.blocks) and not (self.removed or self.deletes) and self.operation == _APPEND
-        return is_append and self.row_change == _APPEND and not (self.properties or self.index_parts or self.is_alone)
+        changes_more = self.properties or self.removed_properties or self.index_parts or self.is_alone
+        return is_append and self.row_change == _APPEND and not changes_more
 
     @property
     def is_alone(self) -> bool:

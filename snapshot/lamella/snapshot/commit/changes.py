@@ -34,9 +34,9 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     ``added``: prepared segments. ``removed``: locations of blocks. ``read_at``: the snapshot that they were read in; a
     file that was replaced at the same location since then is another block, and removing it would lose rows that the
     caller never saw (None: the current block is meant). ``operation`` names the change in the history. ``properties``
-    are merged into the table's. ``index_parts``: what skip indexes know of the added blocks; parts of indexes that the
-    table no longer has are dropped. ``no_new_matches``: the change is valid only if no row added after ``read_at``
-    matches a filter. ``only_new``: no added file may have been in the table before, see
+    are merged into the table's, without ``removed_properties``. ``index_parts``: what skip indexes know of the added
+    blocks; parts of indexes that the table no longer has are dropped. ``no_new_matches``: the change is valid only if
+    no row added after ``read_at`` matches a filter. ``only_new``: no added file may have been in the table before, see
     :mod:`lamella.snapshot.manifest.replaced_files`.
 
     ``deletes``: blocks of ``read_at`` of which rows are deleted, with all deleted rows of each. ``row_change``: see
@@ -48,6 +48,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     read_at: SnapshotPointer | None = None
     operation: str = "append"
     properties: dict[str, str] = {}
+    removed_properties: frozenset[str] = frozenset()
     index_parts: tuple[Addition, ...] = ()
     no_new_matches: NoNewMatches | None = None
     only_new: bool = False

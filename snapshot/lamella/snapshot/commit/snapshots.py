@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -196,6 +196,7 @@ def next_snapshot(
     operation: str,
     row_changes: Sequence[RowChange],
     properties: Mapping[str, str],
+    removed_properties: Collection[str] = (),
     prev_manifest: ObjectRef | None = None,
     now_ms: int,
 ) -> Snapshot:
@@ -204,7 +205,7 @@ def next_snapshot(
     ``appended``: the segments added to the blocks of ``base`` if nothing was removed, however segments were merged at
     the same time; the bounds of a summary merge like those of children, so an append need not read the existing ones.
     None: something was removed, and the summary is recomputed from all of them. ``properties`` are merged into the old
-    ones.
+    ones, without ``removed_properties``.
 
     Timestamps never decrease along the chain, whatever the clock says.
     """
@@ -222,7 +223,10 @@ def next_snapshot(
         block_schema_ids=schema_ids(groups, segments) if len(base.history) > 1 else msgspec.UNSET,
         operation=operation,
         row_changes=tuple(sorted(set(row_changes))),
-        properties={**base.properties, **properties},
+        properties={
+            **{name: text for name, text in base.properties.items() if name not in removed_properties},
+            **properties,
+        },
         prev_manifest=prev_manifest,
     )
 

@@ -598,6 +598,7 @@ class Changes:
         shaped = self._reshaper.after(snapshot, added, _edits(applied_changes), found)
         appended = None if applied_changes.removals or applied_changes.changes else added
         operations = {change.operation for change in applied}
+        properties, removed_properties = _properties(applied)
         following = commits.next_snapshot(
             snapshot,
             snapshot_id=str(self._ids.new()),
@@ -606,7 +607,8 @@ class Changes:
             appended=appended,
             operation=operations.pop() if len(operations) == 1 else SEVERAL,
             row_changes=[change.row_change for change in applied if change.changes_rows],
-            properties={name: value for change in applied for name, value in change.properties.items()},
+            properties=properties,
+            removed_properties=removed_properties,
             prev_manifest=base.manifest,
             now_ms=now_ms,
         )
@@ -634,6 +636,17 @@ class Changes:
             removed=sum(outcome.removed for outcome in outcomes),
             changed=sum(outcome.changed for outcome in outcomes),
         )
+
+
+def _properties(applied: Sequence[ChangeSet]) -> tuple[dict[str, str], frozenset[str]]:
+    """Returns the properties that change sets set one after another, and those that they remove."""
+    properties: dict[str, str] = {}
+    removed: frozenset[str] = frozenset()
+    for change in applied:
+        left = {name: text for name, text in properties.items() if name not in change.removed_properties}
+        properties = {**left, **change.properties}
+        removed |= change.removed_properties
+    return properties, removed
 
 
 def _edits(applied: commits.AppliedChanges) -> dict[str, SegmentEdit]:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from lamella.snapshot.manifest import DeleteFile, RowChange
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire.indexes import PartSent
-from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
+from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word, Words
 
 #: The most tables, or parts of tables, that a commit may depend on.
 MAX_READS: Final = 1_000
@@ -182,6 +182,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``row_change``: what the commit does to rows, as in a snapshot's ``row_changes``; by default "append" if blocks are
     only added, else "overwrite". ``reads``: what the commit depends on; it is refused if that changed.
 
+    ``remove_properties``: properties of the table that are removed, if it has them.
+
     ``schema_update``: schema changes that come before the added blocks, which by default have the new schema.
     """
 
@@ -198,6 +200,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     row_change: RowChange | msgspec.UnsetType = msgspec.UNSET
     reads: Annotated[tuple[TableRead, ...], Meta(max_length=MAX_READS)] | msgspec.UnsetType = msgspec.UNSET
     schema_update: SchemaUpdate | msgspec.UnsetType = msgspec.UNSET
+    remove_properties: Words | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -245,6 +245,7 @@ class AsyncTableContents:
         row_change: RowChange | None = None,
         reads: Sequence[wire.TableRead] = (),
         schema_update: wire.SchemaUpdate | None = None,
+        remove_properties: Sequence[str] = (),
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """Add blocks with their statistics, remove blocks by location, and delete rows of others, in one new snapshot.
@@ -258,6 +259,7 @@ class AsyncTableContents:
         ``row_change``: what the commit does to rows ("append", "delete", "replace", "overwrite"); see
         :class:`~lamella.snapshot.wire.CommitRequest`. ``reads``: only if these rows have not changed.
         ``schema_update``: schema changes of the same snapshot, which come before ``added``.
+        ``remove_properties``: properties of the table to remove, if it has them.
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
         rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
@@ -277,6 +279,7 @@ class AsyncTableContents:
             row_change,
             reads,
             schema_update,
+            remove_properties,
         )
         return await self._lake.run(call, idempotency_key)
 
