@@ -387,7 +387,6 @@ def test_alter_table_changes_the_schema(spark: SparkSession, lakes: Lakes) -> No
     [
         ("ALTER COLUMN k TYPE INT", "k"),
         ("ADD COLUMN m INT NOT NULL", "'m' needs a default"),
-        ("UNSET TBLPROPERTIES IF EXISTS ('x')", "stays once it is set"),
         ("DROP COLUMN nope", "nope"),
     ],
 )

@@ -120,7 +120,7 @@ def test_tables_that_cannot_be_are_refused(spark: SparkSession, lakes: Lakes, sp
 
 
 def test_a_table_is_altered_by_properties_and_cluster_key(spark: SparkSession, lakes: Lakes, space: str) -> None:
-    """As far as the service can: properties are set and stay, the key and its kind can be others."""
+    """Properties are set and removed, the key and its kind can be others."""
     name = f"{space}.{fresh('t')}"
     table = f"{CATALOG}.{name}"
     spark.sql(f"CREATE TABLE {table} (a INT, b INT)")
@@ -131,11 +131,19 @@ def test_a_table_is_altered_by_properties_and_cluster_key(spark: SparkSession, l
     info = lakes.lake.table(name).info()
     assert info.properties == {"p": "q", "lamella.retention.max_age": "2h", "comment": "numbers"}
     assert (info.cluster_key, info.cluster_kind) == (("b", "a"), "zorder")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('lamella.cluster_kind')")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES IF EXISTS ('lamella.retention.max_age', 'nothing')")
+    info = lakes.lake.table(name).info()
+    assert info.properties == {"p": "q", "comment": "numbers"}
+    assert (info.cluster_key, info.cluster_kind) == (("b", "a"), "linear")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('nothing')")
+    assert lakes.lake.table(name).info() == info
     spark.sql(f"ALTER TABLE {table} CLUSTER BY NONE")
     info = lakes.lake.table(name).info()
     assert (info.cluster_key, info.cluster_kind) == ((), "linear")
     refused = {
-        "UNSET TBLPROPERTIES ('p')": "stays once it is set",
+        "UNSET TBLPROPERTIES ('lamella.snapshot_id')": "it is shown and not set",
+        "UNSET TBLPROPERTIES ('lamella.cluster_kind', 'p')": "separate statement",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'x')": "one of linear",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')": "name the columns",
         "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder', 'p' = 'r')": "separate statement",
@@ -317,3 +325,37 @@ def test_a_table_is_renamed_and_moved(spark: SparkSession, lakes: Lakes, space: 
         spark.sql(f"ALTER TABLE {CATALOG}.{space}.b RENAME TO e")
     with pytest.raises(SparkRuntimeException, match="cannot be renamed by itself"):
         spark.sql(f"ALTER TABLE {CATALOG}.{other}.`d$blocks` RENAME TO e")
+
+
+def test_a_table_is_made_like_another(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """With its columns, cluster key and layout, and no rows; other properties are its own. A view will do as well."""
+    source, like = f"{space}.{fresh('t')}", f"{space}.{fresh('t')}"
+    spark.sql(
+        f"CREATE TABLE {CATALOG}.{source}"
+        " (a INT NOT NULL COMMENT 'x', gone INT, b STRING DEFAULT 'q', s STRUCT<y: INT>)"
+        " CLUSTER BY (b, a) TBLPROPERTIES ('target_block_rows' = '100', 'write.bloom_filters' = 'a', 'p' = '1',"
+        " 'lamella.cluster_kind' = 'zorder')"
+    )
+    spark.sql(f"ALTER TABLE {CATALOG}.{source} DROP COLUMN gone")
+    spark.sql(f"INSERT INTO {CATALOG}.{source} VALUES (1, 'x', NULL), (2, 'y', NULL)")
+    spark.sql(f"DELETE FROM {CATALOG}.{source} WHERE a = 1")
+    spark.sql(f"CREATE TABLE {CATALOG}.{like} LIKE {CATALOG}.{source} TBLPROPERTIES ('o' = '2')")
+    info = lakes.lake.table(like).info()
+    assert info.row_count == 0
+    assert [(c.id, c.name, c.type, c.nullable, c.default, c.doc) for c in info.schema.columns] == [
+        (1, "a", "int32", False, None, "x"),
+        (2, "b", "string", True, "q", None),
+        (3, "s", "struct", True, None, None),
+    ]
+    assert (info.cluster_key, info.cluster_kind) == (("b", "a"), "zorder")
+    assert info.properties == {"target_block_rows": "100", "write.bloom_filters": "a", "o": "2"}
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {CATALOG}.{like} LIKE {CATALOG}.{source}")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {CATALOG}.{like} LIKE {CATALOG}.{source}")
+    assert lakes.lake.table(like).info() == info
+    spark.range(1).selectExpr("1 AS k", "'c' AS z").createOrReplaceTempView("to_copy")
+    spark.sql(f"CREATE TABLE {CATALOG}.{like}2 LIKE to_copy")
+    assert [(c.name, c.type) for c in lakes.lake.table(f"{like}2").info().schema.columns] == [
+        ("k", "int32"),
+        ("z", "string"),
+    ]

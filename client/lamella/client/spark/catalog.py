@@ -166,8 +166,11 @@ class LakeCatalog(Proxy):
         self._create(identifier, self._spec(*what))
         return self.loadTable(identifier)
 
-    def createTableLike(self, *_arguments: Any) -> Any:
-        self._refuse("create a table like another; use CREATE TABLE ... AS SELECT ... LIMIT 0, or SHOW CREATE TABLE")
+    def createTableLike(self, identifier: Any, info: Any, source: Any) -> Any:
+        like = self._gateway.python_object(source)
+        spec = self._spec(info)
+        self._create(identifier, spec.like(like._table) if isinstance(like, LakeTableProxy) else spec)
+        return self.loadTable(identifier)
 
     def stageCreate(self, identifier: Any, *what: Any) -> Any:
         return self._stage(identifier, self._spec(*what), replaces=False)

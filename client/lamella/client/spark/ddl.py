@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http import Lamella, Table
 from lamella.client.spark.catalyst import kind_of
 from lamella.client.spark.gateway import Gateway
-from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID
+from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID, LakeTable
+from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema, quoted_path
@@ -69,6 +70,11 @@ def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Clust
     return own, kind
 
 
+def is_layout(name: str) -> bool:
+    """Whether a property says how blocks are written, not what a table is or has seen."""
+    return name.startswith("write.") or name in (TARGET_ROWS, TARGET_BYTES)
+
+
 def namespace_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the namespace's own properties; raises InvalidRequest for an unsupported one."""
     if "location" in properties:
@@ -98,8 +104,7 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
     """Apply Spark's ``TableChange`` objects in one new snapshot.
 
     Raises:
-        InvalidRequest: changes of several kinds at once, a property that cannot be set or removed, a constraint, a
-            changed default of an existing column.
+        InvalidRequest: changes of several kinds at once, a property that cannot be set or removed, a constraint.
         InvalidSchema: a type that a table cannot have.
         TableNotFound, NamespaceNotFound, UnknownColumn, SchemaConflict.
     """
@@ -108,15 +113,8 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         return
     handle = lake.table(name)
     kinds = {kind for kind, _ in given}
-    if kinds == {"SetProperty"}:
-        own, cluster_kind = own_properties({str(c.property()): str(c.value()) for _, c in given})
-        if cluster_kind is not None:
-            if own:
-                raise InvalidRequest(f"set {CLUSTER_KIND} in a separate statement")
-            key = handle.cluster_key()
-            handle.cluster_by(key.columns, cluster_kind, base_snapshot_id=key.snapshot_id)
-        else:
-            handle.commit(operation="alter", properties=own)
+    if kinds <= {"SetProperty", "RemoveProperty"}:
+        _alter_properties(handle, given)
     elif kinds == {"ClusterBy"}:
         columns = [quoted_path(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
         handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
@@ -124,11 +122,25 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         handle.evolve([schema_change(gateway, kind, change) for kind, change in given])
 
 
+def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
+    own, kind = own_properties({str(c.property()): str(c.value()) for name, c in given if name == "SetProperty"})
+    unset = [str(c.property()) for name, c in given if name == "RemoveProperty"]
+    if kind is not None or CLUSTER_KIND in unset:
+        if own or len(unset) > (CLUSTER_KIND in unset):
+            raise InvalidRequest(f"set {CLUSTER_KIND} in a separate statement")
+        key = handle.cluster_key()
+        handle.cluster_by(key.columns, kind or "linear", base_snapshot_id=key.snapshot_id)
+        return
+    for name in unset:
+        if name in _REFUSED:
+            raise InvalidRequest(f"{name}: {_REFUSED[name]}")
+    if own or not handle.info().properties.keys().isdisjoint(unset):
+        handle.commit(operation="alter", properties=own, remove_properties=unset)
+
+
 def schema_change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
     """Return a ``TableChange`` of a column as a schema change; ``kind``: the name of its class. Raises InvalidRequest,
     InvalidSchema."""
-    if kind == "RemoveProperty":
-        raise InvalidRequest(f"a property stays once it is set; set {change.property()!r} to an empty value instead")
     if kind == "UpdateColumnDefaultValue":
         raise InvalidRequest(
             f"column {'.'.join(map(str, change.fieldNames()))!r}: a default is given when the column is added"
@@ -254,6 +266,18 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             properties=self.properties,
         )
 
+    def like(self, source: LakeTable) -> TableSpec:
+        """Return the spec of a table with the columns, the cluster key and the layout of another table, and the
+        properties of this one."""
+        key, kind = source.cluster_key
+        layout = {name: text for name, text in source.properties.items() if is_layout(name)}
+        return TableSpec(
+            columns=tuple(map(_new_column, source.schema.columns)),
+            cluster_key=tuple(key),
+            cluster_kind=cast(ClusterKind, kind),
+            properties={**layout, **self.properties},
+        )
+
     def require_same_definition(self, info: TableInfo) -> None:
         """Raise InvalidRequest unless an existing table has this definition, so that replacing it changes only its
         rows."""
@@ -267,6 +291,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(
                 f"{info.namespace}.{info.name} has another cluster key; change it by ALTER TABLE ... CLUSTER BY"
             )
+
+
+def _new_column(column: Column) -> Column:
+    """Return the definition of a column for another table, which assigns the ids."""
+    return msgspec.structs.replace(column, id=0, fields=tuple(map(_new_column, column.fields)))
 
 
 def _column(gateway: Gateway, column: Any) -> Column:
