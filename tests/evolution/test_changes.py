@@ -14,6 +14,7 @@ from lamella.snapshot.schema.evolution import (
     MoveColumn,
     RenameColumn,
     SchemaChange,
+    SetDefault,
     SetDoc,
     SetNullable,
     WidenColumn,
@@ -63,6 +64,33 @@ def test_a_change_makes_a_schema_of_its_own_and_leaves_ids_alone() -> None:
     assert (key.id, key.nullable) == (SCHEMA.leaf("id").id, True)
     assert str(after.leaf("address.zip").dtype) == "int64"
     assert after.columns[1].fields[0].doc == "where"
+
+
+def test_the_default_of_new_rows_changes_and_that_of_old_files_stays() -> None:
+    """A default that is the same as that of files is not written down; widening spells both anew."""
+    schema = Schema.assign([Column(name="a", type="int32", default="1"), Column(name="b", type="int32")])
+    changed = evolve(
+        schema,
+        [
+            SetDefault(column="a", default="02"),
+            SetDefault(column="b", default="3"),
+            WidenColumn(column="a", type="decimal(12,1)"),
+        ],
+    )
+    a, b = changed.columns
+    assert (a.default, a.write_default, a.default_of_new_rows) == ("1.0", "2.0", "2.0")
+    assert (b.default, b.default_of_new_rows) == (None, "3")
+    none = evolve(changed, [SetDefault(column="A", default=None), SetDefault(column="b", default=None)])
+    assert (none.columns[0].write_default, none.columns[0].default) == (None, "1.0")
+    assert none.columns[1] == schema.columns[1]
+    back = evolve(none, [SetDefault(column="a", default="1")], history=[changed])
+    assert back.columns[0].write_default is msgspec.UNSET
+    decoded = msgspec.json.decode(msgspec.json.encode(changed), type=Schema)
+    assert decoded == changed
+    with pytest.raises(InvalidSchema, match="the default of column 'b'"):
+        evolve(schema, [SetDefault(column="b", default="x")])
+    with pytest.raises(InvalidSchema, match="top level"):
+        evolve(SCHEMA, [SetDefault(column="address.zip", default="1")])
 
 
 def test_ids_are_never_given_again() -> None:

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from lamella.client.http.fake_transport import problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
-from lamella.client.spark import attach
-from lamella.snapshot.errors import TableNotFound
+from lamella.client.spark import attach, write
+from lamella.snapshot.errors import SchemaMismatch, TableNotFound
 from lamella.snapshot.schema import Column
 from spark.lakes import CATALOG, Faults, Lakes, fresh
 
@@ -325,6 +325,40 @@ def test_a_table_is_renamed_and_moved(spark: SparkSession, lakes: Lakes, space: 
         spark.sql(f"ALTER TABLE {CATALOG}.{space}.b RENAME TO e")
     with pytest.raises(SparkRuntimeException, match="cannot be renamed by itself"):
         spark.sql(f"ALTER TABLE {CATALOG}.{other}.`d$blocks` RENAME TO e")
+
+
+def test_defaults_of_new_rows_change_and_rows_stay(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """For every writer; rows that exist, and files without the column, keep the value that they have."""
+    name = f"{space}.{fresh('t')}"
+    table = f"{CATALOG}.{name}"
+    handle = lakes.lake.table(name)
+    spark.sql(f"CREATE TABLE {table} (id INT, n INT)")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 1)")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN b STRING DEFAULT 'old'")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN b SET DEFAULT 'new'")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN n SET DEFAULT 1 + 1")
+    spark.sql(f"INSERT INTO {table} (id) VALUES (2)")
+    spark.sql(f"INSERT INTO {table} VALUES (3, DEFAULT, DEFAULT)")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT 4 AS k) s ON t.id = s.k WHEN NOT MATCHED THEN INSERT (id) VALUES (k)"
+    )
+    spark.sql(f"UPDATE {table} SET n = DEFAULT WHERE id = 1")
+    handle.append({"id": [5]})
+    handle.upsert([{"id": 6}], on=["id"])
+    write(spark.range(7, 8).selectExpr("CAST(id AS INT) AS id"), name, client=lakes.lake)
+    rows = [tuple(row) for row in spark.table(table).orderBy("id").collect()]
+    assert rows == [(1, 2, "old"), *((number, 2, "new") for number in range(2, 8))]
+    assert handle.scan("id = 1").to_arrow()["b"].to_pylist() == ["old"]
+    assert "DEFAULT 'new'" in str(spark.sql(f"SHOW CREATE TABLE {table}").head())
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN b DROP DEFAULT")
+    spark.sql(f"INSERT INTO {table} (id) VALUES (8)")
+    assert spark.table(table).where("id = 8").collect() == [(8, 2, None)]
+    with pytest.raises(SchemaMismatch, match="'b'"):
+        handle.append({"id": [9]})
+    for change in ("n SET DEFAULT rand()", "n SET DEFAULT 'x'", "missing SET DEFAULT 1"):
+        with pytest.raises((SparkRuntimeException, AnalysisException)):
+            spark.sql(f"ALTER TABLE {table} ALTER COLUMN {change}")
+    assert spark.table(table).where("id = 1").collect() == [(1, 2, "old")]
 
 
 def test_a_table_is_made_like_another(spark: SparkSession, lakes: Lakes, space: str) -> None:

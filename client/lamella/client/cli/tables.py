@@ -24,6 +24,7 @@ from lamella.snapshot.schema.evolution import (
     MoveColumn,
     RenameColumn,
     SchemaChange,
+    SetDefault,
     SetDoc,
     SetNullable,
     WidenColumn,
@@ -483,6 +484,17 @@ def move(session: Session, table: str, column: str, first: bool, after: str | No
 def nullable(session: Session, table: str, column: str, base: int | None) -> None:
     """Let a required column contain nulls."""
     _change(session, table, SetNullable(column=column, nullable=True), base)
+
+
+@schema.command("default")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@click.argument("value", required=False)
+@_base
+@with_session()
+def default(session: Session, table: str, column: str, value: str | None, base: int | None) -> None:
+    """Set the value of a column in new rows that come without it; without a value, remove it. Rows that exist stay."""
+    _change(session, table, SetDefault(column=column, default=value), base)
 
 
 @schema.command("doc")

@@ -23,11 +23,12 @@ from lamella.snapshot.schema.evolution import (
     MoveColumn,
     RenameColumn,
     SchemaChange,
+    SetDefault,
     SetDoc,
     SetNullable,
     WidenColumn,
 )
-from lamella.snapshot.schema.spark_types import columns_of
+from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 from lamella.snapshot.wire import TableInfo
 
 _KINDS: Final[tuple[ClusterKind, ...]] = ("linear", "zorder", "hilbert")
@@ -119,7 +120,13 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         columns = [quoted_path(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
         handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
     else:
-        handle.evolve([schema_change(gateway, kind, change) for kind, change in given])
+        wanted = [
+            _default_change(gateway, handle, change)
+            if kind == "UpdateColumnDefaultValue"
+            else schema_change(gateway, kind, change)
+            for kind, change in given
+        ]
+        handle.evolve(wanted)
 
 
 def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
@@ -138,14 +145,24 @@ def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
         handle.commit(operation="alter", properties=own, remove_properties=unset)
 
 
+def _default_change(gateway: Gateway, handle: Table, change: Any) -> SchemaChange:
+    path = tuple(str(part) for part in change.fieldNames())
+    given = change.newCurrentDefault()
+    if given is None or not str(given.getSql()):
+        return SetDefault(column=path, default=None)
+    schema = handle.info().schema
+    struct = gateway.struct_type(spark_schema(schema, time_type=True).shown)
+    for at, column in enumerate(schema.columns):
+        if len(path) == 1 and column.name.lower() == path[0].lower():
+            return SetDefault(
+                column=path, default=default_text(gateway, str(given.getSql()), struct.apply(at).dataType())
+            )
+    raise InvalidRequest(f"only columns of the top level can have a default, not {'.'.join(path)!r}")
+
+
 def schema_change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
     """Return a ``TableChange`` of a column as a schema change; ``kind``: the name of its class. Raises InvalidRequest,
     InvalidSchema."""
-    if kind == "UpdateColumnDefaultValue":
-        raise InvalidRequest(
-            f"column {'.'.join(map(str, change.fieldNames()))!r}: a default is given when the column is added"
-            " (ADD COLUMN ... DEFAULT) and stays"
-        )
     if not kind.endswith(("Column", "ColumnType", "ColumnNullability", "ColumnComment", "ColumnPosition")):
         raise InvalidRequest(f"Lamella's Spark catalog cannot alter a table by {kind}")
     path = tuple(str(part) for part in change.fieldNames())
@@ -295,7 +312,13 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def _new_column(column: Column) -> Column:
     """Return the definition of a column for another table, which assigns the ids."""
-    return msgspec.structs.replace(column, id=0, fields=tuple(map(_new_column, column.fields)))
+    return msgspec.structs.replace(
+        column,
+        id=0,
+        fields=tuple(map(_new_column, column.fields)),
+        default=column.default_of_new_rows,
+        write_default=msgspec.UNSET,
+    )
 
 
 def _column(gateway: Gateway, column: Any) -> Column:
@@ -325,4 +348,4 @@ def _cluster_key(partitions: Any) -> tuple[str, ...]:
 
 def _shape(column: Column) -> tuple[Any, ...]:
     """Return what defines a column, without its id and comment."""
-    return (column.name, column.type, column.nullable, column.default, tuple(map(_shape, column.fields)))
+    return (column.name, column.type, column.nullable, column.default_of_new_rows, tuple(map(_shape, column.fields)))

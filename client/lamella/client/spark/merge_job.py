@@ -536,7 +536,7 @@ class _Work:
             text = self._assigned(clause, column.name, shown_name)
             if text is None and clause.when != "not matched":
                 continue
-            default = field.metadata.get("EXISTS_DEFAULT")
+            default = field.metadata.get("CURRENT_DEFAULT")
             made = F.expr(text) if text is not None else F.expr(default) if default else F.lit(None)
             value = F.when(F.col(_ACTION) == number, made.cast(field.dataType)).otherwise(value)
         return value.alias(column.name)

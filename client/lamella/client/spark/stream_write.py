@@ -60,8 +60,8 @@ class StreamSink(msgspec.Struct, frozen=True, kw_only=True):
         for column, field, position in zip(schema.columns, arrow_schema(schema), self.positions, strict=True):
             if position is not None:
                 columns.append(batch.column(position))
-            elif column.default is not None:
-                value = arrow_default(column.dtype, column.default).cast(field.type)
+            elif (default := column.default_of_new_rows) is not None:
+                value = arrow_default(column.dtype, default).cast(field.type)
                 columns.append(pa.repeat(value, batch.num_rows))
         return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
 

@@ -204,8 +204,6 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     for at, field in enumerate(json.loads(schema_json)["fields"]):
         dtype = struct.apply(at).dataType()
         metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
-        if "EXISTS_DEFAULT" in metadata:  # of existing rows; the other is of new rows
-            metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
         extra = json.dumps(metadata) if metadata else None
         columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
     return struct, columns

@@ -135,7 +135,9 @@ def matched_columns(given: Sequence[Column], schema: Schema) -> list[tuple[Colum
     if len(by_name) != len(given):
         raise SchemaMismatch("the frame has two columns of one name, without regard to case")
     wanted = {column.name.lower(): column for column in schema.columns}
-    missing = [column.name for key, column in wanted.items() if key not in by_name and column.default is None]
+    missing = [
+        column.name for key, column in wanted.items() if key not in by_name and column.default_of_new_rows is None
+    ]
     strange = [column.name for key, column in by_name.items() if key not in wanted]
     if missing or strange:
         raise SchemaMismatch(
@@ -161,7 +163,7 @@ def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
     types = StructType.fromJson(json.loads(spark_schema(schema, time_type=True).readable))
     selected = []
     for column, given in matched:
-        values = F.expr(types[column.name].metadata["EXISTS_DEFAULT"]) if given is None else F.col(quoted(given.name))
+        values = F.expr(types[column.name].metadata["CURRENT_DEFAULT"]) if given is None else F.col(quoted(given.name))
         selected.append(values.cast(types[column.name].dataType).alias(column.name))
     return selected
 

@@ -16,7 +16,7 @@ from lamella.client.write.arrow_types import is_list, leaf_dtype, may_store, typ
 from lamella.client.write.python_values import PythonRows, leaf_array
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.arrow import absent
+from lamella.snapshot.schema.arrow import new_values
 
 #: Rows of Arrow, or dictionaries of Python.
 Chunk: TypeAlias = "PythonRows | pa.RecordBatch"
@@ -68,7 +68,9 @@ class TableColumns:
             return self._matched[1]
         found = _by_name(given.names, "the data")
         wanted = {column.name.lower(): column for column in self._schema.columns}
-        missing = [column.name for key, column in wanted.items() if key not in found and column.default is None]
+        missing = [
+            column.name for key, column in wanted.items() if key not in found and column.default_of_new_rows is None
+        ]
         unknown = [given.names[at] for key, at in found.items() if key not in wanted]
         if missing or unknown:
             raise SchemaMismatch(
@@ -92,7 +94,7 @@ class TableColumns:
                 array = _absent(column, field, len(rows))
             else:
                 array = _fit_python(given.values, column, field.type, column.name)
-                if column.default is not None and given.is_absent is not None:
+                if column.default_of_new_rows is not None and given.is_absent is not None:
                     array = pc.if_else(pa.array(given.is_absent), _absent(column, field, len(rows)), array)
             arrays.append(_required(array, field))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
@@ -107,7 +109,7 @@ def _by_name(names: Sequence[str], what: str) -> dict[str, int]:
 
 
 def _absent(column: Column, field: pa.Field, count: int) -> pa.Array:
-    return pa.nulls(count, field.type) if column.default is None else absent(column, count).cast(field.type)
+    return new_values(column, count).cast(field.type)
 
 
 def _required(array: pa.Array, field: pa.Field) -> pa.Array:

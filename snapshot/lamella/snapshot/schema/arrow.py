@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -113,6 +114,11 @@ def absent(column: Column, count: int) -> Any:
     if column.default is None:
         return pa.nulls(count, wanted)
     return pa.repeat(arrow_default(column.dtype, column.default).cast(wanted), count)
+
+
+def new_values(column: Column, count: int) -> Any:
+    """Returns the values of a column in new rows that come without it: its default, or nulls."""
+    return absent(msgspec.structs.replace(column, default=column.default_of_new_rows), count)
 
 
 def _is_clock(kind: Any) -> bool:

@@ -177,7 +177,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts in ``fields``. ``id`` 0 means not yet assigned (:meth:`Schema.assign` assigns it).
 
     ``default``: the value of every row of a file that lacks the column, as text (see docs/schema.md); None: such rows
-    are null. Only columns of the top level have one.
+    are null. ``write_default``: what writers put into rows that come without the column, if that is another value;
+    None: nothing. Only columns of the top level have one.
     """
 
     name: str
@@ -187,11 +188,17 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fields: tuple[Column, ...] = ()
     doc: str | None = None
     default: str | None = None
+    write_default: str | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def dtype(self) -> DataType:
         """Returns the parsed type."""
         return parse_type(self.type)
+
+    @property
+    def default_of_new_rows(self) -> str | None:
+        """Returns what writers put into rows that come without the column; None: nothing."""
+        return self.default if self.write_default is msgspec.UNSET else self.write_default
 
 
 class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -254,7 +261,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 given = counter
             fields = tuple(number(f) for f in column.fields)
             default = column.default and canonical_default(column.dtype, column.default, column.name)
-            return msgspec.structs.replace(column, id=given, type=str(column.dtype), fields=fields, default=default)
+            written = column.write_default
+            if written:
+                written = canonical_default(column.dtype, written, column.name)
+            return msgspec.structs.replace(
+                column,
+                id=given,
+                type=str(column.dtype),
+                fields=fields,
+                default=default,
+                write_default=msgspec.UNSET if written == default else written,
+            )
 
         numbered = tuple(number(c) for c in columns)
         schema = cls(columns=numbered, last_column_id=counter)
@@ -277,9 +294,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             wanted = _CHILDREN.get(kind)
             if (wanted is not None and names != wanted) or (kind == "struct") != (bool(names) and wanted is None):
                 raise InvalidSchema(f"column {column.name!r} of type {kind} has fields {names}", column=column.name)
-            if column.default is not None:
-                canonical_default(column.dtype, column.default, column.name)
-        nested = [column.name for top in self.columns for column in _walk(top.fields) if column.default is not None]
+            for default in (column.default, column.default_of_new_rows):
+                if default is not None:
+                    canonical_default(column.dtype, default, column.name)
+        below = [column for top in self.columns for column in _walk(top.fields)]
+        nested = [column.name for column in below if (column.default, column.write_default) != (None, msgspec.UNSET)]
         if nested:
             raise InvalidSchema("only columns of the top level can have a default", column=nested[0])
         for siblings in _levels(self.columns):

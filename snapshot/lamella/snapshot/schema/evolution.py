@@ -85,6 +85,14 @@ class SetNullable(_Change, frozen=True, kw_only=True, tag="set-nullable"):
     nullable: bool
 
 
+class SetDefault(_Change, frozen=True, kw_only=True, tag="set-default"):
+    """Changes what writers put into rows that come without a column of the top level; None: nothing. Rows that exist
+    stay as they are."""
+
+    column: Path
+    default: str | None
+
+
 class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
     """Changes a comment; None removes it."""
 
@@ -101,7 +109,7 @@ class AllowExtraColumns(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
+SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDefault | SetDoc
 
 
 class Versioned(Protocol):
@@ -239,7 +247,8 @@ _Siblings = tuple[Column, ...]
 
 
 def _applied(
-    columns: _Siblings, change: DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
+    columns: _Siblings,
+    change: DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDefault | SetDoc,
 ) -> _Siblings:
     match change:
         case DropColumn(column=path):
@@ -252,6 +261,14 @@ def _applied(
             return _edit(columns, path, lambda siblings, at: _moved(siblings, at, first, after))
         case SetNullable(column=path, nullable=nullable):
             return _edit(columns, path, lambda siblings, at: _replace(siblings, at, _freed(siblings[at], nullable)))
+        case SetDefault(column=path, default=default):
+            return _edit(
+                columns,
+                path,
+                lambda siblings, at: _replace(
+                    siblings, at, msgspec.structs.replace(siblings[at], write_default=default)
+                ),
+            )
         case SetDoc(column=path, doc=doc):
             return _edit(
                 columns,
@@ -314,7 +331,7 @@ def _widened(column: Column, text: str) -> Column:
     if not can_widen(column.dtype, target):
         raise InvalidSchema(f"column {column.name!r} of type {column.dtype} cannot become {target}", column=column.name)
     default = column.default and canonical_default(target, column.default, column.name)
-    return msgspec.structs.replace(column, type=str(target), default=default)
+    return msgspec.structs.replace(column, type=str(target), default=default)  # assign spells write_default anew
 
 
 def _moved(siblings: _Siblings, at: int, first: bool, after: str | None) -> _Siblings:

@@ -103,6 +103,8 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
             field = _field(column.name, mapped, column.doc)
             if column.default is not None:
                 field["metadata"] |= {"EXISTS_DEFAULT": sql_default(column.dtype, mapped, column.default)}
+            if (default := column.default_of_new_rows) is not None:
+                field["metadata"] |= {"CURRENT_DEFAULT": sql_default(column.dtype, mapped, default)}
             shown.append(field)
             readable.append(field)
     return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
@@ -129,7 +131,7 @@ def sql_default(dtype: DataType, spark: str, default: str) -> str:
     """Returns a column's default as Spark SQL, of exactly the column's Spark type.
 
     As ``EXISTS_DEFAULT`` in a field's metadata it is the value that Spark's Parquet reader uses if a file lacks the
-    column.
+    column, as ``CURRENT_DEFAULT`` that of new rows.
     """
     if dtype.is_text:
         escaped = default.replace("\\", "\\\\").replace("'", "\\'")

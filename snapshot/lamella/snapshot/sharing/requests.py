@@ -111,7 +111,8 @@ def shared_schema(schema: Schema, earlier: Iterable[Schema]) -> str:
     Raises:
         NotExpressible: recipients cannot read a column's type, or would not find a column in every file.
     """
-    mapped = spark_schema(schema)
+    own = [msgspec.structs.replace(column, write_default=msgspec.UNSET) for column in schema.columns]
+    mapped = spark_schema(msgspec.structs.replace(schema, columns=tuple(own)))
     for name, kind in mapped.unreadable.items():
         raise _refused(name, f"has the type {kind}, which the protocol does not have")
     for column in schema.columns:
