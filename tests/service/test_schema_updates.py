@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from lamella.client.http import Lamella
-from lamella.snapshot.commit import seen_with_changes
-from lamella.snapshot.errors import BlocksRefused, InvalidSchema, SchemaConflict
-from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, SchemaChange, WidenColumn
-from lamella.snapshot.wire import SchemaUpdate
+from lamella.snapshot.commit import seen_with_update
+from lamella.snapshot.errors import BlocksRefused, CommitConflict, InvalidSchema, SchemaConflict
+from lamella.snapshot.schema import Column
+from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, ReplaceColumns, SchemaChange, WidenColumn
+from lamella.snapshot.wire import ClusterUpdate, SchemaUpdate
 from support.built_parts import blocks_of
 from support.race import Race
 from support.service_api import TableApi, World
@@ -20,7 +23,7 @@ from support.service_api import TableApi, World
 class Writer:
     """A writer that has read a table's schema, and writes rows under changed columns."""
 
-    def __init__(self, world: World, lake: Lamella, table: TableApi, *changes: SchemaChange) -> None:
+    def __init__(self, world: World, lake: Lamella, table: TableApi, *changes: SchemaChange | ReplaceColumns) -> None:
         self.world = world
         self.raw = table
         self.table = lake.table(f"{table.namespace}.{table.name}")
@@ -31,7 +34,7 @@ class Writer:
     def block(self, **columns: Any) -> Any:
         """A new block under the changed columns."""
         file = self.world.put(f"{self.world.folder()}/new.parquet", **columns)
-        seen = seen_with_changes(self.table.snapshot(self.base), self.update.changes)
+        seen = seen_with_update(self.table.snapshot(self.base), self.update)
         (block,) = blocks_of(self.world.store, seen, [file])
         return block
 
@@ -96,6 +99,43 @@ def test_another_change_in_the_meantime_refuses_the_commit(world: World) -> None
         before = table.info()
         with pytest.raises(SchemaConflict, match="write the rows again"):
             writer.commit(block)
+    assert table.info() == before
+
+
+def test_all_columns_are_replaced_with_all_rows(world: World) -> None:
+    """A column of the same name and type stays the same; the new key is of the new columns; older snapshots stay."""
+    table = world.table(cluster_key=["s"])
+    table.register(*(files := world.numbers(world.folder(), 2)))
+    new = (Column(name="x", type="double", nullable=False), Column(name="A", type="int64"))
+    with Lamella(world.url) as lake:
+        writer = Writer(world, lake, table, ReplaceColumns(columns=new))
+        update = msgspec.structs.replace(writer.update, cluster_key=ClusterUpdate(columns=("x",), kind="linear"))
+        writer.update = update
+        block = writer.block(x=pa.array([1.5, 2.5]), A=[5, 6])
+        with pytest.raises(CommitConflict, match="leaves 1 blocks"):
+            writer.commit(block, removed=files[:1], base_snapshot_id=writer.base, operation="overwrite")
+        answer = writer.commit(block, removed=files, base_snapshot_id=writer.base, operation="overwrite")
+        info = writer.table.info()
+        assert [(column.name, column.id) for column in info.schema.columns] == [("x", 3), ("A", 1)]
+        assert (info.cluster_key, info.cluster_key_id, info.snapshot_id) == (("x",), 1, answer.snapshot_id)
+        assert table.locations("x < 2 AND a = 5") == [block.location]
+        assert len(table.locations("s IS NOT NULL", snapshot_id=writer.base)) == 2
+        with pytest.raises(SchemaConflict):
+            writer.commit(removed=[block.location], base_snapshot_id=answer.snapshot_id)
+
+
+def test_columns_are_replaced_only_with_the_rows_that_are_there(local: World) -> None:
+    """Rows that others add meanwhile have none of the new columns: the commit is refused. So is a change by itself."""
+    table = local.table()
+    table.register(*(files := local.numbers(local.folder(), 1)))
+    with Lamella(local.url) as lake:
+        writer = Writer(local, lake, table, ReplaceColumns(columns=(Column(name="x", type="double"),)))
+        table.register(*local.numbers(local.folder(), 1))
+        before = table.info()
+        with pytest.raises(CommitConflict):
+            writer.commit(removed=files, base_snapshot_id=writer.base, operation="overwrite")
+        change = {"change": "replace", "columns": [{"name": "x", "type": "double"}]}
+        assert table.api.send("POST", f"{table.path}/schema", {"changes": [change]}).status_code == 400
     assert table.info() == before
 
 

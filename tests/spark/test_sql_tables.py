@@ -16,7 +16,9 @@ from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach, write
 from lamella.snapshot.errors import SchemaMismatch, TableNotFound
 from lamella.snapshot.schema import Column
+from lamella.snapshot.schema.evolution import AddColumn
 from spark.lakes import CATALOG, Faults, Lakes, fresh
+from spark.test_sql_writes import is_commit, once
 
 pytestmark = pytest.mark.spark
 
@@ -275,7 +277,7 @@ def test_namespaces_are_altered(spark: SparkSession, lakes: Lakes) -> None:
 def test_a_table_is_replaced_in_one_snapshot_by_one_of_the_same_columns(
     spark: SparkSession, lakes: Lakes, space: str
 ) -> None:
-    """It keeps its id and its history, and a query may read it; by other columns it is not replaced."""
+    """It keeps its id and its history, and a query may read it."""
     name = f"{space}.{fresh('t')}"
     table = f"{CATALOG}.{name}"
     spark.range(4).writeTo(table).createOrReplace()
@@ -289,19 +291,70 @@ def test_a_table_is_replaced_in_one_snapshot_by_one_of_the_same_columns(
     for replace in ways:
         replace()
         assert values(spark, table) == [0, 1]
-    frames = {
-        "other columns": spark.range(2).select(F.col("id").cast("int")).writeTo(table),
-        "another cluster key": spark.range(2).writeTo(table).clusterBy("id"),
-    }
-    for says, writer in frames.items():
-        with pytest.raises(SparkRuntimeException, match=says):
-            writer.createOrReplace()
-    assert values(spark, table) == [0, 1]
     spark.sql(f"CREATE OR REPLACE TABLE {table} (id BIGINT)")
     info = lakes.lake.table(name).info()
     assert (info.row_count, info.table_id, info.properties) == (0, table_id, {"p": "q"})
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.range(2).writeTo(f"{table}x").replace()
+
+
+def test_a_table_is_replaced_by_one_of_other_columns_in_one_snapshot(
+    spark: SparkSession, lakes: Lakes, space: str
+) -> None:
+    """Columns, cluster key, properties and rows change together; it keeps its id, its tags and earlier snapshots."""
+    name = f"{space}.{fresh('t')}"
+    table, handle = f"{CATALOG}.{name}", lakes.lake.table(name)
+    spark.sql(f"CREATE TABLE {table} (id INT, s STRING NOT NULL) CLUSTER BY (s) TBLPROPERTIES (p = '1')")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'x'), (2, 'y'), (3, 'z')")
+    spark.sql(f"DELETE FROM {table} WHERE id = 2")
+    before = handle.info()
+    handle.tag("before")
+    spark.sql(
+        f"CREATE OR REPLACE TABLE {table} CLUSTER BY (n) TBLPROPERTIES (q = '2')"
+        f" AS SELECT id, CAST(id AS STRING) AS s, id * 2.5D AS n, array(s) AS l FROM {table}"
+    )
+    info = handle.info()
+    assert [each.operation for each in handle.snapshots()][:2] == ["overwrite", "delete"]
+    assert (info.table_id, info.properties, info.cluster_key) == (before.table_id, {"p": "1", "q": "2"}, ("n",))
+    assert [tuple(row) for row in spark.table(table).orderBy("id").collect()] == [
+        (1, "1", 2.5, ["x"]),
+        (3, "3", 7.5, ["z"]),
+    ]
+    assert spark.sql(f"SELECT * FROM {table} VERSION AS OF 'before' ORDER BY id").collect() == [(1, "x"), (3, "z")]
+    assert spark.table(table).where("n > 5").collect() == [(3, "3", 7.5, ["z"])]
+    spark.sql(f"INSERT INTO {table} VALUES (4, NULL, 1, NULL)")
+    spark.range(2).select(F.col("id").cast("int")).write.mode("overwrite").saveAsTable(table)
+    assert values(spark, table) == [0, 1]
+    assert handle.info().cluster_key == ()
+    spark.sql(f"CREATE OR REPLACE TABLE {table} (id INT, k INT NOT NULL DEFAULT 5) CLUSTER BY (k)")
+    spark.sql(f"INSERT INTO {table} (id) VALUES (7)")
+    assert spark.table(table).collect() == [(7, 5)]
+    spark.table(table).writeTo(table).clusterBy("id").createOrReplace()
+    assert (handle.info().cluster_key, spark.table(table).collect()) == (("id",), [(7, 5)])
+    handle.rollback("before")
+    assert spark.table(table).orderBy("id").collect() == [(1, "x"), (3, "z")]
+
+
+def test_a_replacement_that_fails_leaves_the_table(
+    spark: SparkSession, lakes: Lakes, faults: Faults, space: str
+) -> None:
+    """Whether its query fails, the commit, or others changed the columns; rows that others add meanwhile go."""
+    name = f"{space}.{fresh('t')}"
+    table, handle = f"{CATALOG}.{name}", lakes.lake.table(name)
+    spark.sql(f"CREATE TABLE {table} (id INT)")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    before = handle.info()
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE OR REPLACE TABLE {table} AS SELECT 1 DIV (id - 1) AS other FROM {table}")
+    assert handle.info() == before
+    session = fresh("session")
+    attach(spark, session, faults.client(once(is_commit, lambda: handle.evolve([AddColumn(name="c", type="int")]))))
+    with pytest.raises(SparkRuntimeException, match="schema_conflict"):
+        spark.sql(f"CREATE OR REPLACE TABLE {session}.{name} AS SELECT 'x' AS other")
+    assert [column.name for column in handle.info().schema.columns] == ["id", "c"]
+    attach(spark, session, faults.client(once(is_commit, lambda: handle.append({"id": [2], "c": [3]}))))
+    spark.sql(f"CREATE OR REPLACE TABLE {session}.{name} AS SELECT 'x' AS other")
+    assert spark.table(table).collect() == [("x",)]
 
 
 def test_a_table_is_renamed_and_moved(spark: SparkSession, lakes: Lakes, space: str) -> None:

@@ -16,7 +16,7 @@ from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
 from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
 from lamella.snapshot.cluster.extent import block_target_of
-from lamella.snapshot.commit import pending_changes, seen_with_changes
+from lamella.snapshot.commit import seen_with_update
 from lamella.snapshot.commit.block_lists import packed
 from lamella.snapshot.deletes import Positions, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, OutcomeUnknown, StoreError
@@ -156,10 +156,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
             SchemaConflict: others changed the columns in another way.
             InvalidSchema, UnknownColumn: a change that cannot be made.
         """
-        if update is None or not pending_changes(self.snapshot, update):
-            return self
-        seen = seen_with_changes(self.snapshot, update.changes)
-        return msgspec.structs.replace(self, snapshot=seen, schema_update=update)
+        seen = seen_with_update(self.snapshot, update)
+        return self if seen is self.snapshot else msgspec.structs.replace(self, snapshot=seen, schema_update=update)
 
     @property
     def cluster_key(self) -> tuple[str, ...]:

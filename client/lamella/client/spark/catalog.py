@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any, NoReturn
 
+import msgspec
+
 from lamella.client.http import Lamella
 from lamella.client.spark.changelog import KEYS, LakeChangelog
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
@@ -14,7 +16,14 @@ from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
-from lamella.client.spark.schema_evolution import OPTION_KEYS, PendingChanges, changes_of, merges_schema
+from lamella.client.spark.schema_evolution import (
+    OPTION_KEYS,
+    PendingChanges,
+    Update,
+    changes_of,
+    merges_schema,
+    no_update,
+)
 from lamella.client.spark.sql_write import Destination, Pins
 from lamella.client.spark.table import EvolvingLakeTable, LakeTableProxy, StagedLakeTable, shape_of
 from lamella.client.write.layout import Layout
@@ -240,8 +249,8 @@ class LakeCatalog(Proxy):
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
 
-    def _destination(self, identifier: Any, *how: Any) -> Destination:
-        """Return a table to read from and write to."""
+    def _destination(self, identifier: Any, *how: Any, update: Update | None = None) -> Destination:
+        """Return a table to read from and write to; ``update``: returns changes with which it is seen."""
         name = _table_name(identifier)
         name, kind = split_name(name or "")
         if not name or ((name.endswith(ROWS) or kind) and _writes(how)):
@@ -259,7 +268,7 @@ class LakeCatalog(Proxy):
                 snapshot_id=snapshot_id,
                 timestamp_ms=timestamp_ms,
                 time_type=time_type,
-                schema_changes=self._pending.take(name) if _writes(how) else (),
+                update=update or (self._pending.take(name) if _writes(how) else no_update),
             )
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
@@ -290,23 +299,16 @@ class LakeCatalog(Proxy):
         self._require_whole(_table_name(identifier))
         made = None if replaces else self._create(identifier, spec)
         try:
-            destination = self._destination(identifier)
+            destination = self._destination(identifier, update=spec.update_of if replaces else None)
         except BaseException:
             if made is not None:
                 drop_unused(self._lake, made)
             raise
         if made is not None and made.table_id != destination.table.table_id:  # dropped and made again by others
             raise_java(self._table_exists(identifier))
-        name = destination.table.name
-        if replaces:
-            spec.require_same_definition(self._lake.table(name).info())
-        return StagedLakeTable(
-            destination,
-            f"{self._name}.{name}",
-            self._shapes(destination.table.columns.shown),
-            made=made,
-            properties=spec.properties,
-        )
+        destination = msgspec.structs.replace(destination, properties=spec.properties if replaces else {})
+        name = f"{self._name}.{destination.table.name}"
+        return StagedLakeTable(destination, name, self._shapes(destination.table.columns.shown), made=made)
 
     def _require_whole(self, name: str | None, what: str = "dropped or replaced") -> None:
         """Raise InvalidRequest for the name of a part of a table, such as ``t$blocks``."""

@@ -14,14 +14,16 @@ from lamella.client.spark.catalyst import kind_of
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID, LakeTable
 from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
-from lamella.snapshot.errors import InvalidRequest, InvalidSchema
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema, quoted_path
+from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropColumn,
     MoveColumn,
     RenameColumn,
+    ReplaceColumns,
     SchemaChange,
     SetDefault,
     SetDoc,
@@ -29,7 +31,7 @@ from lamella.snapshot.schema.evolution import (
     WidenColumn,
 )
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
-from lamella.snapshot.wire import TableInfo
+from lamella.snapshot.wire import ClusterUpdate, SchemaUpdate, TableInfo
 
 _KINDS: Final[tuple[ClusterKind, ...]] = ("linear", "zorder", "hilbert")
 #: Properties that Spark uses for parts of a table definition, and why they are not supported.
@@ -295,19 +297,31 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             properties={**layout, **self.properties},
         )
 
-    def require_same_definition(self, info: TableInfo) -> None:
-        """Raise InvalidRequest unless an existing table has this definition, so that replacing it changes only its
-        rows."""
-        wanted = [_shape(column) for column in self.columns]
-        if wanted != [_shape(column) for column in info.schema.columns]:
-            raise InvalidRequest(
-                f"{info.namespace}.{info.name} has other columns; drop it first, or change them by ALTER TABLE and"
-                " INSERT OVERWRITE"
-            )
-        if self.cluster_key and (self.cluster_key, self.cluster_kind) != (info.cluster_key, info.cluster_kind):
-            raise InvalidRequest(
-                f"{info.namespace}.{info.name} has another cluster key; change it by ALTER TABLE ... CLUSTER BY"
-            )
+    def update_of(self, info: TableInfo) -> SchemaUpdate | None:
+        """Return the changes by which an existing table gets this definition; None: it has it.
+
+        Without a cluster key of its own, the table keeps the one that it has, if it still has the columns.
+        """
+        is_same = [_shape(column) for column in self.columns] == [_shape(column) for column in info.schema.columns]
+        key = ClusterUpdate(columns=self.cluster_key, kind=self.cluster_kind)
+        if not self.cluster_key:
+            key = ClusterUpdate(columns=info.cluster_key, kind=info.cluster_kind)
+            if not is_same and not _can_cluster(self.columns, info.cluster_key):
+                key = ClusterUpdate()
+        if is_same and (key.columns, key.kind) == (info.cluster_key, info.cluster_kind):
+            return None
+        return SchemaUpdate(
+            changes=() if is_same else (ReplaceColumns(columns=self.columns),),
+            base_schema_id=info.schema.schema_id,
+            cluster_key=key,
+        )
+
+
+def _can_cluster(columns: Sequence[Column], key: Sequence[str]) -> bool:
+    try:
+        return cluster_columns(Schema.assign(columns), key) == tuple(key)
+    except LamellaError:
+        return False
 
 
 def _new_column(column: Column) -> Column:

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
@@ -36,12 +36,12 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import DELETES, FEATURES, DeleteFile
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.evolution import SchemaChange, evolve
+from lamella.snapshot.schema.evolution import evolve
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
-from lamella.snapshot.wire import BlockFacts, OrderBy, SchemaUpdate, Verdict
+from lamella.snapshot.wire import BlockFacts, OrderBy, SchemaUpdate, TableInfo, Verdict
 
 #: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
@@ -511,11 +511,11 @@ def load_table(
     snapshot_id: str | None = None,
     timestamp_ms: int | None = None,
     time_type: bool = False,
-    schema_changes: Sequence[SchemaChange] = (),
+    update: Callable[[TableInfo], SchemaUpdate | None] = lambda _: None,
 ) -> LakeTable:
     """Return the current state of the table, or its state at a snapshot or at a time (Unix milliseconds).
 
-    ``schema_changes``: the table is seen with them.
+    ``update``: returns schema changes with which the current state is seen.
 
     Raises:
         TableNotFound: no such table (no such namespace: NamespaceNotFound).
@@ -541,10 +541,9 @@ def load_table(
         cluster_key = ((), "linear") if key is None else (key.columns, key.kind)
         snapshot = answer.snapshot_id
         totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
-    update = None
-    if schema_changes:
-        update = SchemaUpdate(changes=tuple(schema_changes), base_schema_id=history[-1].schema_id)
-        history = (*history, evolve(history[-1], schema_changes, history=history))
+    changed = update(info)
+    if changed is not None and changed.changes:
+        history = (*history, evolve(history[-1], changed.changes, history=history))
     return LakeTable(
         lake,
         name,
@@ -559,7 +558,7 @@ def load_table(
         totals=totals,
         features=features,
         settings=settings,
-        schema_update=update,
+        schema_update=changed,
     )
 
 

@@ -12,7 +12,7 @@ runs, Spark resolves its query again, as that of such a statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lamella.client.spark.catalyst import kind_of
@@ -22,6 +22,7 @@ from lamella.client.spark.statement import elements, running_query
 from lamella.snapshot.errors import InvalidRequest, LamellaError, SchemaMismatch
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, WidenColumn, evolve
+from lamella.snapshot.wire import SchemaUpdate, TableInfo
 
 #: The property of a table by which every write may change its columns.
 MERGE_SCHEMA: Final = "write.merge_schema"
@@ -30,6 +31,14 @@ OPTION_KEYS: Final = ("mergeSchema", "merge_schema", "merge-schema")
 
 _LOGICAL: Final = SQL + "catalyst.plans.logical."
 _WRITES: Final = ("AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic")
+
+
+#: Returns the changes with which a table is seen.
+Update = Callable[[TableInfo], SchemaUpdate | None]
+
+
+def no_update(_info: TableInfo) -> None:
+    """Return no changes."""
 
 
 class PendingChanges:
@@ -42,11 +51,14 @@ class PendingChanges:
         """Note the changes for the next time that the table is loaded."""
         self._local.pending = (table, tuple(changes))
 
-    def take(self, table: str) -> tuple[SchemaChange, ...]:
-        """Return the changes of the table, once."""
+    def take(self, table: str) -> Update:
+        """Return what makes the changes of the table, once."""
         noted: tuple[str, tuple[SchemaChange, ...]] | None = getattr(self._local, "pending", None)
         self._local.pending = None
-        return noted[1] if noted is not None and noted[0] == table else ()
+        if noted is None or noted[0] != table:
+            return no_update
+        changes = noted[1]
+        return lambda info: SchemaUpdate(changes=changes, base_schema_id=info.schema.schema_id)
 
 
 def changes_of(gateway: Gateway, changes: Iterable[Any]) -> list[SchemaChange]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.rewrite.commit import TableState
 from lamella.client.spark.catalyst import kind_of
+from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.proxy import Proxy, error_of_task
@@ -132,7 +134,7 @@ _OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
 class Destination(msgspec.Struct, frozen=True, eq=False):
     """A table that a statement writes to, at the snapshot that the statement began with.
 
-    ``defaults``: how blocks are written unless the write has options.
+    ``defaults``: how blocks are written unless the write has options. ``properties``: of the table, set by its commit.
     """
 
     gateway: Gateway
@@ -140,6 +142,7 @@ class Destination(msgspec.Struct, frozen=True, eq=False):
     table: LakeTable
     pins: Pins
     defaults: Layout = Layout()
+    properties: Mapping[str, str] = {}
 
     def filter_of(self, predicates: Any) -> dict[str, Any]:
         """Return the filter of a condition; raises FilterNotEvaluable."""
@@ -257,6 +260,7 @@ class LakeInsertion(Proxy):
                 time_zone=self._gateway.time_zone(),
                 rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),
                 reads=self._reads(dataset) if self._replaces is None else (),
+                properties=to.properties,
             )
             try:
                 frame = DataFrame(dataset, session)
@@ -283,6 +287,14 @@ class LakeInsertion(Proxy):
         if not excludes_rows_of(self._gateway, optimized, table.table_id):
             return ()
         return table_reads(self._gateway, optimized, table.service_url)
+
+
+def replace_rows(to: Destination) -> None:
+    """Remove all rows of a table, in the commit that gives it its new definition."""
+    state = TableState.read(to.lake, to.table.name).with_update(to.table.schema_update)
+    commit = RowsCommit(replaces=EVERY_ROW, properties=to.properties)
+    target = to.defaults.target_of(state)
+    commit.apply(to.lake, SparkEngine(to.gateway.spark), state, target, (), scratch=to.defaults.scratch)
 
 
 def _layout(defaults: Layout, options: Any) -> Layout:

@@ -6,7 +6,6 @@ Includes tables made by ``CREATE TABLE AS SELECT``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
@@ -18,7 +17,7 @@ from lamella.client.spark.row_level import RowLevel
 from lamella.client.spark.row_level_write import RowLevelWrite
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.schema_evolution import is_possible, resolved_again
-from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
+from lamella.client.spark.sql_write import Destination, LakeWriteBuilder, replace_rows
 from lamella.client.spark.statement import ReadTable
 from lamella.client.write.commit import EVERY_ROW
 from lamella.client.write.new_table import drop_unused
@@ -30,8 +29,8 @@ from lamella.snapshot.wire import TableInfo
 # Tables created with their first rows: ``CREATE TABLE AS SELECT`` and ``REPLACE TABLE``.
 #
 # A new table is created empty when Spark begins; its rows are added in one commit, and if that fails the table is
-# dropped again, unless another client committed to it in the meantime. An existing table is replaced by one commit too,
-# only by a table of the same columns; until then it is unchanged.
+# dropped again, unless another client committed to it in the meantime. An existing table is replaced by one commit,
+# which also changes its columns, cluster key and properties; until then it is unchanged.
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = (
@@ -251,36 +250,27 @@ class EvolvingLakeTable(LakeTableProxy):
 
 
 class StagedLakeTable(LakeTableProxy):
-    """``made``: the table as created; None: it existed before, and ``properties`` are set on it."""
+    """``made``: the table as created; None: it existed before, and is seen with its new definition."""
 
     class Java:
         implements = [*LakeTableProxy.Java.implements, _CATALOG + "StagedTable"]  # noqa: RUF012
 
     def __init__(
-        self,
-        destination: Destination,
-        shown_name: str,
-        shape: tuple[Any, Any],
-        *,
-        made: TableInfo | None,
-        properties: Mapping[str, str],
+        self, destination: Destination, shown_name: str, shape: tuple[Any, Any], *, made: TableInfo | None
     ) -> None:
         super().__init__(destination, shown_name, shape)
         self._made = made
-        self._new_properties = dict(properties)
         self._written_before = destination.pins.written(self._table.name)
 
     def commitStagedChanges(self) -> None:
-        if self._made is not None:
-            return
-        to, name = self._destination, self._table.name
-        if to.pins.written(name) == self._written_before:  # the statement has no query to write
-            self.truncateTable()
-        handle = to.lake.table(name)
-        now = handle.info().properties
-        changed = {key: text for key, text in self._new_properties.items() if now.get(key) != text}
-        if changed:
-            handle.commit(operation="alter", properties=changed)
+        to = self._destination
+        if self._made is None and to.pins.written(self._table.name) == self._written_before:
+            replace_rows(to)  # the statement has no query to write
+        handle = to.lake.table(self._table.name)
+        now = handle.info().properties if to.properties else {}
+        unset = {key: text for key, text in to.properties.items() if now.get(key) != text}
+        if unset:  # an empty table was replaced by no rows, which needs no commit
+            handle.commit(operation="alter", properties=unset)
 
     def abortStagedChanges(self) -> None:
         if self._made is not None:

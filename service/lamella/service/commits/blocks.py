@@ -341,6 +341,8 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     sent = () if request.deletes is msgspec.UNSET else request.deletes
     update = None if request.schema_update is msgspec.UNSET else request.schema_update
     unset = frozenset(() if request.remove_properties is msgspec.UNSET else request.remove_properties)
+    if update is not None and not update.changes and update.cluster_key is msgspec.UNSET:
+        raise InvalidRequest("schema_update changes nothing")
     if not (request.added or lists or request.removed or sent or request.properties or update or unset):
         raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
     if both := sorted(unset.intersection(request.properties)):

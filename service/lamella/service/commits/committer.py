@@ -230,8 +230,7 @@ class Committer:
             default_schema_id = (versions if read_at is None else self._warehouse.head(read_at)).schema.schema_id
             if payload.schema_update is not None:
                 refuse_columns(versions.properties)
-                pending = self._warehouse.pending_changes(table.pointer, payload.schema_update)
-                versions = self._warehouse.seen_after(table.pointer, pending)
+                versions = self._warehouse.seen_with(table.pointer, payload.schema_update)
                 default_schema_id = payload.schema_update.schema_id
             if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.

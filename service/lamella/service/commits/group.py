@@ -31,7 +31,6 @@ from lamella.snapshot.errors import (
     Unavailable,
 )
 from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
-from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 
 Waiting = Entry[BlockChange | Step, StoredResponse]
@@ -96,15 +95,9 @@ class SharedSegments:
         found = self._written.get(key)
         if found is None:
             blocks: list[Block] = [block for entry in entries for block in _change(entry).blocks]
-            versions = self._warehouse.seen_after(base, _schemas(self._warehouse, base, entries[0]))
+            versions = self._warehouse.seen_with(base, _change(entries[0]).schema_update)
             found = self._written[key] = self._warehouse.prepare(self._table_id, versions, blocks) if blocks else ()
         return found
-
-
-def _schemas(warehouse: Warehouse, base: SnapshotPointer, entry: Waiting) -> list[tuple[SchemaChange, ...]]:
-    """Return the schema changes that an entry makes to ``base``. Raises SchemaConflict."""
-    update = _change(entry).schema_update
-    return [] if update is None else warehouse.pending_changes(base, update)
 
 
 def _change(entry: Waiting) -> BlockChange:
@@ -216,8 +209,8 @@ class GroupCommit:
             return _Attempt(result, [(first, result)], [], first.change.required_seq)
         sets, members = leaves.change_sets(base, group)
         # An entry with schema changes is alone in its group.
-        schemas = _schemas(self._warehouse, base, first)
-        done = self._warehouse.commit_many(base, sets, schemas=schemas, now_ms=self._clock())
+        update = first.change.schema_update
+        done = self._warehouse.commit_many(base, sets, update=update, now_ms=self._clock())
         attempt = _Attempt(done.result, [], [], None)
         for entries, outcome in zip(members, done.outcomes, strict=True):
             for entry in entries:

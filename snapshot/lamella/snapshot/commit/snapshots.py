@@ -26,8 +26,10 @@ from lamella.snapshot.manifest import (
     merge_constant_columns,
 )
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AllowExtraColumns,
+    ReplaceColumns,
     SchemaChange,
     Versioned,
     evolve,
@@ -233,7 +235,7 @@ def next_snapshot(
 
 def evolved_snapshot(
     base: Snapshot,
-    changes: Sequence[SchemaChange | AllowExtraColumns],
+    changes: Sequence[SchemaChange | ReplaceColumns | AllowExtraColumns],
     *,
     snapshot_id: str,
     now_ms: int,
@@ -278,32 +280,65 @@ def seen_with_changes(base: Snapshot, changes: Sequence[SchemaChange | AllowExtr
     Raises:
         UnknownColumn, InvalidSchema, InvalidRequest: invalid changes.
     """
-    evolved = evolved_snapshot(
-        base, changes, snapshot_id=base.snapshot_id, now_ms=base.timestamp_ms, base_schema_id=None
-    )
+    return _same_snapshot(base, evolved_snapshot(base, changes, **_nowhere(base), base_schema_id=None))
+
+
+def seen_with_update(base: Snapshot, update: SchemaUpdate | None) -> Snapshot:
+    """Returns a snapshot as :meth:`seen_with_changes` does, with what is left to make of an update.
+
+    Raises:
+        SchemaConflict: others changed the columns in another way.
+        UnknownColumn, InvalidSchema, InvalidRequest: an invalid change, or a cluster key of no such columns.
+    """
+    if update is None:
+        return base
+    seen = base
+    key = None if update.cluster_key is msgspec.UNSET else update.cluster_key
+    if _is_pending(base, update):
+        if key is not None:  # columns of the old key may be gone
+            seen = _same_snapshot(base, clustered_snapshot(seen, (), "linear", **_nowhere(base)))
+        if update.changes:
+            evolved = evolved_snapshot(seen, update.changes, **_nowhere(base), base_schema_id=None)
+            seen = _same_snapshot(base, evolved)
+    if key is None:
+        return seen
+    columns = cluster_columns(seen.schema, key.columns)
+    before = base.cluster_key
+    if before is not None and (before.columns, before.kind) == (columns, key.kind):
+        return msgspec.structs.replace(
+            seen,
+            cluster_key_meta=base.cluster_key_meta,
+            cluster_kind=base.cluster_kind,
+            last_cluster_key_id=base.last_cluster_key_id,
+        )
+    return _same_snapshot(base, clustered_snapshot(seen, columns, key.kind, **_nowhere(base)))
+
+
+def _nowhere(base: Snapshot) -> dict[str, Any]:
+    return {"snapshot_id": base.snapshot_id, "now_ms": base.timestamp_ms}
+
+
+def _same_snapshot(base: Snapshot, following: Snapshot) -> Snapshot:
+    """Returns what would follow a snapshot under its own id: the next snapshot must follow it, and not one that was
+    never written."""
     return msgspec.structs.replace(
-        evolved,
+        following,
         timestamp_ms=base.timestamp_ms,
         prev_snapshot_id=base.prev_snapshot_id,
         prev_manifest=base.prev_manifest,
     )
 
 
-def pending_changes(base: Snapshot, update: SchemaUpdate) -> list[tuple[SchemaChange, ...]]:
-    """Returns the schema changes of an update that are left to make: none if others have made the same ones.
-
-    Raises:
-        SchemaConflict: the columns were changed in another way.
-        UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
-    """
+def _is_pending(base: Snapshot, update: SchemaUpdate) -> bool:
+    """Returns whether the changes are left to make: not if others have made the same ones. Raises SchemaConflict."""
     current = base.schema.schema_id
     if update.base_schema_id == current:
-        return [update.changes]
+        return True
     known = [schema for schema in base.history if schema.schema_id <= update.base_schema_id]
-    if known and known[-1].schema_id == update.base_schema_id:
+    if known and known[-1].schema_id == update.base_schema_id and not update.replaces_columns:
         wanted = evolve(known[-1], update.changes, history=known)
         if wanted.schema_id == update.schema_id and wanted in base.history:
-            return []
+            return False
     raise SchemaConflict(
         f"others changed the columns: the table has schema {current} now, and the commit changes schema"
         f" {update.base_schema_id}. Nothing was done; write the rows again",

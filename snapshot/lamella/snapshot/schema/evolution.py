@@ -100,6 +100,15 @@ class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
     doc: str | None
 
 
+class ReplaceColumns(_Change, frozen=True, kw_only=True, tag="replace"):
+    """Other columns in place of all. One with the name and type of an earlier column is that column.
+
+    Only a commit that removes all blocks can make this change, since no row has values of the new columns.
+    """
+
+    columns: tuple[Column, ...]
+
+
 class AllowExtraColumns(msgspec.Struct, frozen=True):
     """From now on, files may have columns that the schema does not list. Only a source makes this change.
 
@@ -121,7 +130,10 @@ class Versioned(Protocol):
 
 
 def evolve(
-    schema: Schema, changes: Sequence[SchemaChange | AllowExtraColumns], *, history: Sequence[Schema] = ()
+    schema: Schema,
+    changes: Sequence[SchemaChange | ReplaceColumns | AllowExtraColumns],
+    *,
+    history: Sequence[Schema] = (),
 ) -> Schema:
     """Returns ``schema`` with the changes applied in order, with an id that none of ``history`` has.
 
@@ -141,6 +153,9 @@ def evolve(
         if isinstance(change, AllowExtraColumns):
             extra_columns = extra_columns or not change.names
             ignored_columns = tuple(sorted({*ignored_columns, *change.names}))
+        elif isinstance(change, ReplaceColumns):
+            columns = Schema.assign(_replaced(columns, change.columns), last_column_id=last_column_id).columns
+            last_column_id = max(last_column_id, *(column.id for column in _all(columns)))
         elif isinstance(change, AddColumn):
             added = Schema.assign([_added(change)], last_column_id=last_column_id)
             columns, last_column_id = _with_added(columns, change, added.columns[0]), added.last_column_id
@@ -314,6 +329,25 @@ def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblin
         return _replace(siblings, at, msgspec.structs.replace(parent, fields=insert(parent.fields)))
 
     return _edit(columns, change.parent, inside)
+
+
+def _replaced(before: _Siblings, columns: _Siblings) -> _Siblings:
+    """Returns new columns with the ids of those of the same name and type, and without one otherwise."""
+    found = {column.name.lower(): column for column in before}
+    made = []
+    for column in columns:
+        if _has_id(column):
+            raise InvalidSchema(f"column {column.name!r}: the table assigns the ids", column=column.name)
+        same = found.get(column.name.lower())
+        if same is None or same.dtype != column.dtype:
+            made.append(column)
+        else:
+            made.append(msgspec.structs.replace(column, id=same.id, fields=_replaced(same.fields, column.fields)))
+    return tuple(made)
+
+
+def _all(columns: _Siblings) -> list[Column]:
+    return [each for column in columns for each in (column, *_all(column.fields))]
 
 
 def _drop(siblings: _Siblings, at: int) -> _Siblings:

@@ -388,6 +388,7 @@ class Changes:
         changes: Sequence[ChangeSet],
         *,
         schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
+        update: SchemaUpdate | None = None,
         now_ms: int,
     ) -> ManyCommitted:
         """Write one snapshot after ``base`` with several callers' change sets, as if committed one after another.
@@ -398,12 +399,15 @@ class Changes:
         differences to a chain of commits: a removal with ``read_at`` never removes a block that an earlier change set
         of the same call added, and a change set with ``no_new_matches`` is not applied after one that added blocks.
 
+        ``schemas``: as for :meth:`commit`; or ``update``: changes of the columns and of the cluster key.
+
         Raises:
+            SchemaConflict, InvalidSchema, UnknownColumn, InvalidRequest: of the whole call, for ``update``.
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: of the whole call, for ``no_new_matches``.
             StoreError, ManifestError, ObjectNotFound: of the whole call; nothing was applied.
             LimitExceeded: of the whole call: with all change sets, the table has more rows or bytes than 64 bits count.
         """
-        snapshot = self.seen_after(base, schemas)
+        snapshot = self.seen_after(base, schemas) if update is None else self.seen_with(base, update)
         requests = [self._request(change) for change in changes]
         named = {
             location
@@ -425,7 +429,11 @@ class Changes:
                 removed = requests[number].removed
                 stale = frozenset() if is_base else self._conflicts.stale(change.read_at, removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
-            if change.row_change == "replace" and (uneven := self._uneven(change, found)) is not None:
+            if update is not None and update.replaces_columns and (left := _left(snapshot, change)):
+                text = f"the commit replaces the columns, and leaves {left} blocks that have none of the new ones"
+                stays = CommitConflict(text, blocks=[], snapshot_id=base.snapshot_id, snapshot_is="current")
+                requests[number] = msgspec.structs.replace(requests[number], refused=stays)
+            elif change.row_change == "replace" and (uneven := self._uneven(change, found)) is not None:
                 requests[number] = msgspec.structs.replace(requests[number], refused=uneven)
             elif change.no_new_matches is not None:
                 refused = self._conflicts.of(change, base)
@@ -479,14 +487,14 @@ class Changes:
             snapshot = commits.seen_with_changes(snapshot, changes)
         return snapshot
 
-    def pending_changes(self, base: SnapshotPointer, update: SchemaUpdate) -> list[tuple[SchemaChange, ...]]:
-        """Returns the schema changes that are left to make: none if others have made the same ones.
+    def seen_with(self, base: SnapshotPointer, update: SchemaUpdate | None) -> Snapshot:
+        """Returns a snapshot with the changes of an update that are left to make; nothing is written.
 
         Raises:
-            SchemaConflict: the columns were changed in another way.
+            SchemaConflict: others changed the columns in another way.
             UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
         """
-        return commits.pending_changes(self._manifests.snapshot(base), update)
+        return commits.seen_with_update(self._manifests.snapshot(base), update)
 
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
         """Returns which of these locations are blocks of the snapshot."""
@@ -636,6 +644,11 @@ class Changes:
             removed=sum(outcome.removed for outcome in outcomes),
             changed=sum(outcome.changed for outcome in outcomes),
         )
+
+
+def _left(base: Snapshot, change: ChangeSet) -> int:
+    """Returns how many blocks stay when a change set is applied to a snapshot, if it removes none that is gone."""
+    return base.summary.block_count - len(set(change.removed))
 
 
 def _properties(applied: Sequence[ChangeSet]) -> tuple[dict[str, str], frozenset[str]]:

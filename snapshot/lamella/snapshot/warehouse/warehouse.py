@@ -134,7 +134,7 @@ class Warehouse:
         self.changed_reads = changes.changed_reads
         self.entries_at = changes.blocks_at
         self.seen_after = changes.seen_after
-        self.pending_changes = changes.pending_changes
+        self.seen_with = changes.seen_with
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.replaced = changes.replaced

@@ -48,6 +48,7 @@ from lamella.snapshot.wire.aggregate import (
 from lamella.snapshot.wire.commit import (
     BlockDeletes,
     BlockListSent,
+    ClusterUpdate,
     CommitAnswer,
     CommitRequest,
     IndexPartsSent,
@@ -254,6 +255,7 @@ __all__ = [
     "ClaimJob",
     "ClusterKeyInfo",
     "ClusterKeyRequest",
+    "ClusterUpdate",
     "ClusteringAnswer",
     "ColumnRanges",
     "CommitAnswer",

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.manifest import DeleteFile, RowChange
-from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.manifest import ClusterKind, DeleteFile, RowChange
+from lamella.snapshot.schema.evolution import ReplaceColumns, SchemaChange
 from lamella.snapshot.wire.indexes import PartSent
-from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word, Words
+from lamella.snapshot.wire.limits import MAX_LOCATIONS, FewPaths, Location, Locations, Moment, Properties, Word, Words
 
 #: The most tables, or parts of tables, that a commit may depend on.
 MAX_READS: Final = 1_000
@@ -144,20 +144,35 @@ class TableRead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     case_sensitive: bool = False
 
 
-class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The cluster key that a table has from a commit on; no ``columns``: none."""
+
+    columns: FewPaths = ()
+    kind: ClusterKind = "linear"
+
+
+class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Schema changes of the snapshot that a commit makes, applied in order.
 
     ``base_schema_id``: the schema that they change. It must be the current one, or else the table must have had the
-    schema that they lead to: then somebody else has made the same changes.
+    schema that they lead to: then somebody else has made the same changes. ``replace`` as a change requires that the
+    commit removes all blocks. ``cluster_key``: the table's new cluster key, in terms of the new columns; a change that
+    drops a column of the old key needs it.
     """
 
-    changes: Annotated[tuple[SchemaChange, ...], Meta(min_length=1, max_length=1_000)]
+    changes: Annotated[tuple[SchemaChange | ReplaceColumns, ...], Meta(max_length=1_000)]
     base_schema_id: int
+    cluster_key: ClusterUpdate | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def replaces_columns(self) -> bool:
+        """Returns whether no row that exists can stay."""
+        return any(isinstance(change, ReplaceColumns) for change in self.changes)
 
     @property
     def schema_id(self) -> int:
         """Returns the id of the schema that the changes lead to."""
-        return self.base_schema_id + 1
+        return self.base_schema_id + (1 if self.changes else 0)
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
