@@ -18,6 +18,7 @@ from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
 from lamella.client.spark.schema_evolution import (
     OPTION_KEYS,
+    SCHEMA_EVOLUTION,
     PendingChanges,
     Update,
     changes_of,
@@ -197,9 +198,10 @@ class LakeCatalog(Proxy):
         name = _table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
-        if self._gateway.is_called_from("ResolveSchemaEvolution"):
+        if self._gateway.is_called_from(SCHEMA_EVOLUTION):
+            loaded = self.loadTable(identifier)
             self._pending.put(name, changes_of(self._gateway, changes))
-            return self.loadTable(identifier)
+            return loaded
         try:
             alter_table(self._gateway, self._lake, name, changes)
         except (TableNotFound, NamespaceNotFound) as error:
@@ -268,7 +270,7 @@ class LakeCatalog(Proxy):
                 snapshot_id=snapshot_id,
                 timestamp_ms=timestamp_ms,
                 time_type=time_type,
-                update=update or (self._pending.take(name) if _writes(how) else no_update),
+                update=update or (self._pending.take(self._gateway, name) if _writes(how) else no_update),
             )
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)

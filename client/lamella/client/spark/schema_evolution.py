@@ -29,6 +29,8 @@ MERGE_SCHEMA: Final = "write.merge_schema"
 #: The option of a write, as Spark's option maps spell it.
 OPTION_KEYS: Final = ("mergeSchema", "merge_schema", "merge-schema")
 
+#: The rule of Spark that alters tables for writes.
+SCHEMA_EVOLUTION: Final = "ResolveSchemaEvolution"
 _LOGICAL: Final = SQL + "catalyst.plans.logical."
 _WRITES: Final = ("AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic")
 
@@ -51,11 +53,11 @@ class PendingChanges:
         """Note the changes for the next time that the table is loaded."""
         self._local.pending = (table, tuple(changes))
 
-    def take(self, table: str) -> Update:
-        """Return what makes the changes of the table, once."""
+    def take(self, gateway: Gateway, table: str) -> Update:
+        """Return what makes the changes of the table, once; only for the rule of Spark that requested them."""
         noted: tuple[str, tuple[SchemaChange, ...]] | None = getattr(self._local, "pending", None)
         self._local.pending = None
-        if noted is None or noted[0] != table:
+        if noted is None or noted[0] != table or not gateway.is_called_from(SCHEMA_EVOLUTION):
             return no_update
         changes = noted[1]
         return lambda info: SchemaUpdate(changes=changes, base_schema_id=info.schema.schema_id)
