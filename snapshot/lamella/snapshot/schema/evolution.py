@@ -11,12 +11,13 @@ column.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
-from lamella.snapshot.schema.column import Column, Schema, canonical_default, path_parts
+from lamella.snapshot.schema.column import MAX_COLUMNS, Column, Schema, canonical_default, path_parts
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
 
 #: The path of a column: a dotted path (a name that contains dots is tried first), or the names one by one. The parts of
@@ -106,7 +107,7 @@ class ReplaceColumns(_Change, frozen=True, kw_only=True, tag="replace"):
     Only a commit that removes all blocks can make this change, since no row has values of the new columns.
     """
 
-    columns: tuple[Column, ...]
+    columns: Annotated[tuple[Column, ...], Meta(max_length=MAX_COLUMNS)]
 
 
 class AllowExtraColumns(msgspec.Struct, frozen=True):
