@@ -446,3 +446,42 @@ def test_a_table_is_made_like_another(spark: SparkSession, lakes: Lakes, space: 
         ("k", "int32"),
         ("z", "string"),
     ]
+
+
+def test_the_definition_shown_after_changes_makes_an_equal_table(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """After schema changes, new defaults, properties that went, columns that came with rows, and a replacement."""
+
+    def definition(name: str) -> object:
+        info = lakes.lake.table(f"{space}.{name}").info()
+        columns = [
+            (c.name, c.type, c.nullable, c.default_of_new_rows, c.doc, len(c.fields)) for c in info.schema.columns
+        ]
+        return columns, info.cluster_key, info.cluster_kind, info.properties
+
+    def check(name: str) -> None:
+        copy = fresh("copy")
+        ((text,),) = spark.sql(f"SHOW CREATE TABLE {CATALOG}.{space}.{name}").collect()
+        spark.sql(text.replace(f".{name} (", f".{copy} ("))
+        assert definition(copy) == definition(name), text
+
+    name = fresh("t")
+    table = f"{CATALOG}.{space}.{name}"
+    spark.sql(
+        f"CREATE TABLE {table} (a INT NOT NULL COMMENT 'it''s', b STRING DEFAULT 'x', c STRUCT<d: DATE>) CLUSTER BY (a)"
+        " TBLPROPERTIES ('p' = '1', 'target_block_rows' = '10', 'lamella.cluster_kind' = 'zorder')"
+    )
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN (e DECIMAL(4, 1) DEFAULT 1.5, f TIMESTAMP)")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN e SET DEFAULT 2.5")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN f SET DEFAULT TIMESTAMP '2024-07-01 12:00:00'")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN b DROP DEFAULT")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('p')")
+    check(name)
+    spark.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {table} BY NAME SELECT 1 AS a, 2 AS g, named_struct('h', 1) AS i")
+    spark.sql(f"ALTER TABLE {table} RENAME TO {name}r")
+    check(f"{name}r")
+    spark.sql(f"CREATE TABLE {table} LIKE {table}r")
+    check(name)
+    spark.sql(
+        f"CREATE OR REPLACE TABLE {table} (k BIGINT DEFAULT -7 COMMENT 'key', `l.m` BINARY) CLUSTER BY (`l.m`, k)"
+    )
+    check(name)

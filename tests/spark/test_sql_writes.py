@@ -335,3 +335,39 @@ def test_explain_says_what_a_write_would_do(spark: SparkSession, lakes: Lakes) -
     assert f"Lamella {table.name} overwrite" in shown(f"OVERWRITE {table.sql} VALUES (1)")
     assert f"Lamella {table.name} replace [id = 3]" in shown(f"INTO {table.sql} REPLACE WHERE id = 3 VALUES (1)")
     assert longs(spark, table.sql) == [0]
+
+
+def test_the_block_size_of_the_table_counts_for_every_write_and_an_option_wins(
+    spark: SparkSession, lakes: Lakes
+) -> None:
+    """INSERT, DataFrame writers, MERGE, UPDATE, DELETE and compaction make blocks of at most that many rows."""
+    name = new_table(spark, lakes, "id INT, v INT")
+    sql, handle = f"{CATALOG}.{name}", lakes.lake.table(name)
+    spark.sql(
+        f"ALTER TABLE {sql} SET TBLPROPERTIES ('target_block_rows' = '10', 'write.delete.mode' = 'copy-on-write',"
+        " 'write.delete.max_deleted_share' = '0')"
+    )
+
+    def sizes() -> list[int]:
+        return sorted(block.row_count for block in handle.prune(reader_features=["deletes"]).records())
+
+    spark.sql(f"INSERT INTO {sql} SELECT CAST(id AS INT), 0 FROM range(30)")
+    assert (max(sizes()) <= 10, sum(sizes())) == (True, 30)
+    frame = spark.range(100, 140).selectExpr("CAST(id AS INT) AS id", "0 AS v")
+    frame.writeTo(sql).append()
+    assert (max(sizes()) <= 10, sum(sizes())) == (True, 70)
+    spark.sql(f"UPDATE {sql} SET v = 1")
+    assert max(sizes()) <= 10
+    source = "(SELECT CAST(id AS INT) AS id FROM range(20, 60)) s ON t.id = s.id"
+    spark.sql(
+        f"MERGE INTO {sql} t USING {source} WHEN MATCHED THEN UPDATE SET v = 2"
+        " WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 3)"
+    )
+    spark.sql(f"DELETE FROM {sql} WHERE id % 2 = 0")
+    assert (max(sizes()) <= 10, sum(sizes())) == (True, 50)
+    spark.sql(f"CALL {CATALOG}.system.compact('{name}')").collect()
+    assert (max(sizes()) <= 10, len(sizes())) == (True, 5)
+    frame.writeTo(sql).option("target_block_rows", "25").overwrite(F.lit(True))
+    assert sizes() == [20, 20]
+    spark.sql(f"INSERT OVERWRITE {sql} SELECT CAST(id AS INT), 0 FROM range(15)")
+    assert max(sizes()) <= 10
