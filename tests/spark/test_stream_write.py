@@ -147,6 +147,7 @@ def test_rows_are_written_as_other_writes_do(spark: SparkSession, lakes: Lakes, 
         f"CREATE TABLE {table} (`a.b` STRING, ID DECIMAL(20, 0) NOT NULL, d INT DEFAULT 7, t TIMESTAMP,"
         " n STRUCT<x: ARRAY<INT>>) CLUSTER BY (ID)"
     )
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN d SET DEFAULT 8")
     frame = source.frame.select(
         F.expr("named_struct('x', array(CAST(id AS INT)))").alias("n"),
         F.expr("timestamp_seconds(id)").alias("T"),
@@ -155,7 +156,7 @@ def test_rows_are_written_as_other_writes_do(spark: SparkSession, lakes: Lakes, 
     )
     source.run(table, frame, target_block_rows=1)
     found = spark.table(table).selectExpr("CAST(id AS INT)", "`a.b`", "d", "unix_seconds(t)", "n.x").collect()
-    assert sorted(map(tuple, found)) == [(1, "a", 7, 1, [1]), (2, "b", 7, 2, [2]), (3, None, 7, 3, [3])]
+    assert sorted(map(tuple, found)) == [(1, "a", 8, 1, [1]), (2, "b", 8, 2, [2]), (3, None, 8, 3, [3])]
     handle = lakes.lake.table(name)
     assert [block.row_count for block in handle.prune(None).records()] == [1, 1, 1]
     assert len(list(handle.prune("id = 2").records())) == 1
