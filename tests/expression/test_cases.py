@@ -100,6 +100,18 @@ def test_combinations_of_branches_are_limited() -> None:
 
 
 @pytest.mark.parametrize(
+    "nested",
+    ["CASE WHEN {} THEN 1 WHEN f THEN 2 ELSE 3 END = 2", "(CASE WHEN {} THEN f END) IS NULL", "({}) = (i > 1)"],
+)
+def test_nested_conditions_are_bounded(nested: str) -> None:
+    """A condition is used several times on each level: what would grow without bound is unknown."""
+    text = "i = 1"
+    for _ in range(18):
+        text = nested.format(text)
+    assert len(leaves_of(bound(text))) < 50_000
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "CASE WHEN f THEN i WHEN i > 3 OR s LIKE 'x%' THEN 5 ELSE 7 END > 3",

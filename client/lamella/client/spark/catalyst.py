@@ -14,6 +14,7 @@ from typing import Any, Final
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal, unknown
 from lamella.snapshot.errors import InvalidSchema, UnknownColumn
 from lamella.snapshot.expression import spark_casts
+from lamella.snapshot.expression.nodes import MAX_WRITTEN_OUT
 from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type, quoted_path
 from lamella.snapshot.wire import OrderBy
 
@@ -398,16 +399,16 @@ class FilterWalker:
             parts.append(_all(*reached, met, self.tree(result, depth + 2)))
             reached.append(_not(met))
         rest = {"type": "null"} if otherwise is None else self.tree(otherwise, depth + 2)
-        return _any(*parts, _all(*reached, rest))
+        return _small(_any(*parts, _all(*reached, rest)))
 
     def _conditions(self, operator: str, left: Any, right: Any, depth: int) -> dict[str, Any]:
         """Return ``(a > 1) = (b > 1)``, and the null-safe form."""
         one, other = self.tree(left, depth + 2), self.tree(right, depth + 2)
         same = _any(_all(one, other), _all(_not(one), _not(other)))
         if operator == "eq":
-            return same
+            return _small(same)
         unknowns = ({"type": "is-unknown", "child": each} for each in (one, other))
-        return _any(is_true(same), _all(*unknowns))
+        return _small(_any(is_true(same), _all(*unknowns)))
 
     def _rows(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
         """Return a comparison of structs: field by field, where null equals null and is less than any value.
@@ -600,6 +601,18 @@ class _FieldReference:
 
     def dataType(self) -> Any:
         return self._dtype
+
+
+def _small(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree that has some parts several times; raises Inexpressible if it is too large."""
+    count, pending = 0, [tree]
+    while pending:
+        node = pending.pop()
+        count += 1
+        if count > MAX_WRITTEN_OUT:
+            raise Inexpressible("too many parts, which depend on each other")
+        pending += node.get("children", [node["child"]] if "child" in node else [])
+    return tree
 
 
 def _is_struct(e: Any) -> bool:

@@ -54,6 +54,7 @@ from lamella.snapshot.expression.coerce import (
 )
 from lamella.snapshot.expression.nodes import (
     ANY,
+    MAX_NODES,
     ONE,
     And,
     Call,
@@ -382,6 +383,8 @@ class _Binder:
 
     def _bind_one(self, node: TermPredicate | Unknown) -> BoundPredicate:
         if not isinstance(node, Unknown) and has_case(node):
+            if self._bound_count > MAX_NODES:  # a CASE in the condition of a CASE is bound several times
+                return Anything(text_of(node), "the filter has too many branches")
             plain = over_branches(node, self._terms)
             return Anything(text_of(node), plain.reason) if isinstance(plain, Unusable) else self.bind(plain)
         if isinstance(node, Compare):

@@ -7,6 +7,8 @@ while the other predicates still do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 from typing import Literal as Choice
 
@@ -32,6 +34,9 @@ MAX_DEPTH: Final = 100
 SURE_SQL_DEPTH: Final = 20
 #: Maximum predicates in one filter.
 MAX_NODES: Final = 10_000
+#: Maximum parts of a predicate that is written out of others, each as often as it occurs: rows and conditions that are
+#: compared, and a CASE of conditions.
+MAX_WRITTEN_OUT: Final = 1_000
 #: Maximum literals of one IN list.
 MAX_IN_LITERALS: Final = 1_000_000
 
@@ -333,11 +338,23 @@ TRUE = Constant(True)
 
 def is_known(predicate: Predicate) -> bool:
     """Returns whether no part of a predicate is unknown."""
-    if isinstance(predicate, And | Or):
-        return all(map(is_known, predicate.children))
-    if isinstance(predicate, Not | IsTrue | IsUnknown):
-        return is_known(predicate.child)
-    return not isinstance(predicate, Unknown)
+    return not any(isinstance(part, Unknown) for part in _parts(predicate))
+
+
+def part_count(predicate: Predicate, limit: int) -> int:
+    """Returns the number of parts of a predicate, counted up to a limit: a part that occurs twice counts twice."""
+    return sum(1 for _ in islice(_parts(predicate), limit))
+
+
+def _parts(predicate: Predicate) -> Iterator[Predicate]:
+    pending: list[Predicate] = [predicate]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, And | Or):
+            pending += part.children
+        elif isinstance(part, Not | IsTrue | IsUnknown):
+            pending.append(part.child)
 
 
 def columns_of_term(term: Term) -> tuple[str, ...]:

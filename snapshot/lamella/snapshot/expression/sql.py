@@ -23,6 +23,7 @@ from lamella.snapshot.expression.nodes import (
     MAX_NODES,
     MAX_REQUEST_SQL_TOKENS,
     MAX_SQL_CHARACTERS,
+    MAX_WRITTEN_OUT,
     SURE_SQL_DEPTH,
     And,
     Call,
@@ -47,6 +48,7 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
     is_known,
+    part_count,
 )
 from lamella.snapshot.expression.regexp import like_literal, regexp
 from lamella.snapshot.expression.sql_parse import Source, doubt, parsed, parts_of, token_count
@@ -169,6 +171,8 @@ def _read(text: str, time_zone: str, now_us: int | None, lists: Sequence[LongLis
     return _Reader(Source(text, tokens, tree), time_zone, now_us).read(tree)
 
 
+#: Fields of rows that are compared by order: each repeats the comparisons of those before it.
+_MAX_ORDERED_FIELDS: Final = 20
 #: Replaces a long list, with its number and the mark again after it, as the only text of the list.
 _MARK: Final = "\ue000"
 #: Maximum characters of an expression in a reason.
@@ -336,7 +340,14 @@ class _Reader:
         rest = Constant(None) if default is None else self._predicate(default, depth + 1)
         if not all(map(is_known, (*conditions, *results, rest))):  # only the whole can be repeated as it was written
             return self._unknown(node, "a part of this CASE is not used for pruning")
-        return branches(conditions, [*results, rest])
+        return self._written_out(node, branches(conditions, [*results, rest]))
+
+    def _written_out(self, node: exp.Expr, made: Predicate) -> Predicate:
+        """Returns a predicate that has some parts several times, unless it is too large: nested, it would grow without
+        bound."""
+        if part_count(made, MAX_WRITTEN_OUT) < MAX_WRITTEN_OUT:
+            return made
+        return self._unknown(node, "the expression is too large")
 
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         fields = _fields_of(node.this), _fields_of(node.args["expression"])
@@ -361,7 +372,7 @@ class _Reader:
         left, right = (self._predicate(side, depth + 1) for side in sides)
         if not (is_known(left) and is_known(right)):
             return None
-        return Or((And((left, right)), And((Not(left), Not(right)))))
+        return self._written_out(node, Or((And((left, right)), And((Not(left), Not(right))))))
 
     def _rows(self, node: exp.Expr, pairs: list[tuple[exp.Expr, exp.Expr]]) -> Predicate:
         """Returns a comparison of rows, ``(a, b) < (1, 2)``: field by field; null equals null and is less than any
@@ -371,6 +382,8 @@ class _Reader:
         fields = [(left, right) for left, right in sides if left is not None and right is not None]
         if len(fields) < len(sides):
             return self._unknown(node, self._why_not(*(side for pair in pairs for side in pair)))
+        if op not in ("eq", "ne") and len(fields) > _MAX_ORDERED_FIELDS:
+            return self._unknown(node, f"rows of more than {_MAX_ORDERED_FIELDS} fields are not ordered")
         if op in ("gt", "ge"):
             fields = [(right, left) for left, right in fields]
         equal = tuple(
