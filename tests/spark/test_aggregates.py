@@ -141,7 +141,7 @@ def test_rows_of_blocks_that_match_partly_are_read_by_the_driver(
         "SELECT count(*) FROM (SELECT id FROM {t} WHERE id < 77 UNION ALL SELECT id FROM {t} WHERE id > 200)",
         "SELECT count(*) FROM (SELECT id FROM {t} WHERE id < 77 LIMIT 100000)",
         "SELECT count(*) FROM {t} WHERE id > 77 AND id IN (SELECT max(id) FROM {t} WHERE id < 120)",
-        "SELECT count(*) FROM {t} WHERE id % 7 = 3",
+        "SELECT count(*) FROM {t} WHERE id & 7 = 3",
         "SELECT DISTINCT count(*) OVER () FROM {t} WHERE id < 77",
         "SELECT count(e) FROM {t} LATERAL VIEW explode(array(1, 2)) AS e WHERE id < 77",
         "SELECT percentile(id, 0.5), max(id) FROM {t} WHERE id < 77",

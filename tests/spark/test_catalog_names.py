@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import AnalysisException, UnsupportedOperationException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from lamella.client.http import Lamella
@@ -75,22 +75,6 @@ def test_a_missing_table_is_an_ordinary_analysis_error(spark: SparkSession, lake
         assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
     with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
         spark.sql(f"SHOW TABLES IN {CATALOG}.nowhere").collect()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ALTER TABLE {table} RENAME TO {catalog}.{namespace}.other",
-        "CREATE TABLE {catalog}.{namespace}.made LIKE {table}",
-    ],
-)
-def test_what_the_catalog_cannot_do_is_refused(spark: SparkSession, lakes: Lakes, statement: str) -> None:
-    """A refusal says so, and changes nothing."""
-    table = lakes.of(*numbers(1))
-    namespace = table.name.split(".")[0]
-    with pytest.raises(UnsupportedOperationException, match="Lamella's Spark catalog cannot"):
-        spark.sql(statement.format(catalog=CATALOG, namespace=namespace, table=table.sql))
-    assert lakes.lake.tables(namespace) == ("t",)
 
 
 def test_a_view_over_the_table_prunes(spark: SparkSession, lakes: Lakes) -> None:

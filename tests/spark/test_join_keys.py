@@ -51,7 +51,7 @@ def joined(spark: SparkSession, facts: LakeTable, key: str, catalog: str = CATAL
     name = facts.name
     return spark.sql(
         f"SELECT f.i FROM {catalog}.{name} f JOIN (SELECT /*+ BROADCAST */ {key} AS k FROM {catalog}.{name}"
-        f" WHERE upper(cast(i AS string)) IN ('7', '11', '400')) d ON f.{key} = d.k"
+        f" WHERE reverse(cast(i AS string)) IN ('7', '11', '004')) d ON f.{key} = d.k"
     )
 
 
