@@ -124,7 +124,7 @@ def test_names_and_positions_are_not() -> None:
     assert digest("x = 1", swapped) == digest("a = 1")
 
 
-@pytest.mark.parametrize("filter", [None, "true", "a RLIKE '1'", "rand() < 0.5", "a = 1 AND rand() < 0.5", "nope = 1"])
+@pytest.mark.parametrize("filter", [None, "true", "a RLIKE '1.'", "rand() < 0.5", "a = 1 AND rand() < 0.5", "nope = 1"])
 def test_what_no_reader_decides_has_no_digest(filter: str | None) -> None:
     """Constants, parts that are not known, and columns that are not there."""
     assert digest(filter) is None
