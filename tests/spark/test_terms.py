@@ -125,7 +125,7 @@ CONDITIONS = [
 NOT_PRUNED = frozenset(
     {
         *("n <=> later", "small = n", "small + 100Y < 0", "CAST(x AS INT) = 3"),
-        *("coalesce(s, 'none') = 'none'", "quarter(ts) = 2", "CAST(n AS STRING) = '399'"),
+        *("coalesce(s, 'none') = 'none'", "quarter(ts) = 2", "CAST(n AS STRING) = '399'", "floor(x) = 3"),
     }
 )
 
