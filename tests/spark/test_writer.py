@@ -175,7 +175,7 @@ def test_an_overwrite_replaces_rows_in_the_same_snapshot(spark: SparkSession, la
     assert lakes.lake.table(name).info().properties == {"done": "yes"}
     failing = frame.selectExpr("CAST(raise_error('it ran') AS BIGINT) AS id", "ts")
     with pytest.raises(FilterNotEvaluable, match="'x'"):
-        write(failing, name, client=lakes.lake, mode="overwrite", where="CAST(id AS STRING) = 'x'")
+        write(failing, name, client=lakes.lake, mode="overwrite", where="reverse(CAST(id AS STRING)) = 'x'")
     whole = write(frame, name, client=lakes.lake, mode="overwrite")
     assert (whole.rows, whole.rows_removed) == (2, 7)
     assert whole.snapshot_id == lakes.lake.table(name).info().snapshot_id
