@@ -89,6 +89,9 @@ IS_LARGE = n.Compare("gt", A, integer(1))
         ("a ILIKE 'X%'", n.Like(n.Call("lower", (A,)), "x%")),
         ("contains(a, '5%')", n.Like(A, "%5\\%%")),
         ("a LIKE ANY ('x', 'y')", n.Or((n.Like(A, "x"), n.Like(A, "y")))),
+        ("a NOT LIKE ANY ('x', 'y')", n.Or((n.Not(n.Like(A, "x")), n.Not(n.Like(A, "y"))))),
+        ("a NOT LIKE ALL ('x', 'y')", n.And((n.Not(n.Like(A, "x")), n.Not(n.Like(A, "y"))))),
+        ("NOT (a LIKE ANY ('x', 'y'))", n.Not(n.Or((n.Like(A, "x"), n.Like(A, "y"))))),
         ("nullif(a, 1) = 2", n.Compare("eq", n.Case((n.Branch(n.Compare("eq", A, integer(1)), NULL),), A), integer(2))),
         ("if(a > 1, b, 2) = 2", n.Compare("eq", n.Case((n.Branch(IS_LARGE, n.Ref("b")),), integer(2)), integer(2))),
         ("CASE a WHEN 1 THEN b END IS NULL", n.IsNull(n.Case((n.Branch(n.Compare("eq", A, integer(1)), n.Ref("b")),)))),
@@ -115,6 +118,7 @@ def test_text_becomes_the_predicate_that_spark_would_read(text: str, expected: n
         "a IN (SELECT 1)",
         "a RLIKE '(?i)x'",
         "a RLIKE '^x|y'",
+        "a LIKE ALL ('x', b)",
         "a ILIKE 'ü%'",
         "trim('x' FROM a) = 'y'",
         "a = 'it''s'",  # Spark's own settings decide what two adjoining texts mean

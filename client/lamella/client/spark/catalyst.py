@@ -144,9 +144,8 @@ class TermWalker:
 
     def _with_interval(self, e: Any, unit: str, depth: int) -> dict[str, Any]:
         start, interval = children_of(e)
-        dtype_of(e)
-        if kind_of(interval) != "Literal" or interval.value() is None:
-            raise Inexpressible("an interval that is not constant")
+        if not is_interval(interval):
+            raise Inexpressible("an interval that is not constant, or has both months and days")
         if dtype_of(e).name == "timestamp":
             self._in_zone(e)
         count = typed_literal("long", int(interval.value()))
@@ -221,6 +220,12 @@ def children_of(e: Any) -> list[Any]:
     """Return the children of an expression."""
     children = e.children()
     return [children.apply(at) for at in range(children.size())]
+
+
+def is_interval(e: Any) -> bool:
+    """Return whether an expression is a constant interval of years and months, or of days and less; those of
+    ``make_interval`` may have all of them."""
+    return kind_of(e) == "Literal" and str(e.dataType().typeName()).startswith("interval ") and e.value() is not None
 
 
 def branches_of(e: Any) -> tuple[list[tuple[Any, Any]], Any]:
@@ -489,7 +494,7 @@ class FilterWalker:
         left, right = self._terms.value(left), self._terms.value(right)
         if kind_of(left) == "Literal":
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        if kind_of(left) == "SubtractDates" and kind_of(right) == "Literal" and right.value() is not None:
+        if kind_of(left) == "SubtractDates" and is_interval(right):
             micros = typed_literal("long", int(right.value()))
             return {"type": operator, "term": self._terms.term(left), "value": micros}
         if kind_of(left) == "Literal":

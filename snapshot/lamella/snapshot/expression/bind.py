@@ -55,6 +55,7 @@ from lamella.snapshot.expression.coerce import (
 from lamella.snapshot.expression.nodes import (
     ANY,
     MAX_NODES,
+    MIRRORED,
     ONE,
     And,
     Call,
@@ -308,7 +309,6 @@ _OPERATORS: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
     "eq": operator.eq,
     "ne": operator.ne,
 }
-_MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 #: The deadline is checked once per this many predicates.
@@ -431,7 +431,7 @@ class _Binder:
             if constant is not None and (other := self._constant(right)) is not None:
                 return _constants(op, constant, other, text)
             if constant is not None:
-                left, right, op = right, left, _MIRRORED[op]
+                left, right, op = right, left, MIRRORED[op]
         literal = self._constant(right)
         term = self._terms.bind(left)
         if literal is None:

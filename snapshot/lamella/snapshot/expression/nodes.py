@@ -106,6 +106,8 @@ def is_like(text: str, parts: tuple[Part, ...]) -> bool:
 
 
 Operator = Choice["lt", "le", "gt", "ge", "eq", "ne"]
+#: The operators with the sides exchanged.
+MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 #: How a literal was written, which determines what it may be compared with and how (see ``bind``).
 LiteralKind = Choice[

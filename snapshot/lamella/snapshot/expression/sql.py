@@ -24,6 +24,7 @@ from lamella.snapshot.expression.nodes import (
     MAX_REQUEST_SQL_TOKENS,
     MAX_SQL_CHARACTERS,
     MAX_WRITTEN_OUT,
+    MIRRORED,
     SURE_SQL_DEPTH,
     And,
     Call,
@@ -62,14 +63,6 @@ _COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
     exp.GTE: "ge",
     exp.EQ: "eq",
     exp.NEQ: "ne",
-}
-_MIRRORED: Final[dict[Operator, Operator]] = {
-    "lt": "gt",
-    "le": "ge",
-    "gt": "lt",
-    "ge": "le",
-    "eq": "eq",
-    "ne": "ne",
 }
 #: Expressions that are predicates and not terms.
 _CONDITIONS: Final = (
@@ -361,7 +354,7 @@ class _Reader:
         if left is None or right is None:
             return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal) and not isinstance(right, Literal):
-            return Compare(_MIRRORED[op], right, left, at=self._source_position(node))
+            return Compare(MIRRORED[op], right, left, at=self._source_position(node))
         return Compare(op, left, right, at=self._source_position(node))
 
     def _equal_conditions(self, node: exp.Expr, depth: int) -> Predicate | None:
@@ -501,8 +494,11 @@ class _Reader:
         if isinstance(several, exp.Any | exp.All) and isinstance(bare(several.this), exp.Tuple):
             patterns = bare(several.this).expressions
             each = tuple(self._like(type(node)(this=node.this, expression=one), depth, escape) for one in patterns)
-            found: Predicate = Or(each) if isinstance(several, exp.Any) else And(each)
-            return Not(found) if node.args.get("negate") else found
+            if not all(map(is_known, each)):  # only the whole can be repeated as it was written
+                return self._unknown(node, "LIKE is only used with a column and constant patterns")
+            if node.args.get("negate"):  # NOT LIKE ANY: one of the patterns does not match
+                each = tuple(map(Not, each))
+            return Or(each) if isinstance(several, exp.Any) else And(each)
         term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "LIKE is only used with a column and a constant pattern")

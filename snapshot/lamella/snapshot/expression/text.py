@@ -10,6 +10,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from lamella.snapshot.expression.nodes import (
+    MIRRORED,
     SUFFIXES,
     And,
     Call,
@@ -244,8 +245,12 @@ def tree_of(predicate: Predicate) -> bool | dict[str, Any]:
             del left
             return {"type": "null"}
         case Compare(op, left, right):
+            if isinstance(left, Literal) and not isinstance(right, Literal):
+                left, right, op = right, left, MIRRORED[op]
             return {"type": _OPERATORS[op], "term": _term_tree(left), "value": _operand_tree(right)}
         case NullSafeEqual(left, right):
+            if isinstance(left, Literal):
+                left, right = right, left
             return {"type": "eq-null-safe", "term": _term_tree(left), "value": _operand_tree(right)}
         case In(term, literals):
             return {"type": "in", "term": _term_tree(term), "values": [_literal_tree(value) for value in literals]}
