@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression import read_filter, text_of
+from lamella.snapshot.expression import read_filter, read_sql, text_of
 from lamella.snapshot.row_filter import RowFilter, like_pattern
 from lamella.snapshot.schema import Column, Schema
 from support import generate, generate_terms
 from support.arrow_files import arrow_array
 from support.oracle import FAILS, UNDECIDED, Oracle
+from support.spark_sql import sql_of
 
 SEEDS = st.integers(0, 2**48)
 LETTERS = "ab%_\\\nä😀"
@@ -116,6 +117,32 @@ def check_terms(seed: int, filters: int) -> None:
 def test_functions_are_computed_as_spark_does(seed: int) -> None:
     """Random terms over random tables, row by row, with what ANSI mode refuses to compute."""
     check_terms(seed, filters=15)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_a_filter_written_as_sql_decides_the_same_rows(seed: int) -> None:
+    """Whatever the reader of SQL makes of Spark's spelling of a filter, it is that filter."""
+    rng = Random(seed)
+    schema, zone = generate.schema(rng, generate.SPARK_TYPES), rng.choice(generate_terms.ZONES)
+    blocks = generate_terms.table(rng, schema, blocks=3, rows=8)
+    seen = generate.seen_values(schema, blocks)
+    count = len(generate.rows_of(seen))
+    columns = {leaf.id: arrow_array(leaf.dtype, seen[leaf.name]) for leaf in schema.leaves()}
+    draw = generate_terms.predicates(rng, schema, Oracle(schema, zone), blocks)
+    for _ in range(20):
+        predicate = draw()
+        text = sql_of(predicate)
+        try:
+            wanted = RowFilter(predicate, schema, time_zone=zone).decide(columns, count)
+            found = RowFilter(read_sql(text, time_zone=zone), schema, time_zone=zone).decide(columns, count)
+        except FilterNotEvaluable:
+            continue
+        decided = np.ones(count, dtype=bool)
+        for truth in (wanted, found):
+            decided = decided if truth.failed is None else decided & ~truth.failed
+        assert not ((wanted.true != found.true) & decided).any(), f"seed {seed} in {zone}: {text}"
+        assert not ((wanted.false != found.false) & decided).any(), f"seed {seed} in {zone}: {text}"
 
 
 @pytest.mark.soak

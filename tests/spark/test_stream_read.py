@@ -39,6 +39,8 @@ class Streamed:
     spark: SparkSession
     table: LakeTable
     folder: Path
+    #: The table in SQL; None: in the catalog of all tests.
+    name: str | None = None
     batches: list[list[int]] = field(default_factory=list)
     #: Called before and after the rows of a micro-batch are taken.
     before: Callable[[int], None] = lambda _number: None
@@ -47,7 +49,7 @@ class Streamed:
 
     def frame(self, **options: Any) -> DataFrame:
         """The stream."""
-        return self.spark.readStream.options(**options).table(self.table.sql)
+        return self.spark.readStream.options(**options).table(self.name or self.table.sql)
 
     def run(self, **options: Any) -> list[int]:
         """Read until there is nothing left; returns the new values, in order. Raises StreamingQueryException."""
@@ -266,7 +268,7 @@ def test_deletes_and_updates_stop_the_stream_unless_they_are_skipped(
 
 
 def test_a_file_that_was_overwritten_is_refused(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
-    """Its earlier rows cannot be read any more, so nobody knows which rows are new."""
+    """Its earlier rows cannot be read any more, so which rows are new is not known."""
     first, second = numbers(2, rows=10)
     stream = Streamed(spark, lakes.of(first), tmp_path)
     stream.run()
@@ -377,8 +379,7 @@ def test_expired_snapshots_are_an_error_that_says_what_to_do(
             leases.extend(handle.leases())
             handle.vacuum(execute=True)
 
-        stream = Streamed(spark, table, tmp_path / "checkpoint", before=vacuum)
-        stream.frame = lambda **options: spark.readStream.options(**options).table("own.db.t")  # type: ignore[method-assign]
+        stream = Streamed(spark, table, tmp_path / "checkpoint", name="own.db.t", before=vacuum)
         assert stream.run() == list(range(10))
         assert leases
         assert handle.leases() == ()
