@@ -80,6 +80,7 @@ _GATEWAY_PORTS = pytest.StashKey[set[int]]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share a costly server together when pytest-xdist spreads the tests over processes, and others
     with those of their file, whose fixtures they share. Mark what starts processes, and bound property tests."""
+    _leave_cases_to_soak(items)
     seen: set[object] = set()
     for item in items:
         function = getattr(item, "obj", None)
@@ -110,6 +111,22 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_sessionfinish() -> None:
     """Let extension modules find at exit what they made."""
     gc.unfreeze()
+
+
+def _leave_cases_to_soak(items: list[pytest.Item]) -> None:
+    """Mark the cases of tests that have the mark ``few``, but for as many as it says."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("soak"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for each in cases.values():
+        mark = each[0].get_closest_marker("few")
+        assert mark is not None
+        count = min(mark.args[0], len(each))
+        stay = {at * len(each) // count for at in range(count)}
+        for at, item in enumerate(each):
+            if at not in stay:
+                item.add_marker(pytest.mark.soak)
 
 
 def _try_fewer(function: Any, share: Share, *, is_dear: bool = False) -> None:

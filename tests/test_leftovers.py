@@ -151,6 +151,7 @@ class Session:
         pytest.param(signal.SIGINT, ["-n1"], id="interrupted-spread", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.few(1)
 def test_a_session_that_is_ended_leaves_nothing(tmp_path: Path, how: signal.Signals, options: list[str]) -> None:
     """By Ctrl-C and by SIGKILL, with pytest-xdist and without."""
     session = Session(tmp_path, SLEEPERS, *options)
@@ -181,6 +182,7 @@ def test_a_session_that_comes_to_its_end_keeps_the_folders_of_its_tests(tmp_path
 @pytest.mark.postgres
 @pytest.mark.s3
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL])
+@pytest.mark.few(1)
 def test_all_that_tests_start_ends_with_them(
     tmp_path: Path, java_home: Path, postgres_bin: Path, how: signal.Signals
 ) -> None:

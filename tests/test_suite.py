@@ -45,6 +45,31 @@ def test_property_tests_that_are_collected_are_bounded() -> None:
     assert getattr(test_a_property_of_integers, conftest._SETTINGS).max_examples == wanted
 
 
+class Case:
+    """As much of a collected test as the rule about cases looks at."""
+
+    def __init__(self, name: str, *marks: pytest.Mark) -> None:
+        self.nodeid = f"tests/test_a.py::test_it[{name}]"
+        self.name = name
+        self.marks = {mark.name: mark for mark in marks}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.marks.get(name)
+
+    def add_marker(self, marker: pytest.MarkDecorator) -> None:
+        self.marks[marker.name] = marker.mark
+
+
+@pytest.mark.parametrize(("count", "stay"), [(1, "a"), (2, "ad"), (3, "ace"), (9, "abcdef")])
+def test_few_cases_stay_and_the_others_go_to_soak(count: int, stay: str) -> None:
+    """Spread evenly over those that are not in soak by themselves."""
+    few, soak = pytest.mark.few(count).mark, pytest.mark.soak.mark
+    cases = [Case("0", few, soak), *(Case(name, few) for name in "abcdef"), Case("1", few, soak)]
+    conftest._leave_cases_to_soak([*cases, other := Case("other")])  # type: ignore[list-item]
+    assert "".join(case.name for case in cases if not case.get_closest_marker("soak")) == stay
+    assert other.marks == {}
+
+
 @pytest.mark.parametrize(
     ("nodeid", "area"),
     [("tests/prune/test_join.py::test_a[1/2]", "prune"), ("tests/test_arrows.py::test_b", "test_arrows")],

@@ -79,6 +79,7 @@ def check(found: list[Compared], kind: str | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(OPTIONS))
+@pytest.mark.few(2)
 def test_scores_order_layouts_as_look_ups_skip(kind: str | None) -> None:
     """From useless to perfect, whatever the values, the score has the ranks of the skip rate that is measured."""
     check([compared(each, kind, 40) for each in layouts.family(1, blocks=(40,), rows=(30, 200))], kind)

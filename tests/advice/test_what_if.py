@@ -110,6 +110,7 @@ INDEXES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("sample_blocks", [0, pytest.param(30, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("kind", "column", "options", "width"), INDEXES)
+@pytest.mark.few(3)
 def test_an_index_skips_what_was_foretold(
     folder: Path, table: RealTable, kind: str, column: str, options: dict[str, Any], width: int, sample_blocks: int
 ) -> None:
@@ -163,6 +164,7 @@ KEYS = ["customer", "price", "state", "id", "day"]
 @pytest.mark.slow
 @pytest.mark.parametrize("sample_blocks", [0, pytest.param(60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.few(2)
 def test_another_cluster_key_skips_what_was_foretold(
     folder: Path, table: RealTable, key: str, sample_blocks: int
 ) -> None:

@@ -598,6 +598,7 @@ def test_the_shell_gets_candidates() -> None:
         (("update", "n.t", "--set", "a=1", "--all"), "pyspark", "lamella[spark]"),
     ],
 )
+@pytest.mark.few(1)
 def test_a_missing_extra_is_named(args: tuple[str, ...], block: str, named: str, tmp_path: Path) -> None:
     """A command whose libraries are not installed says in one line which extra brings them."""
     # A module that cannot be found is what an install without the extra has.

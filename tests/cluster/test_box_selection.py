@@ -50,6 +50,7 @@ def chosen(found: Selection) -> list[int]:
 @pytest.mark.parametrize(
     ("kind", "columns", "depth"), [("zorder", 2, 5.5), ("zorder", 3, 9.0), ("hilbert", 2, 3.5), ("hilbert", 3, 4.5)]
 )
+@pytest.mark.few(3)
 def test_a_table_in_no_order_gets_into_order(kind: CurveKind, columns: int, depth: float, part: float) -> None:
     """Rows that lay in nearly every block end in a few, and the table is written some two times; in one run, if it may,
     they end as deep as sorting along the curve makes them.

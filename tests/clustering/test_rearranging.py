@@ -102,6 +102,7 @@ class Lake:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.few(3)
 def test_blocks_stay_what_they_are_in_whatever_segments(tmp_path: Path, seed: int) -> None:
     """What is said of blocks, totals and counts of distinct values, what filters keep: all as before."""
     rng = Random(seed)

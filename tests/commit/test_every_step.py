@@ -84,6 +84,7 @@ def _check(folder: Path, mutation: str, *, restart: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.few(2)
 def test_any_step_of_a_mutation_may_fail(tmp_path: Path, mutation: str) -> None:
     """One call after the other fails until none is left to; each time the table is right, before and after."""
     assert _check(tmp_path, mutation, restart=False) >= 5

@@ -66,6 +66,7 @@ def test_every_rule_is_named() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", NEEDED)
+@pytest.mark.few(4)
 def test_without_a_rule_something_is_wrong(rule: str) -> None:
     """The checker finds a way to what the rule is there to keep out."""
     seen = set()

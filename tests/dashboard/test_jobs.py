@@ -233,6 +233,7 @@ def test_without_a_script_a_job_is_read_and_requested(new_page: Callable[..., Pa
         "/ui/tables/shop/lineitem/indexes/by_part/drop",
     ],
 )
+@pytest.mark.few(5)
 def test_every_screen_is_fit_for_all(
     new_page: Callable[..., Page], lake: Lamella, axe: Check, path: str, options: dict[str, object]
 ) -> None:

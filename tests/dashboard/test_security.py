@@ -70,6 +70,7 @@ def check_text_only(page: Page) -> None:
 @pytest.mark.browser
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("path", PAGES)
+@pytest.mark.few(3)
 def test_markup_in_names_is_text(harmless: Page, path: str) -> None:
     """A column, a property, a file name and a bound with markup are shown as they are written, and run nothing."""
     harmless.goto(f"/ui/tables/shop/hostile{path}")
@@ -103,6 +104,7 @@ def test_names_with_markup_are_shown_as_written(harmless: Page) -> None:
         "/ui/jobs/{}",
     ],
 )
+@pytest.mark.few(4)
 def test_markup_in_an_address_is_text(harmless: Page, path: str) -> None:
     """Whatever an address says, the page has it as text or not at all."""
     harmless.goto(path.replace("{}", urllib.parse.quote(MARKUP, safe="")))

@@ -226,6 +226,7 @@ def test_tables_are_read_without_a_script(new_page: Callable[..., Page], path: s
 
 
 @pytest.mark.parametrize("path", ["/ui", TABLE, f"{TABLE}/map", f"{TABLE}/map?zoom=1.2", f"{TABLE}/history"])
+@pytest.mark.few(2)
 def test_pages_fit_a_narrow_screen_in_the_dark(new_page: Callable[..., Page], axe: Check, path: str) -> None:
     """On a telephone's screen nothing sticks out sideways, and contrasts hold in the dark."""
     page = new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")

@@ -320,6 +320,7 @@ def _ledger_after(ledger: Counter[Row], gone: Sequence[Row], fresh: Sequence[Row
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.few(2)
 def test_random_changes_from_older_snapshots_lose_and_resurrect_no_row(seed: int) -> None:
     """Deletes, updates, compactions, appends and rollbacks, several in a group; the table is what a ledger says."""
     random = Random(seed)

@@ -122,6 +122,7 @@ def test_a_job_is_submitted_again_until_it_is_taken_and_has_attempts_enough_for_
         (TAKEN, (200, {"state": "failed", "result": {"findings": [{"code": "unreachable"}, {"code": "x"}]}}), '"x"'),
     ],
 )
+@pytest.mark.few(2)
 def test_a_job_that_is_refused_or_fails_is_reported_and_ends_no_client(
     submission: Answer, look: Answer, message: str
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_package_that_says_nothing_has_no_known_licence() -> None:
     assert licences.licence_of("no-such-package-is-installed") is None
 
 
+@pytest.mark.soak
 def test_the_bill_of_materials_is_valid_complete_and_the_same_every_time(tmp_path: Path) -> None:
     """By the schema of CycloneDX: every locked package with its version, its hashes and its licence, and no other."""
     assert main([str(tmp_path)]) == 0

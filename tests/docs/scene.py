@@ -26,6 +26,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[Check, ...] = ()
     #: The page's blocks use the Spark session.
     spark: bool = False
+    #: `make soak` runs the page, and `make test` does not.
+    soak: bool = False
     #: The page starts its service itself.
     starts_service: bool = False
     #: Settings of a service of the page's own, by a folder for what they name.

@@ -29,10 +29,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def with_blocks() -> list[object]:
-    """The pages that have code blocks; those that use Spark are marked."""
-    found = [page for page in pages() if fences(page)]
-    spark = [page for page in found if page in SCENES and SCENES[page].spark]
-    return [pytest.param(page, marks=pytest.mark.spark) if page in spark else page for page in found]
+    """The pages that have code blocks; those that use Spark, and those that take long, are marked."""
+
+    def marks(page: str) -> list[pytest.MarkDecorator]:
+        rules = SCENES.get(page)
+        named = {"spark": rules.spark, "soak": rules.soak} if rules else {}
+        return [getattr(pytest.mark, name) for name, applies in named.items() if applies]
+
+    return [pytest.param(page, marks=marks(page)) for page in pages() if fences(page)]
 
 
 @pytest.mark.parametrize("page", with_blocks())

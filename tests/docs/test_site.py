@@ -27,11 +27,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def linked(page: str) -> list[str]:
-    """The Markdown files that a page links to, from the root of the repository."""
-    folder = (ROOT / page).parent
-    links = re.findall(r"\]\(([^)#\s]+\.md)(?:#[\w-]+)?\)", (ROOT / page).read_text("utf-8"))
-    return [str((folder / link).resolve().relative_to(ROOT)) for link in links if "://" not in link]
+def linked(page: str) -> list[tuple[str, str]]:
+    """The Markdown files that a page links to, from the root of the repository, and the anchors in them."""
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", (ROOT / page).read_text("utf-8"))
+    paths = [(ROOT / page if not link else (ROOT / page).parent / link, anchor) for link, anchor in links]
+    inside = [(path.resolve(), anchor) for path, anchor in paths if path.suffix == ".md" and "://" not in str(path)]
+    return [(str(path.relative_to(ROOT)), anchor) for path, anchor in inside]
+
+
+def anchors(page: str) -> set[str]:
+    """What links can lead to within a page: its headings, written as GitHub writes them."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    shown = [re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in shown}
 
 
 def test_every_page_is_on_the_map() -> None:
@@ -54,13 +63,21 @@ def test_every_decision_is_listed_by_its_title() -> None:
     assert [int(title.split(".")[0]) for title in titles] == [int(path.name[:4]) for path in found]
 
 
-def test_links_are_right_in_the_repository_too(site: Path) -> None:
-    """Every page of the repository that a page links to is there, and so it is in the site."""
+def test_links_are_right_in_the_repository_too() -> None:
+    """Every page of the repository that a page links to is there, and so is the heading in it."""
     for page in pages():
-        assert [link for link in linked(page) if not (ROOT / link).exists()] == [], page
-        assert (site / page).with_suffix(".html").exists()
+        for path, anchor in linked(page):
+            assert (ROOT / path).exists(), (page, path)
+            assert not anchor or anchor in anchors(path), (page, path, anchor)
 
 
+@pytest.mark.soak
+def test_every_page_is_in_the_site(site: Path) -> None:
+    """Under its path in the repository."""
+    assert [page for page in pages() if not (site / page).with_suffix(".html").exists()] == []
+
+
+@pytest.mark.soak
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     """No page has a script, a style, a font or a picture of another host, so reading it tells nobody."""
     found: list[tuple[str, str]] = []
@@ -83,6 +100,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     ] == []
 
 
+@pytest.mark.soak
 def test_the_site_can_be_searched_and_entered(site: Path) -> None:
     """It has an index for its own search, and its first page leads to the map."""
     assert '"docs/quick-start"' in (site / "searchindex.js").read_text("utf-8")

@@ -322,6 +322,7 @@ def check_iceberg(lake: Lamella, name: str, make: Make, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few(1)
 def test_a_random_delta_table_is_followed(lake: Lamella, name: str, tmp_path: Path, seed: int) -> None:
     """Appends, deletes, updates, compaction, restoring, checkpoints and new columns, with partitions."""
     check_delta(lake, name, tmp_path, seed)
@@ -329,6 +330,7 @@ def test_a_random_delta_table_is_followed(lake: Lamella, name: str, tmp_path: Pa
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few(1)
 def test_a_random_iceberg_table_is_followed(lake: Lamella, name: str, make: Make, seed: int) -> None:
     """Appends, deletes, overwriting, rollback, and columns and partitions that change."""
     check_iceberg(lake, name, make, seed)

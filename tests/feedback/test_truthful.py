@@ -200,6 +200,7 @@ class Lake:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.few(3)
 def test_truthful_reports_stay_true(seed: int) -> None:
     """Appends, compaction, removal, files replaced in place or taken again, changes of columns, rollback."""
     lake = Lake(Random(seed), f"memory://truthful-{seed}")

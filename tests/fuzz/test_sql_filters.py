@@ -99,6 +99,7 @@ LARGEST = MAX_SQL_CHARACTERS - 20
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEAR)
 @pytest.mark.parametrize("size", [8_000, pytest.param(LARGEST, marks=pytest.mark.soak)])
+@pytest.mark.few(3)
 def test_dear_text_takes_bounded_time_and_memory(name: str, size: int) -> None:
     """Text made to be dear, up to the permitted length: the guard's CPU time, and 1.5 kB of memory a character."""
     text = DEAR[name](size)

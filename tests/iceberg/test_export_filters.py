@@ -122,6 +122,7 @@ def bag(rows: pa.Table) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(2)
 def test_a_filter_finds_the_rows_of_a_full_scan(export_url: str, tmp_path: Path, seed: int) -> None:
     """Whatever is skipped by counts and bounds, in files with nulls, NaN, both zeros and cut texts."""
     rng = random.Random(seed)

@@ -116,6 +116,7 @@ def test_a_scan_finds_the_rows_of_a_full_scan(table: Table, made: IcebergTable, 
     ],
     ids=str,
 )
+@pytest.mark.few(1)
 def test_filters_that_planners_get_wrong(table: Table, made: IcebergTable, filter: Any) -> None:
     """Long lists, infinities, one value beside nulls, zeros, bounds of long text, literals that travel as text."""
     wanted = scanned(table, made.rows, filter)

@@ -45,6 +45,7 @@ def numbers(text: str, values: np.ndarray[Any, Any]) -> Vector:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["int64", "float64", "string", "decimal(38,10)"])
 @pytest.mark.parametrize(("rate", "look_ups"), [(0.1, 600), (0.01, 2000), (0.002, 6000)])
+@pytest.mark.few(3)
 def test_the_rate_of_false_positives_is_the_requested_one(text: str, rate: float, look_ups: int) -> None:
     """Of values that no block has, as many blocks are kept as the option says, within a tenth of it."""
     kind, dtype = kinds()["bloom"], parse_type(text)

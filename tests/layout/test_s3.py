@@ -162,6 +162,7 @@ def test_a_folder_with_a_marker_is_a_folder(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize("step", ["drain", "write_eof"])
+@pytest.mark.few(1)
 def test_an_upload_that_is_aborted_is_an_error_and_nothing_else(
     s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_listing_goes_on_where_another_ended(store_root: StoreRoot) -> None:
 
 
 @pytest.mark.parametrize("name", ["x", *ODD_NAMES, "del\x7f.parquet"])
+@pytest.mark.few(3)
 def test_many_objects_are_deleted_at_once(store_root: StoreRoot, name: str) -> None:
     """What is named is gone, whatever it is called; what is not there is no failure; the rest stays."""
     store, root = store_root
@@ -243,6 +244,7 @@ def test_globs_choose_files_and_folders(store_root: StoreRoot) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.few(2)
 def test_names_are_taken_as_they_are(store_root: StoreRoot, name: str) -> None:
     """Nothing in a location is escaped, unescaped or cut off."""
     store, root = store_root

@@ -291,6 +291,7 @@ def test_lines_of_jobs_and_their_values_are_bounded(app: AppClient) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", ["[]", "{}", '"ab"', "1.5", "0"])
+@pytest.mark.few(2)
 def test_reading_a_body_takes_bounded_memory(value: str) -> None:
     """A body of small values is refused before it is read when reading it would take many times its size."""
     text = f'{{"filter": [{",".join([value] * 6_000_000)}]}}'.encode()

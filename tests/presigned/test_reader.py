@@ -192,6 +192,7 @@ def test_deleted_rows_come_with_the_urls(lake: Lake) -> None:
     assert not [path for path, _, _ in lake.proxy.seen if "puffin" in path]
 
 
+@pytest.mark.soak
 def test_parts_ask_for_other_urls_when_theirs_have_ended(
     pytestconfig: pytest.Config, s3: S3Server, tmp_path: Path
 ) -> None:
@@ -247,6 +248,7 @@ def status_of(url: str) -> int:
         return error.code
 
 
+@pytest.mark.soak
 def test_a_long_scan_asks_for_urls_as_it_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan brings the first ones; the others are asked for a few at a time, in the order of reading."""
     monkeypatch.setattr("lamella.client.presigned.AT_ONCE", 2)

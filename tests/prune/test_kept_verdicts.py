@@ -189,7 +189,7 @@ def test_a_warm_warehouse_answers_as_a_new_one_does(seed: int) -> None:
 @pytest.mark.slow
 def test_the_lives_above_use_what_was_cached() -> None:
     """Verdicts of chunks are kept and used again, across snapshots."""
-    assert sum(live(seed) for seed in range(6)) > 100
+    assert sum(live(seed) for seed in range(2)) > 30
 
 
 @pytest.mark.soak

@@ -144,6 +144,7 @@ def merged(engine: Engine, files: Files, target: Target, *, bins: int, range_row
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.few(2)
 def test_rows_come_out_in_order_and_all_of_them(tmp_path: Path, seed: int) -> None:
     """Whatever the key's types, the sizes and the memory: the same rows, sorted over all ranges."""
     rng = random.Random(seed)

@@ -50,6 +50,7 @@ def test_spark_gives_what_the_vectors_say(session: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few(2)
 def test_random_documents_give_what_spark_gives(session: SparkSession, tmp_path: Path, seed: int) -> None:
     """Thousands of documents, whole and broken: the same value or null, or nothing is said, and mostly something is."""
     rng = Random(seed)

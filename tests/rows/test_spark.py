@@ -145,6 +145,7 @@ ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Australia
 
 
 @pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.few(3)
 def test_spark_decides_every_row_the_same(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     """Truth, falsehood and null of every condition, in time zones whose clocks jump in every way."""
     table = _table(Random(zone))

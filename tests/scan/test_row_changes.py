@@ -250,6 +250,7 @@ def test_rows_have_the_columns_of_the_last_snapshot(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(2)
 def test_applying_the_feed_gives_the_rows_of_the_last_snapshot(lake: Lamella, seed: int) -> None:
     """From one snapshot to another of a random history, with several commits, rewrites and rollbacks."""
     random = Random(seed)

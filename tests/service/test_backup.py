@@ -265,6 +265,7 @@ def test_keys_can_be_left_out_of_what_comes_back(new_engine: NewEngine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(1)
 def test_an_export_is_of_one_moment(new_engine: NewEngine, kind: str) -> None:
     """While others write, what belongs together is in the file together or not at all, in every file."""
     engine = new_engine(kind)

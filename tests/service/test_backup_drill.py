@@ -54,6 +54,7 @@ def drill(server: ServerProcess, *words: str) -> tuple[int, dict[str, Any]]:
     ("kind", "scratch"),
     [("sqlite", "postgresql"), pytest.param("postgresql", "sqlite", marks=pytest.mark.soak)],
 )
+@pytest.mark.few(1)
 def test_a_catalog_that_is_whole_passes(
     start_server: StartServer, tmp_path: Path, new_catalog: Callable[[str, str], str], kind: str, scratch: str
 ) -> None:

@@ -59,6 +59,7 @@ def known(table: Table, name: str = "i") -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("by_keys", [False, True])
+@pytest.mark.few(3)
 def test_one_snapshot_has_the_blocks_and_their_entries(
     everywhere: tuple[World, TableApi, Table], by_keys: bool
 ) -> None:

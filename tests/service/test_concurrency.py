@@ -141,6 +141,7 @@ def both(pair: list[World]) -> list[TableApi]:
     return [table, TableApi(pair[1].api, table.namespace, table.name)]
 
 
+@pytest.mark.few(2)
 def test_two_services_on_one_catalog_lose_no_commit(pair: list[World]) -> None:
     """64 clients append through two processes: all of it lands, and each process sees the other's at once."""
     files = pair[0].numbers(pair[0].folder(), 128, rows=1)
@@ -157,6 +158,7 @@ def test_two_services_on_one_catalog_lose_no_commit(pair: list[World]) -> None:
     assert sum(counter(world.api, "lamella_commits_total") for world in pair) == len(snapshots)
 
 
+@pytest.mark.few(2)
 def test_two_services_take_turns(pair: list[World]) -> None:
     """While one process commits without a pause, the commits of the other one land within a bounded number of tries."""
     files = pair[0].numbers(pair[0].folder(), 400, rows=1)

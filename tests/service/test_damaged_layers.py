@@ -115,6 +115,7 @@ def answers(client: AppClient, folder: Path) -> Iterator[httpx2.Response]:
     "damage",
     [pytest.param(name, marks=() if name in OFTEN else pytest.mark.soak) for name in (*DAMAGES, *MORE)],
 )
+@pytest.mark.few(1)
 def test_damaged_layers_are_typed_errors_or_more_blocks(layered: Path, damage: str) -> None:
     """Each kind in turn, all objects of it at once; and what left the table never comes back for it."""
     with served(layered) as client:

@@ -152,6 +152,7 @@ def kinds_of_objects(folder: Path) -> Mapping[str, list[Path]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.few(2)
 def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set[str], damage: str) -> None:
     """Each kind in turn, all objects of it at once: snapshots, segments, groups, sidecars, pages, indexes."""
     kinds = kinds_of_objects(made)
@@ -242,6 +243,7 @@ def text_columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", ["{", "[1, 2]", b"\xff"])
+@pytest.mark.few(1)
 def test_damaged_rows_are_typed_errors(made: Path, needed: set[str], tmp_path: Path, value: str | bytes) -> None:
     """Each column in turn, in all rows: pointers, properties, jobs, policies, answers that are replayed."""
     with own_catalog(made, tmp_path) as connection:

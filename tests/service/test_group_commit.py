@@ -233,6 +233,7 @@ def clients(world: World, count: int, appends: int) -> tuple[TableApi, set[str]]
     return table, set(files)
 
 
+@pytest.mark.few(1)
 def test_of_64_clients_at_once_none_fails_and_no_append_is_lost(world: World) -> None:
     """Each registers three files: no error, every block once, and far fewer snapshots than appends."""
     table, files = clients(world, 64, 3)

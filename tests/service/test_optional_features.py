@@ -117,6 +117,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppClient]:
 
 
 @pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.few(2)
 def test_a_feature_can_be_removed(name: str, whole: AppClient, tmp_path: Path) -> None:
     """What it served is not found and not described; registering and pruning go on, and so do the other features."""
     removed, packages = FEATURES[name], tmp_path / "packages"

@@ -347,6 +347,7 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
         ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_CATALOG": "mysql://h/d"}, 1, "mysql"),
     ],
 )
+@pytest.mark.few(2)
 def test_settings_that_cannot_be_used_are_explained_in_a_line(
     environment: dict[str, str], status: int, text: str
 ) -> None:
@@ -357,6 +358,7 @@ def test_settings_that_cannot_be_used_are_explained_in_a_line(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.few(1)
 def test_a_port_that_is_in_use_is_reported_before_anything_is_started(tmp_path: Path, workers: str) -> None:
     """One line, a status, nothing on standard output, no catalog, and no log that says that something started."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -381,6 +383,7 @@ def test_a_port_that_is_in_use_is_reported_before_anything_is_started(tmp_path: 
         ),
     ],
 )
+@pytest.mark.few(1)
 def test_what_nobody_can_serve_at_is_reported_before_anything_is_started(
     tmp_path: Path, environment: dict[str, str], said: str
 ) -> None:

@@ -120,6 +120,7 @@ def locked(database: Path) -> Iterator[None]:
 
 
 @WORKERS
+@pytest.mark.few(1)
 def test_it_says_that_it_is_not_ready_and_goes_on_serving_before_it_stops(
     start_server: StartServer, tmp_path: Path, workers: int
 ) -> None:

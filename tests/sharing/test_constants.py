@@ -62,6 +62,7 @@ def plain(cell: Any) -> str:
 
 
 @pytest.mark.parametrize("column", _VALUES)
+@pytest.mark.few(3)
 def test_each_value_has_its_form_in_the_protocol(lake: SharedLake, column: str) -> None:
     """The metadata names the column; each file says its value, and nothing about it in its statistics."""
     name, _ = shared(lake, (column,), *({column: text} for text in COLUMNS[column][1]))
@@ -76,6 +77,7 @@ def test_each_value_has_its_form_in_the_protocol(lake: SharedLake, column: str) 
 
 @pytest.mark.parametrize("is_delta", [False, True])
 @pytest.mark.parametrize("column", _VALUES)
+@pytest.mark.few(5)
 def test_the_client_reads_the_values(lake: SharedLake, column: str, is_delta: bool) -> None:
     """Of each type, also null."""
     texts = [text for text in COLUMNS[column][1] if column != "big" or text != HIVE_NULL]  # pandas makes them floats

@@ -93,6 +93,7 @@ def assert_same(spark: SparkSession, table: LakeTable, query: str, *, is_known: 
         "SELECT max(i) FROM (SELECT id AS i, day FROM {t}) WHERE day > DATE'2024-01-02'",
     ],
 )
+@pytest.mark.few(7)
 def test_statistics_answer(spark: SparkSession, table: LakeTable, query: str) -> None:
     """Where they prove the result, no file is opened."""
     assert_known(spark, table, query)
@@ -118,6 +119,7 @@ def test_statistics_answer(spark: SparkSession, table: LakeTable, query: str) ->
         " PIVOT (max(id) FOR name IN ('n00080', 'n00101'))",
     ],
 )
+@pytest.mark.few(5)
 def test_rows_of_blocks_that_match_partly_are_read_by_the_driver(
     spark: SparkSession, table: LakeTable, query: str
 ) -> None:
@@ -151,6 +153,7 @@ def test_rows_of_blocks_that_match_partly_are_read_by_the_driver(
         "WITH x AS (SELECT * FROM {t} WHERE id < 77) SELECT (SELECT count(*) FROM x), (SELECT max(id) FROM x)",
     ],
 )
+@pytest.mark.few(7)
 def test_other_queries_are_left_to_spark(spark: SparkSession, table: LakeTable, query: str) -> None:
     """With all of their conditions."""
     assert_same(spark, table, query, is_known=False)
@@ -373,6 +376,7 @@ def test_types_that_spark_lacks_are_not_compared(spark: SparkSession, lakes: Lak
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 102))])
+@pytest.mark.few(1)
 def test_random_aggregates_are_those_of_a_full_scan(spark: SparkSession, lakes: Lakes, seed: int) -> None:
     """Over random types, conditions, groups and files."""
     assert check_random(spark, lakes, seed, queries=15) > 0

@@ -85,10 +85,13 @@ def assert_flat(count: Count, run: Callable[[int], object], *, warm_up: int, tim
     assert all(more <= SLACK for more in grown.values()), (grown, before, after)
 
 
-def test_queries_with_exchanges_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:
-    """Spark gives each of them new threads, each of which calls back."""
+@pytest.mark.parametrize("times", [12, pytest.param(32, marks=pytest.mark.soak)])
+def test_queries_with_exchanges_leave_no_connections(
+    spark: SparkSession, table: LakeTable, count: Count, times: int
+) -> None:
+    """Spark gives each of them new threads, several for a query, each of which calls back."""
     texts = queries(spark, table)
-    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=8, times=32)
+    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=4, times=times)
 
 
 @pytest.mark.soak
@@ -98,6 +101,7 @@ def test_thousands_of_queries_leave_no_connections(spark: SparkSession, table: L
     assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=50, times=2_500)
 
 
+@pytest.mark.soak
 def test_sessions_leave_no_connections(spark: SparkSession, lake: Lamella, table: LakeTable, count: Count) -> None:
     """All sessions of a process share what calls back."""
 
@@ -119,6 +123,7 @@ def test_long_answers_to_callbacks_are_sent_without_a_delay(spark: SparkSession,
     assert all(each.java_connection.getSocket().getTcpNoDelay() for each in connections)
 
 
+@pytest.mark.soak
 def test_threads_that_ran_queries_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:
     """A thread of this process has a connection of its own, which goes when the thread ends."""
 

@@ -43,7 +43,7 @@ def of_spark(frame: DataFrame) -> Counter[str]:
     return shown(frame.collect())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def changed(spark: SparkSession, lakes: Lakes) -> LakeTable:
     """A table with a commit of each kind; the first is number 1."""
     table = lakes.of(*numbers(2, rows=20))  # 1: create, 2: append

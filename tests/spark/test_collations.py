@@ -32,6 +32,7 @@ def written(spark: SparkSession, folder: Path, *columns: str) -> list[str]:
         "named_struct('t', s COLLATE UTF8_LCASE, 'u', 1) AS s",
     ],
 )
+@pytest.mark.few(3)
 def test_no_table_is_made_of_columns_that_spark_compares_by_a_collation(
     spark: SparkSession, lake: Lamella, tmp_path: Path, column: str
 ) -> None:

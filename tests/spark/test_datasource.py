@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import json
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -66,14 +67,17 @@ CONDITIONS = [
 ]
 
 
-def test_one_frame_can_be_filtered_in_many_ways_at_once(spark: SparkSession, lake_url: str, table: LakeTable) -> None:
+@pytest.mark.parametrize("conditions", [CONDITIONS[::3], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
+def test_one_frame_can_be_filtered_in_many_ways_at_once(
+    spark: SparkSession, lake_url: str, table: LakeTable, conditions: Sequence[str]
+) -> None:
     """The rows are those of a full scan, also where one query holds the frame many times with other filters.
 
     With Spark's own push-down for Python data sources they are not: the last filter would decide for all.
     """
 
     def rows(frame: DataFrame) -> list[str]:
-        selected = [frame.where(condition).selectExpr(f'"{condition}" AS condition', "*") for condition in CONDITIONS]
+        selected = [frame.where(condition).selectExpr(f'"{condition}" AS condition', "*") for condition in conditions]
         return sorted_rows(functools.reduce(DataFrame.unionAll, selected))
 
     assert LamellaReader.pushFilters is DataSourceReader.pushFilters

@@ -100,6 +100,7 @@ IN_PYTHON = "READ IN PYTHON, files have deleted rows"
 
 
 @pytest.mark.parametrize("way", ["SQL", "frame", "attached", "read"])
+@pytest.mark.few(2)
 def test_spark_itself_reads_blocks_with_deleted_rows_and_without(
     spark: SparkSession, attached: Attached, lakes: Lakes, table: LakeTable, way: str
 ) -> None:

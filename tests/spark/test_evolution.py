@@ -77,6 +77,7 @@ def _rows(spark: SparkSession, sql: str) -> list[dict[str, Any]]:
 INT, TEXT = "int64", "string"
 
 
+@pytest.mark.few(1)
 def test_columns_that_were_added_are_null_or_their_default(spark: SparkSession, lakes: Lakes, add: Add) -> None:
     """Old blocks and new files without the column give the default of every type; filters on it agree."""
     table = _table(lakes, Column(name="k", type=INT))
@@ -130,6 +131,7 @@ def test_a_renamed_column_is_read_by_its_old_name_where_all_blocks_have_that(
     assert "blocks=1/2 columns by their names in the files" in plan(frame)
 
 
+@pytest.mark.few(1)
 def test_blocks_with_different_names_for_a_column_are_read_together(
     spark: SparkSession, lakes: Lakes, add: Add
 ) -> None:
@@ -267,6 +269,7 @@ def test_widened_columns_are_read_from_narrow_files(spark: SparkSession, lakes: 
         assert bool(_rows(spark, f"SELECT k FROM {table.sql} WHERE {condition}")) is hit, condition
 
 
+@pytest.mark.few(1)
 def test_columns_that_became_another_kind_are_read_from_old_files(spark: SparkSession, lakes: Lakes, add: Add) -> None:
     """Integers as doubles and decimals, dates as timestamps: the values that a cast gives, also beside new files."""
     kinds = {
@@ -319,6 +322,7 @@ def test_files_that_spell_names_in_another_case_are_read(spark: SparkSession, la
         assert _rows(spark, f"SELECT k FROM {table.sql} WHERE name = 'x'") == [{"k": 1}]
 
 
+@pytest.mark.few(1)
 def test_joins_and_limits_work_on_mixed_blocks(spark: SparkSession, lakes: Lakes, add: Add) -> None:
     """Join keys narrow the blocks at run time; a limit and a self-join stay right."""
     table = _table(lakes, Column(name="k", type=INT), Column(name="a", type=INT))

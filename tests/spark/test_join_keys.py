@@ -59,6 +59,7 @@ def joined(spark: SparkSession, facts: LakeTable, key: str, catalog: str = CATAL
     ("key", "block_count"),
     [("i", 2), ("u32", 2), ("day", 2), ("ts", 2), ("ntz", 2), ("d", 2), ("s", 2), ("small", 5)],
 )
+@pytest.mark.few(4)
 def test_keys_of_a_join_prune_the_other_side(spark: SparkSession, facts: LakeTable, key: str, block_count: int) -> None:
     """Only the blocks that can hold one of the keys are read, for every type that can be sent exactly."""
     frame = joined(spark, facts, key)

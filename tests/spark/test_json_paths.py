@@ -51,6 +51,7 @@ def users(lakes: Lakes, spark: SparkSession) -> LakeTable:
 
 
 @pytest.mark.parametrize(("condition", "max_blocks"), CONDITIONS)
+@pytest.mark.few(5)
 def test_a_path_in_the_where_clause_skips_blocks_and_loses_no_row(
     spark: SparkSession, users: LakeTable, condition: str, max_blocks: int
 ) -> None:

@@ -70,6 +70,7 @@ ORDERS = [
 @pytest.mark.parametrize(
     ("order", "limit", "max_blocks"), ORDERS, ids=[f"{order} {limit}" for order, limit, _ in ORDERS]
 )
+@pytest.mark.few(4)
 def test_the_first_rows_of_an_order_are_those_of_a_full_scan(
     spark: SparkSession, counted: LakeTable, order: str, limit: int, max_blocks: int
 ) -> None:

@@ -97,6 +97,7 @@ def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_ar
 
 @pytest.mark.parametrize("mode", ["auto", "copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
+@pytest.mark.few(1)
 def test_a_random_merge_does_what_a_loop_over_rows_does(
     spark: SparkSession, lakes: Lakes, seed: int, mode: str
 ) -> None:

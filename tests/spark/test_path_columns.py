@@ -118,6 +118,7 @@ def test_a_directory_of_spark_has_its_rows_and_types(spark: SparkSession, lakes:
     ],
     ids=repr,
 )
+@pytest.mark.few(10)
 def test_types_are_inferred_as_spark_infers_them(
     spark: SparkSession, lakes: Lakes, tmp_path: Path, texts: list[str]
 ) -> None:
@@ -165,6 +166,7 @@ VALUES: dict[str, pa.Array] = {
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("writer", ["spark", "pyarrow", "polars", "duckdb"])
+@pytest.mark.few(11)
 def test_directories_of_other_writers_read_as_spark_reads_them(
     spark: SparkSession, lakes: Lakes, tmp_path: Path, writer: str, kind: str
 ) -> None:

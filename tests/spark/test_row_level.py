@@ -173,6 +173,7 @@ def test_the_methods_of_frames(spark: SparkSession, lakes: Lakes) -> None:
         "(SELECT id, v FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY g) n FROM {t}) WHERE n = 1)",
     ],
 )
+@pytest.mark.few(1)
 def test_a_source_can_be_the_table_itself(spark: SparkSession, lakes: Lakes, source: str) -> None:
     """It is read as it was."""
     table = Numbers(spark, lakes, 40, block_rows=10)
@@ -244,6 +245,7 @@ def test_fields_defaults_and_narrow_types(spark: SparkSession, lakes: Lakes) -> 
         ("UPDATE {t} SET v = raise_error('no') WHERE id = 3", "USER_RAISED_EXCEPTION"),
     ],
 )
+@pytest.mark.few(4)
 def test_a_statement_that_fails_changes_nothing(
     spark: SparkSession, lakes: Lakes, statement: str, condition: str
 ) -> None:
@@ -391,6 +393,7 @@ MEANWHILE = {
 
 
 @pytest.mark.parametrize("what", [*MEANWHILE])
+@pytest.mark.few(2)
 def test_what_others_changed_meanwhile_is_a_conflict(
     spark: SparkSession, lakes: Lakes, interrupted: Callable[[Callable[[], object]], str], what: str
 ) -> None:
@@ -524,6 +527,7 @@ def test_types_that_spark_shows_as_others(spark: SparkSession, lakes: Lakes) -> 
 
 
 @pytest.mark.parametrize("cluster", ["", "CLUSTER BY (id)", "CLUSTER BY (id, g)"])
+@pytest.mark.few(1)
 def test_many_rows_are_written_by_tasks(
     spark: SparkSession, lakes: Lakes, monkeypatch: pytest.MonkeyPatch, cluster: str
 ) -> None:

@@ -24,7 +24,7 @@ AFTER = [2000, 2000, 0, 1999, 1000, 1000]
 BEFORE = [2000, 2000, 0, 1999, 0, 2000]
 
 
-@pytest.fixture(params=["local[2,3]", pytest.param("cluster", marks=pytest.mark.soak)])
+@pytest.fixture(params=["local[2,3]", "cluster"])
 def master(request: pytest.FixtureRequest, java_home: Path, tmp_path: Path) -> Iterator[str]:
     """Three attempts for each task; on a cluster Spark starts a second attempt beside one that takes long."""
     assert java_home
@@ -35,6 +35,7 @@ def master(request: pytest.FixtureRequest, java_home: Path, tmp_path: Path) -> I
         yield running.url
 
 
+@pytest.mark.soak
 def test_only_one_attempt_of_each_task_counts(master: str, start_server: StartServer, tmp_path: Path) -> None:
     """An attempt that fails leaves no row; if all fail nothing is committed. Scratch space is empty in the end."""
     server = start_server(warehouse=tmp_path / "warehouse")

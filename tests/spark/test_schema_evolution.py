@@ -93,6 +93,7 @@ WRITES: dict[str, Callable[[DataFrame, str], object]] = {
 
 
 @pytest.mark.parametrize("way", WRITES)
+@pytest.mark.few(2)
 def test_frames_bring_columns_by_an_option(spark: SparkSession, lakes: Lakes, way: str) -> None:
     """Without it, or when it is off, Spark refuses them."""
     name = new_table(spark, lakes, "id INT, b STRING DEFAULT 'x'")

@@ -167,6 +167,7 @@ def test_equal_scans_are_exchanged_once_and_different_ones_are_not(spark: SparkS
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.few(1)
 def test_queries_of_many_shapes_are_right(spark: SparkSession, lakes: Lakes, adaptive: str) -> None:
     """Unions, subqueries, windows, CTEs, samples and limits, with adaptive execution on and off."""
     table = lakes.of(*numbers(5))

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -94,14 +96,17 @@ def left(lakes: Lakes, name: str) -> set[int]:
     return {row["id"] for file in files for row in pq.read_table(file, columns=["id"]).to_pylist()}
 
 
-def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, lakes: Lakes) -> None:
+@pytest.mark.parametrize("conditions", [CONDITIONS[::3], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
+def test_rows_go_for_which_spark_finds_the_condition_true(
+    spark: SparkSession, lakes: Lakes, conditions: Sequence[str]
+) -> None:
     """Each condition takes exactly those rows away that Spark's own evaluation says."""
     name = new_table(spark, lakes)
     handle = lakes.lake.table(name)
     whole = handle.info().snapshot_id
-    truths = [f"({condition}) IS TRUE AS c{at}" for at, condition in enumerate(CONDITIONS)]
+    truths = [f"({condition}) IS TRUE AS c{at}" for at, condition in enumerate(conditions)]
     rows = spark.sql(ROWS).selectExpr("id", *truths).collect()
-    for at, condition in enumerate(CONDITIONS):
+    for at, condition in enumerate(conditions):
         spark.sql(f"DELETE FROM {CATALOG}.{name} WHERE {condition}")
         assert left(lakes, name) == {row["id"] for row in rows if not row[f"c{at}"]}, condition
         if handle.info().snapshot_id != whole:
@@ -120,6 +125,7 @@ def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, l
         "isnan(x) OR CASE WHEN ok THEN i = 4 ELSE id = 3 END",
     ],
 )
+@pytest.mark.few(3)
 def test_spark_finds_the_rows_for_conditions_that_cannot_be_passed_on(
     spark: SparkSession, lakes: Lakes, condition: str
 ) -> None:

@@ -135,6 +135,7 @@ def test_values_are_cast_as_spark_casts_them(spark: SparkSession, lakes: Lakes) 
         ("OVERWRITE {} PARTITION (a = 1) VALUES ('x')", AnalysisException, "NON_PARTITION_COLUMN"),
     ],
 )
+@pytest.mark.few(3)
 def test_what_cannot_be_written_changes_nothing(
     spark: SparkSession, lakes: Lakes, table_of_two: str, what: str, error: type[Exception], says: str
 ) -> None:

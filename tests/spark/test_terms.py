@@ -180,6 +180,7 @@ def truth(spark: SparkSession, rising: LakeTable) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.few(36)
 def test_a_function_in_the_where_clause_prunes_and_loses_no_row(
     spark: SparkSession, rising: LakeTable, truth: dict[str, list[int]], condition: str
 ) -> None:

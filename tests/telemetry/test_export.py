@@ -98,6 +98,7 @@ def test_the_sampler_of_the_variables_is_the_one_that_counts(
 
 
 @pytest.mark.parametrize("status", [None, 500])
+@pytest.mark.few(1)
 def test_a_collector_that_does_not_take_them_holds_up_nobody(
     collector: Collector, start_server: StartServer, variables: Variables, tmp_path: Path, status: int | None
 ) -> None:

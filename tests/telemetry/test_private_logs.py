@@ -150,6 +150,7 @@ def send_nonsense(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
 @pytest.mark.parametrize("auth", [False, True])
+@pytest.mark.few(2)
 def test_no_line_of_the_log_has_a_literal_or_a_token(
     start_server: StartServer, tmp_path: Path, log_format: str, auth: bool
 ) -> None:

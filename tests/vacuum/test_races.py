@@ -79,6 +79,7 @@ def garbage_free(lake: Lake, table_id: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["append", "remove", "register garbage", "roll back", "tag", "lease", "clean up"])
+@pytest.mark.few(3)
 def test_whatever_happens_at_any_step_the_history_stays_whole(lake: Lake, name: str) -> None:
     """At each step of a clean-up another request runs from start to end: it succeeds and keeps what it needs, or it is
     refused."""

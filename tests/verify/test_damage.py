@@ -10,6 +10,7 @@ from verify.damage import ALL, Damage, without_sums
 
 
 @pytest.mark.parametrize("damage", ALL, ids=lambda damage: damage.code)
+@pytest.mark.few(1)
 def test_damage_is_found_as_what_it_is(damage: Damage) -> None:
     """A table that is clean has exactly the finding of the one thing that is then damaged."""
     table = LyingWriter(scanned=damage.scanned, grouped=damage.grouped, pages=damage.pages)

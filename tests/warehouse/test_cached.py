@@ -383,6 +383,7 @@ def not_prunable(number: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [long_list, long_text, many_parts, not_prunable])
+@pytest.mark.few(1)
 def test_what_is_cached_of_long_filters_is_counted_whole(tmp_path: Path, written: Callable[[int], str]) -> None:
     """The memory that distinct filters take is within what they are counted as, so that the bound is one of bytes."""
     store = FsspecStore()

@@ -248,6 +248,7 @@ def check_pruning(model: Model) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.few(3)
 def test_a_table_is_what_a_dict_says_through_any_changes(seed: int) -> None:
     """Appends, removals, rewrites, schema changes, several callers: same blocks, exact layers, same pruning."""
     live_through(seed, 60)

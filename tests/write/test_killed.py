@@ -71,6 +71,7 @@ def rows_of(table: Table) -> list[tuple[int, int]]:
         if (change, moment) != ("delete", "while reading")
     ],
 )
+@pytest.mark.few(3)
 def test_a_killed_change_is_done_or_not_done(
     shared_server: ServerProcess, make_table: MakeTable, tmp_path: Path, change: str, moment: str
 ) -> None:

@@ -61,6 +61,7 @@ class Watched:
         (("t", "k"), "hilbert", 1),
     ],
 )
+@pytest.mark.few(2)
 def test_a_stream_may_be_larger_than_memory(
     tmp_path: Path, keys: tuple[str, ...], kind: ClusterKind, workers: int
 ) -> None:

@@ -33,7 +33,7 @@ def a_profile(_stage: Stage, text: str) -> None:
     assert set(json.loads(text)) == {"shareCredentialsVersion", "endpoint", "bearerToken", "expirationTime"}
 
 
-@scene("docs/delta-sharing.md", starts_service=True, data=[a_profile])
+@scene("docs/delta-sharing.md", soak=True, starts_service=True, data=[a_profile])
 def delta_sharing(stage: Stage) -> None:
     """The same buckets, and a service that asks for keys."""
     data_access(stage)
