@@ -90,7 +90,7 @@ def test_lamella_gives_the_right_rows(
 
 
 @pytest.mark.soak
-def test_the_page_shows_what_is_found(
+def test_the_page_shows_what_was_found(
     spark: SparkSession, judged: Lamella, engines: dict[str, Engine], tmp_path: Path
 ) -> None:
     """docs/wrong-results.md has the answers of all; ``make wrong-results`` writes it."""
