@@ -137,6 +137,20 @@ def test_a_tag_names_a_snapshot_until_it_is_dropped(catalog: Catalog) -> None:
     assert catalog.tags(mine, now_ms=10) == made[1:]
 
 
+def test_a_snapshot_has_a_number_while_it_is_in_the_history(catalog: Catalog) -> None:
+    """Numbers begin at 1; one that expired is said to be expired, and one that never was is not found."""
+    entries = new_table(catalog, 3)
+    mine = table_id(catalog)
+    assert [catalog.numbered(mine, number) for number in (1, 2, 3)] == entries
+    assert catalog.expire_snapshots(mine, [2], now_ms=10) == [2]
+    with pytest.raises(SnapshotExpired):
+        catalog.numbered(mine, 2)
+    for number in (0, 4, 10**18 - 1):
+        with pytest.raises(SnapshotNotFound) as caught:
+            catalog.numbered(mine, number)
+        assert not isinstance(caught.value, SnapshotExpired)
+
+
 def test_a_tag_moves_only_when_that_is_said(catalog: Catalog) -> None:
     """A name that is taken is refused without `move`, and one that is not there with it."""
     first, second = new_table(catalog, 2)

@@ -75,9 +75,19 @@ def test_a_tag_stands_wherever_an_id_can(world: World, ask: str) -> None:
     table, _, ids = grown(world)
     tagged(table, "v1.0", snapshot_id=ids[1])
     assert ASKS[ask](table, "v1.0") == ASKS[ask](table, ids[1]) == ids[1]
-    for unknown in ("v1.1", "V1.0"):
+    assert ASKS[ask](table, "2") == ids[1]  # its number
+    for unknown in ("v1.1", "V1.0", "0", "5"):
         with pytest.raises(AssertionError, match="snapshot_not_found"):
             ASKS[ask](table, unknown)
+
+
+def test_a_tag_that_is_a_number_is_that_tag(world: World) -> None:
+    """It goes before the number of a snapshot."""
+    table, _, ids = grown(world)
+    tagged(table, "2", snapshot_id=ids[3])
+    assert table.snapshot("2")["snapshot_id"] == ids[3]
+    assert rolled_back(table, snapshot_id="3")["snapshot_id"] not in ids
+    assert [entry["row_count"] for entry in table.history()] == [20, 30, 20, 10, 0]
 
 
 def test_a_segment_is_read_by_the_tag_of_its_snapshot(world: World) -> None:

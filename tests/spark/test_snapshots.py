@@ -39,6 +39,8 @@ def test_version_as_of_reads_that_snapshot(spark: SparkSession, history: tuple[L
         assert len(frame.collect()) == min(count * 100, 250)
         if count:
             assert blocks_read(frame) == (count, count)
+        numbered = spark.sql(f"SELECT count(*) FROM {table.sql} VERSION AS OF {count + 1}")
+        assert numbered.collect()[0][0] == count * 100
     assert spark.read.option("versionAsOf", ids[1]).table(table.sql).count() == 100
     joined = spark.sql(
         f"SELECT count(*) FROM {table.sql} VERSION AS OF '{ids[1]}' o RIGHT JOIN {table.sql} n ON o.a = n.a"

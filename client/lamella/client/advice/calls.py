@@ -29,7 +29,7 @@ from lamella.snapshot.wire import (
 
 
 class QueryOptions(TypedDict, total=False):
-    """What all questions have in common: at most one of a snapshot (an id or a tag) and a time."""
+    """What all questions have in common: at most one of a snapshot (an id, tag or number) and a time."""
 
     snapshot_id: str | None
     timestamp: int | str | dt.datetime | None

@@ -21,7 +21,7 @@ from lamella.snapshot.wire import (
 )
 
 _SNAPSHOT = click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
+    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id, tag or number), not the current one."
 )
 
 

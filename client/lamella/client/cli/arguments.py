@@ -60,7 +60,7 @@ def time_of(text: str | None) -> int | str | None:
 
 
 def snapshot_of(text: str | None) -> tuple[str | None, int | str | None]:
-    """Return an id or a tag, and a time, one of them None. A text that begins with ``@`` is a time: no tag does."""
+    """Return an id, tag or number, and a time, one of them None. Text that begins with ``@`` is a time: no tag does."""
     if text is None or not text.startswith("@"):
         return text, None
     return None, time_of(text[1:])

@@ -44,7 +44,7 @@ def list_tags(session: Session, table: str) -> None:
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("name")
 @click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Tag this snapshot (an id or a tag), not the current one."
+    "--snapshot", "snapshot_id", metavar="ID", help="Tag this snapshot (an id, tag or number), not the current one."
 )
 @click.option("--timestamp", metavar="TIME", help="Tag the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
@@ -68,7 +68,9 @@ def create_tag(
 @tag.command("move")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("name")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="To this snapshot (an id or a tag), not the current one.")
+@click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="To this snapshot (an id, tag or number), not the current one."
+)
 @click.option("--timestamp", metavar="TIME", help="To the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
 @click.option("--expires", metavar="TIME", help="A new expiry time: ISO 8601, or Unix milliseconds.")

@@ -30,7 +30,10 @@ from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Lev
 @click.argument("filter", required=False)
 @click.option("--columns", metavar="A,B,...", help="The columns to read; only their bytes are counted.")
 @click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Prune this snapshot (an id or a tag), not the current one."
+    "--snapshot",
+    "snapshot_id",
+    metavar="ID",
+    help="Prune this snapshot (an id, tag or number), not the current one.",
 )
 @click.option("--timestamp", metavar="TIME", help="Prune the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
@@ -333,7 +336,7 @@ def _show_diff(answer: DiffAnswer, show: int) -> None:
     help="Return what is proven and the blocks to scan, or bounds of the result.",
 )
 @click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
+    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id, tag or number), not the current one."
 )
 @click.option("--timestamp", metavar="TIME", help="Use the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")

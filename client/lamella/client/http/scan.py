@@ -55,7 +55,7 @@ class TableScan(TableMethods):
         :meth:`prune`. Every row is evaluated by Spark SQL's rules in ANSI mode; raises FilterNotEvaluable when that is
         not possible.
 
-        ``changes_since``: only rows of blocks that were added after this snapshot (an id or a tag). Raises
+        ``changes_since``: only rows of blocks that were added after this snapshot (an id, tag or number). Raises
         NotAppendOnly when blocks were removed since, because the new rows cannot be identified then.
 
         The client reads the files at the blocks' locations: ``storage_options`` are the options of fsspec by scheme
@@ -116,7 +116,7 @@ class TableScan(TableMethods):
         workers: int = 8,
         progress: bool = False,
     ) -> RowChanges:
-        """The rows that came and went after ``since`` (an id or a tag) up to ``until``, snapshot by snapshot.
+        """The rows that came and went after ``since`` (an id, tag or number) up to ``until``, snapshot by snapshot.
 
         ``.to_arrow()``, ``.to_batches()``, ``.to_pandas()`` and the other methods of a scan return them with the
         columns of the last snapshot and three more: ``_change_type`` ("insert" or "delete"), ``_commit_version`` (the

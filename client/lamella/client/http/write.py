@@ -125,8 +125,8 @@ class TableWrite(TableMethods):
         too, those that come later stay. The new rows need not match ``where``. Where all of them do, a repeated
         overwrite has the same effect, so it takes no idempotency key; a row that does not match is there twice then.
 
-        ``read_snapshot_id``: the snapshot (an id or a tag) of this table from which ``data`` was computed, when all
-        rows are replaced: the overwrite removes the rows of that snapshot, and is refused if others changed them or
+        ``read_snapshot_id``: the snapshot (an id, tag or number) of this table from which ``data`` was computed, when
+        all rows are replaced: the overwrite removes the rows of that snapshot, and is refused if others changed them or
         added rows since, which it would lose. The other arguments are those of :meth:`append`.
 
         Raises as :meth:`append`, and:

@@ -23,7 +23,9 @@ def export() -> None:
 
 @export.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--snapshot", metavar="ID", help="The snapshot to export: an id or a tag. Default: the current one.")
+@click.option(
+    "--snapshot", metavar="ID", help="The snapshot to export: an id, tag or number. Default: the current one."
+)
 @click.option("--location", metavar="URL", help="The folder of the export. Default: one in the table's own folder.")
 @click.option("--columns", metavar="A,B,...", help="Export statistics of these columns, not of the first hundred.")
 @click.option("--hold", metavar="TAG", help="The tag that protects the exported snapshot from expiry.")

@@ -71,7 +71,7 @@ _REVISION: Final = "1"
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to export, and where to.
 
-    ``snapshot``: an id or a tag; None: the current one. ``location``: the folder; None: one in the table's own folder.
+    ``snapshot``: an id, tag or number; None: the current one. ``location``: the folder; None: one in the table's own.
     ``columns``: whose statistics are exported; None: the first :data:`MAX_COLUMNS`. ``hold``: the tag that protects the
     snapshot from expiry; None: :data:`HOLD`, with a suffix for a folder elsewhere. ``no_hold``: set no tag.
     ``trust_files``: do not open registered files to check that Iceberg's readers map their columns correctly.

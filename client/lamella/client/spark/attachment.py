@@ -132,7 +132,7 @@ class Attached:
             raise InvalidRequest("give one start of changes, since or since_timestamp, and at most one end")
         if self.mode != "catalog":
             raise InvalidRequest(f"changes as frames need the catalog, which is not available: {self.reason}")
-        history = TableHistory(self._lake, name)
+        history = TableHistory(self._lake.table(name))
         given = {"startingVersion": history.end_of(since, unix_ms(since_timestamp)), "startingBoundInclusive": "false"}
         if until is not None or until_timestamp is not None:
             given["endingVersion"] = history.end_of(until, unix_ms(until_timestamp))

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from lamella.client.http import Lamella
+from lamella.client.http import Lamella, Table
 from lamella.client.scan.row_changes import is_silent, require_earlier_rows
 from lamella.client.spark.catalyst import FilterWalker
 from lamella.client.spark.change_rows import CHANGE_FIELDS, changes_scan, with_schema_ids
@@ -36,7 +36,6 @@ _OF_SPARK: Final = frozenset(
         *("startingboundinclusive", "endingboundinclusive", "deduplicationmode", "computeupdates"),
     }
 )
-_PAGE: Final = 1_000
 #: Characters of a filter that is sent, in the address of a request.
 _MAX_FILTER: Final = 4_000
 
@@ -68,7 +67,7 @@ def change_range(lake: Lamella, name: str, context: Any, options: Any) -> Change
         )
     requested = context.range()
     kind = str(requested.getClass().getSimpleName())
-    history = TableHistory(lake, name)
+    history = TableHistory(lake.table(name))
     if kind == "VersionRange":
         until = requested.endingVersion()
         since = history.version(str(requested.startingVersion()))
@@ -101,13 +100,12 @@ def change_range(lake: Lamella, name: str, context: Any, options: Any) -> Change
 class TableHistory:
     """Finds snapshots of a table."""
 
-    def __init__(self, lake: Lamella, name: str) -> None:
-        self._name = name
-        self._handle = lake.table(name)
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     def current(self) -> SnapshotInfo:
         """Return the current snapshot."""
-        return next(self._handle.snapshots(page_size=1))
+        return next(self._table.snapshots(page_size=1))
 
     def end_of(self, version: str | int | None, timestamp_ms: int | None) -> str:
         """Return the id of the snapshot of a version, or of the one that was current at a time."""
@@ -116,29 +114,18 @@ class TableHistory:
 
     def version(self, text: str) -> SnapshotInfo:
         """Return the snapshot with a number, an id or a tag."""
-        if not text.isdecimal():
-            return next(self._handle.snapshots(page_size=1, snapshot_id=text))
-        number = int(text)
-        found = None
-        for found in self._handle.snapshots(page_size=_PAGE):
-            if found.number <= number:
-                break
-        if found is not None and found.number == number:
-            return found
-        if found is not None and found.number > number >= 1:
-            raise SnapshotExpired(f"snapshot {number} of {self._name} has expired; the first is {found.number}")
-        raise SnapshotNotFound(f"{self._name} has no snapshot {number}")
+        return next(self._table.snapshots(page_size=1, snapshot_id=text))
 
     def before(self, entry: SnapshotInfo) -> SnapshotInfo:
         """Return the snapshot before one. The first has no rows: it is returned itself."""
         if entry.prev_snapshot_id is None:
             return entry
-        return next(self._handle.snapshots(page_size=1, snapshot_id=entry.prev_snapshot_id))
+        return next(self._table.snapshots(page_size=1, snapshot_id=entry.prev_snapshot_id))
 
     def at(self, timestamp_ms: int) -> SnapshotInfo:
         """Return the snapshot that was current at a time; before the first one, that one."""
         try:
-            return next(self._handle.snapshots(page_size=1, timestamp=max(0, timestamp_ms)))
+            return next(self._table.snapshots(page_size=1, timestamp=max(0, timestamp_ms)))
         except SnapshotExpired:
             raise
         except SnapshotNotFound:

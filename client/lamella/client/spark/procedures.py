@@ -54,7 +54,7 @@ class BuildIndexArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RollbackArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``snapshot``: an id or a tag. ``timestamp``: the snapshot that was current then; one of the two is required."""
+    """``snapshot``: an id, tag or number. ``timestamp``: the snapshot that was current then. One is required."""
 
     snapshot: Name | None = None
     timestamp: Name | None = None

@@ -72,10 +72,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a stream.
 
-    ``starting_snapshot`` (an id or a tag), ``starting_timestamp`` (ISO 8601 text or Unix milliseconds): only rows that
-    came after it; neither: first the rows that the table has. ``max_blocks_per_trigger``, ``max_bytes_per_trigger`` (of
-    files): limits of a micro-batch, which has at least one block. ``skip_deletes``: go on where rows were deleted or
-    updated; rows that an update wrote are in the stream.
+    ``starting_snapshot`` (an id, tag or number), ``starting_timestamp`` (ISO 8601 text or Unix milliseconds): only rows
+    that came after it; neither: first the rows that the table has. ``max_blocks_per_trigger``,
+    ``max_bytes_per_trigger`` (of files): limits of a micro-batch, which has at least one block. ``skip_deletes``: go on
+    where rows were deleted or updated; rows that an update wrote are in the stream.
     """
 
     starting_snapshot: str | None = None

@@ -366,6 +366,9 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     def snapshot(self, table_id: str, snapshot_id: str) -> HistoryEntry:
         """Return a snapshot. Raises SnapshotNotFound, or SnapshotExpired if it must have expired."""
 
+    def numbered(self, table_id: str, number: int) -> HistoryEntry:
+        """Return the snapshot with that ``seq``. Raises SnapshotNotFound, or SnapshotExpired if it has expired."""
+
     def snapshot_at(self, table_id: str, timestamp_ms: int) -> HistoryEntry:
         """Return the snapshot that was current at that time.
 

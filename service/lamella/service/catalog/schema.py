@@ -500,6 +500,8 @@ SELECT_HISTORY = (
 
 SELECT_SNAPSHOT = history_row.where(snapshots.c.snapshot_id == bindparam("wanted"))
 
+SELECT_NUMBERED = history_row.where(snapshots.c.seq == bindparam("number"))
+
 SELECT_SNAPSHOT_AT = (
     history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
 )

@@ -107,6 +107,12 @@ class SqlExpiry(SqlSession):
                 return SnapshotExpired("the snapshot of that time has expired", timestamp_ms=timestamp_ms)
         return SnapshotNotFound("the table did not exist at that time", timestamp_ms=timestamp_ms)
 
+    def _missing_number(self, table_id: str, number: int) -> SnapshotNotFound:
+        for row in self._rows(sql.SELECT_EXTENT, {"id": table_id}):
+            if 1 <= number <= row["version"]:
+                return SnapshotExpired(f"snapshot {number} of the table has expired", snapshot_id=str(number))
+        return SnapshotNotFound(f"the table has no snapshot {number}", snapshot_id=str(number))
+
     def _missing_snapshot(self, table_id: str, snapshot_id: str) -> SnapshotNotFound:
         """Return the error for a missing snapshot. Expired ids are not stored: an id that was made while the table
         existed and where the history has gaps counts as expired.

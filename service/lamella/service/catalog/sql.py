@@ -322,6 +322,11 @@ class SqlCatalog(
             return entry_record(row)
         raise self._missing_snapshot(table_id, snapshot_id)
 
+    def numbered(self, table_id: str, number: int) -> HistoryEntry:
+        for row in self._rows(sql.SELECT_NUMBERED, {"id": table_id, "number": number}):
+            return entry_record(row)
+        raise self._missing_number(table_id, number)
+
     def snapshot_at(self, table_id: str, timestamp_ms: int) -> HistoryEntry:
         for row in self._rows(sql.SELECT_SNAPSHOT_AT, {"id": table_id, "at_ms": timestamp_ms}):
             return self._in_force(entry_record(row), timestamp_ms)

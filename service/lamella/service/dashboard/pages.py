@@ -63,7 +63,7 @@ class At(msgspec.Struct, frozen=True):
 
     @property
     def snapshot_id(self) -> str | None:
-        """Return an id or a tag."""
+        """Return an id, tag or number."""
         return self.text if self.text and not self._is_time else None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
 
 _MAX_MS = (1 << 63) - 1
+#: Names of snapshots that are numbers, unless a tag has that name.
+_NUMBER = re.compile("[0-9]{1,18}")
 _OF = "this listing"
 
 
@@ -154,7 +157,7 @@ class History:
     ) -> SnapshotPointer:
         """Return the requested snapshot; by default the current one.
 
-        ``snapshot_id``: an id or a tag.
+        ``snapshot_id``: an id, tag or number.
 
         Raises:
             InvalidRequest: both an id and a time, or an invalid time.
@@ -194,8 +197,11 @@ class History:
         try:
             return self._catalog.tagged(record.table_id, snapshot_id, now_ms=self._clock())
         except TagNotFound as error:
+            if _NUMBER.fullmatch(snapshot_id):
+                return self._catalog.numbered(record.table_id, int(snapshot_id))
             raise SnapshotNotFound(
-                f"the table has no tag {snapshot_id!r}, and it is not an id, which is a UUID", snapshot_id=snapshot_id
+                f"the table has no tag {snapshot_id!r}, and it is not an id, which is a UUID, or a number",
+                snapshot_id=snapshot_id,
             ) from error
 
     def page(

@@ -17,7 +17,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``columns``: None: the first 32 columns with an order. ``kinds``: None: all kinds. ``options``: by kind.
     ``budget_bytes``, or ``budget_share`` of the data's bytes: the answer has the most precise index of each kind within
-    it. At most one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
+    it. At most one of ``snapshot_id`` (an id, tag or number) and ``timestamp``.
     """
 
     columns: ColumnPaths | None = None

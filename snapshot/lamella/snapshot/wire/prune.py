@@ -430,7 +430,7 @@ class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``POST .../diff``: the blocks that were added and removed between two snapshots, as far as they may match
     ``filter``.
 
-    Exactly one of ``from_snapshot_id`` (an id or a tag) and ``from_timestamp``; at most one of the other two, by
+    Exactly one of ``from_snapshot_id`` (an id, tag or number) and ``from_timestamp``; at most one of the other two, by
     default the current snapshot. Times as in :class:`PruneRequest`.
     """
 

@@ -38,7 +38,7 @@ class AsyncTableHistory:
     ) -> AsyncIterator[wire.SnapshotInfo]:
         """The snapshots, newest first, fetched page by page during iteration.
 
-        Starts at the current snapshot, or at that of ``snapshot_id`` (an id or a tag) or ``timestamp``.
+        Starts at the current snapshot, or at that of ``snapshot_id`` (an id, tag or number) or ``timestamp``.
         """
         token: str | None = None
         while True:
@@ -108,7 +108,7 @@ class AsyncTableHistory:
         columns: Sequence[str] | None = None,
         **options: Unpack[ChangesOptions],
     ) -> AsyncIterator[wire.SnapshotChanges]:
-        """The blocks added and removed after ``since`` (an id or a tag), up to ``until``: per snapshot, oldest first.
+        """The blocks added and removed after ``since`` (an id, tag or number) to ``until``: by snapshot, oldest first.
 
         ``net``: one item for all snapshots, without blocks that were added and removed in between. ``append_only``:
         raise NotAppendOnly at the first snapshot that removed blocks, after the snapshots before it. ``filter``: only

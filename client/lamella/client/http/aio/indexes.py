@@ -47,7 +47,7 @@ class AsyncTableIndexes:
     async def indexes(self, *, dropped: bool = False, snapshot_id: str | None = None) -> tuple[IndexInfo, ...]:
         """The table's skip indexes by name, each with its coverage; ``dropped``: also dropped indexes.
 
-        ``snapshot_id``: those of an older snapshot (an id or a tag). Raises TableNotFound, SnapshotNotFound.
+        ``snapshot_id``: those of an older snapshot (an id, tag or number). Raises TableNotFound, SnapshotNotFound.
         """
         return (await self._lake.run(indexes_call(self._name, snapshot_id, dropped))).indexes
 

@@ -58,7 +58,7 @@ class AsyncTablePrune:
         """The blocks that may hold a row for which ``filter`` is true, and a report of the pruning.
 
         ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: the columns that will be read, for
-        ``column_size_bytes``. Give at most one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (Unix
+        ``column_size_bytes``. Give at most one of ``snapshot_id`` (an id, tag or number) and ``timestamp`` (Unix
         milliseconds, ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
 
         ``limit``: this many matching rows are enough: any rows, or the first rows in the order of ``order_by``

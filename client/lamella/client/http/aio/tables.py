@@ -284,7 +284,7 @@ class AsyncTableContents:
         return await self._lake.run(call, idempotency_key)
 
     async def snapshot(self, snapshot_id: str) -> Snapshot:
-        """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
+        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound."""
         return await self._lake.run(snapshot_call(self._name, snapshot_id))
 
     async def segment(

@@ -285,7 +285,7 @@ class TableContents:
         return self._lake.run(call, idempotency_key)
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
-        """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
+        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound."""
         return self._lake.run(snapshot_call(self._name, snapshot_id))
 
     def segment(

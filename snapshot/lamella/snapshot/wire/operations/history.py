@@ -50,7 +50,7 @@ MAX_SNAPSHOTS: Final = 64
 DEFAULT_SNAPSHOTS: Final = 100
 _OF_SNAPSHOT: Final = Parameter(
     name="snapshot_id",
-    description="The snapshot that the segment belongs to, by id or tag; default: the current one.",
+    description="The snapshot that the segment belongs to, by id, tag or number; default: the current one.",
 )
 
 #: Blocks in one page of changes: when the request does not say, and at most.
