@@ -26,7 +26,16 @@ FREE = ("filter", "checkpoint", "result", "values", "ranges", "filters", "option
 #: Types that are also parts of what is stored. They are bounded where they are looked at; tests below say how.
 STORED = ("Block", "Column", "AddColumn", "Progress", "JobLine", "JobError")
 #: Changes of a schema name columns; a path that is too long leads nowhere.
-CHANGES = ("DropColumn", "RenameColumn", "WidenColumn", "MoveColumn", "SetNullable", "SetDefault", "SetDoc")
+CHANGES = (
+    "DropColumn",
+    "RenameColumn",
+    "WidenColumn",
+    "MoveColumn",
+    "SetNullable",
+    "SetDefault",
+    "SetDoc",
+    "SetShredding",
+)
 #: The longest text that a body of a mebibyte can have is sent in place of one that may be longer.
 LONGEST = 3_000_000
 MIB = 1 << 20

@@ -219,7 +219,7 @@ def test_leaves_of_a_struct_have_bounds() -> None:
 
 
 def test_a_variant_is_one_column_of_several_leaves() -> None:
-    """It has no statistics, and no one place."""
+    """It has no bounds, and no one place; its metadata is null where it is."""
     leaves = [
         element("v", logical={16: {}}, children=2),
         element("metadata", BYTE_ARRAY, repetition=REQUIRED),
@@ -227,13 +227,13 @@ def test_a_variant_is_one_column_of_several_leaves() -> None:
         element("a", INT64),
     ]
     chunks = [
-        chunk(["v", "metadata"], BYTE_ARRAY, statistics(nulls=0)),
+        chunk(["v", "metadata"], BYTE_ARRAY, statistics(nulls=3)),
         chunk(["v", "value"], BYTE_ARRAY, statistics(b"a", b"b", nulls=0)),
         chunk(["a"], INT64, at(1)),
     ]
     found, schema = block(metadata(leaves, [(10, chunks)], top=2))
     variant, number = schema.leaves()
-    assert found.col_stats[variant.id].null_count is None
+    assert found.col_stats[variant.id].null_count == 3
     assert found.col_stats[variant.id].reason == "variant has no reliable order"
     assert found.col_stats[number.id].min == Bound(int64=1)
     assert set(found.col_metas) == {number.id}

@@ -391,7 +391,7 @@ class RowFilter:
         self, predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
     ) -> None:
         self._predicate = predicate
-        self._schema = schema
+        self._schema = schema.without_shredding()
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
         self._tests: dict[Predicate, BoundPredicate | TextMatch] = {}

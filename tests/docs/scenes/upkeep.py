@@ -15,6 +15,7 @@ from docs.scenes.rows import events, orders
 from docs.stage import Stage
 from lamella.client.jobs.report import read_event
 from lamella.client.spark import attach
+from lamella.snapshot.schema import Column
 from lamella.snapshot.wire import (
     AuditList,
     CommitRequest,
@@ -133,6 +134,7 @@ def schema(stage: Stage) -> None:
     }
     columns = {name: values for name, values in events(count).items() if name not in ("country", "region")}
     table = stage.table("db.events", {**columns, **more})
+    stage.lake.create_table("db.documents", schema=[Column(name="id", type="int32"), Column(name="v", type="variant")])
     attach(stage.names["spark"], "lake", stage.lake)
     block = table.segment(table.snapshot(table.info().snapshot_id).segments[0].segment_id).blocks[0]
     stage.names |= {"lake": stage.lake, "table": table, "block": block}

@@ -27,6 +27,7 @@ from lamella.snapshot.schema.evolution import (
     SetDefault,
     SetDoc,
     SetNullable,
+    SetShredding,
     WidenColumn,
 )
 
@@ -506,6 +507,17 @@ def default(session: Session, table: str, column: str, value: str | None, base: 
 def doc(session: Session, table: str, column: str, text: str | None, base: int | None) -> None:
     """Set the comment of a column; without a text, remove it."""
     _change(session, table, SetDoc(column=column, doc=text), base)
+
+
+@schema.command("shred")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("fields", required=False)
+@_base
+@with_session()
+def shred(session: Session, table: str, fields: str | None, base: int | None) -> None:
+    """Set the shredded fields of all variants, such as "v:a.b::int, v:c::string"; without fields, remove them. Files
+    stay as they are."""
+    _change(session, table, SetShredding(shredding=fields or ""), base)
 
 
 def _change(session: Session, table: str, change: SchemaChange, base: int | None) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from lamella.client.rewrite.sort import Scratch
 from lamella.client.rewrite.target import Target
+from lamella.client.rewrite.variant_file import has_variants, leaf_paths, marked, stored_rows
 from lamella.snapshot.commit import iso
 from lamella.snapshot.expression.bound import leaves_in
 from lamella.snapshot.ids import Ids, unix_ms
@@ -106,6 +107,9 @@ def encode(
     Uses dictionaries only where values repeat: pyarrow also keeps them for near-unique columns, which makes files up to
     twice as large. Integers and times without a dictionary are delta-encoded, which Spark's vectorised reader supports.
     """
+    variants = has_variants(schema.columns)
+    if variants:
+        rows = stored_rows(rows, schema)
     dictionary, delta = _encodings(rows, schema, measured)
     options: dict[str, Any] = {"max_rows_per_page": MAX_PAGE_ROWS} if "max_rows_per_page" in _SUPPORTED else {}
     if bloom_filters and "bloom_filter_options" in _SUPPORTED:
@@ -127,12 +131,13 @@ def encode(
         dictionary_pagesize_limit=_DICTIONARY_BYTES,
         **options,
     )
-    return bytes(sink.getvalue())
+    data = bytes(sink.getvalue())
+    return marked(data, schema) if variants else data
 
 
 def _encodings(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats]) -> tuple[list[str], list[str]]:
     """Return the paths of the leaves with a dictionary, and of those that are delta-encoded."""
-    nested = {column.name for column in schema.columns if column.fields}
+    nested = {column.name for column in schema.columns if column.dtype.is_nested}
     leaves = {leaf.path[0]: leaf for leaf in schema.leaves() if len(leaf.path) == 1}
     dictionary, delta = [], []
     for name in rows.column_names:
@@ -140,7 +145,9 @@ def _encodings(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats])
             dictionary += _leaf_paths(name, rows.schema.field(name).type)
             continue
         leaf = leaves[name]
-        if _repeats(leaf, measured[leaf.id], rows.column(name)):
+        if leaf.dtype.name == "variant":
+            dictionary += leaf_paths(name, rows.schema.field(name).type)
+        elif _repeats(leaf, measured[leaf.id], rows.column(name)):
             dictionary.append(name)
         elif leaf.dtype.name in _DELTA:
             delta.append(name)

@@ -19,7 +19,7 @@ from lamella.snapshot.storage import FsspecStore, TableLayout
 #: Types that a written file describes in the same way as the file it was read from.
 _WRITABLE: Final = frozenset(
     {
-        *("boolean", "float32", "float64", "date", "string", "enum", "json", "binary", "fixed"),
+        *("boolean", "float32", "float64", "date", "string", "enum", "json", "binary", "fixed", "variant"),
         *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     }
 )

@@ -21,7 +21,7 @@ from lamella.snapshot.wire import OrderBound, OrderBy
 
 
 class ReadColumn(msgspec.Struct, frozen=True):
-    """One column to read: ``leaf`` when it is a single leaf, else a whole struct, list or map.
+    """One column to read: ``leaf`` when it is a single leaf, else a whole struct, list, map or variant.
 
     ``column``: its top-level column; ``field``: the output field.
     """
@@ -61,6 +61,8 @@ def read_columns(schema: Schema, names: Sequence[str] | None, *, case_sensitive:
 def read_leaf(schema: Schema, leaf: Leaf) -> ReadColumn:
     """Return a leaf that is not inside a list or map."""
     column = next(column for column in schema.columns if any(each.id == leaf.id for each in _below(schema, column)))
+    if leaf.id == column.id and leaf.dtype.name == "variant":
+        return _whole(schema, column)
     field = pa.field(leaf.name, leaf_type(leaf.dtype, leaf.name), nullable=leaf.nullable)
     return ReadColumn(column, leaf, field)
 
@@ -74,12 +76,14 @@ def _named(schema: Schema, name: str, *, case_sensitive: bool) -> ReadColumn:
         raise InvalidRequest(f"column {name!r} is a part that cannot be read alone", column=name)
     if leaf.repeated:
         raise UnknownColumn(f"column {name!r} lies inside a list or map; read the whole column", column=name)
+    if leaf.dtype.name == "variant":
+        raise InvalidRequest(f"column {name!r} is a variant in a struct; read the whole column", column=name)
     return read_leaf(schema, leaf)
 
 
 def _whole(schema: Schema, column: Column) -> ReadColumn:
     leaves = _below(schema, column)
-    flat = not column.dtype.is_nested
+    flat = not column.dtype.is_nested and column.dtype.name != "variant"
     return ReadColumn(column, leaves[0] if flat else None, arrow_field(column))
 
 

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lamella.snapshot.variant.arrow import comparable_variants, is_variant
+
 Numbers = npt.NDArray[np.int64]
 #: Which of the two sets.
 Side = Literal["before", "after"]
@@ -145,6 +147,8 @@ def _codes(values: Any) -> Numbers:
     """Return a number for each value of an array, equal for equal values only."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if is_variant(values.type):
+        return _encoded(comparable_variants(values))
     if pa.types.is_struct(values.type):
         # Fields of a null struct may have any values, flatten() makes them null.
         return _combined(
@@ -201,6 +205,8 @@ def row_hashes(rows: pa.Table) -> npt.NDArray[np.uint64]:
 def _hashes(values: Any) -> npt.NDArray[np.uint64]:
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if is_variant(values.type):
+        values = comparable_variants(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_struct(values.type):
         found = np.zeros(len(values), dtype=np.uint64)

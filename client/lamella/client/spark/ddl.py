@@ -28,8 +28,10 @@ from lamella.snapshot.schema.evolution import (
     SetDefault,
     SetDoc,
     SetNullable,
+    SetShredding,
     WidenColumn,
 )
+from lamella.snapshot.schema.shredding import SHREDDING, read_shredding, with_shredding
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 from lamella.snapshot.wire import ClusterUpdate, SchemaUpdate, TableInfo
 
@@ -71,6 +73,11 @@ def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Clust
     if given is not None and kind is None:
         raise InvalidRequest(f"{CLUSTER_KIND} is one of {', '.join(_KINDS)}, not {given!r}")
     return own, kind
+
+
+def shredding_in(properties: dict[str, str]) -> str | None:
+    """Return the property that says how variants are shredded, and take it out: it is a part of the columns."""
+    return properties.pop(SHREDDING, None)
 
 
 def is_layout(name: str) -> bool:
@@ -134,6 +141,12 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
 def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
     own, kind = own_properties({str(c.property()): str(c.value()) for name, c in given if name == "SetProperty"})
     unset = [str(c.property()) for name, c in given if name == "RemoveProperty"]
+    shredding = "" if SHREDDING in unset else shredding_in(own)
+    if shredding is not None:
+        if own or kind is not None or len(unset) > (SHREDDING in unset):
+            raise InvalidRequest(f"set {SHREDDING} in a separate statement")
+        _set_shredding(handle, shredding)
+        return
     if kind is not None or CLUSTER_KIND in unset:
         if own or len(unset) > (CLUSTER_KIND in unset):
             raise InvalidRequest(f"set {CLUSTER_KIND} in a separate statement")
@@ -145,6 +158,12 @@ def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
             raise InvalidRequest(f"{name}: {_REFUSED[name]}")
     if own or not handle.info().properties.keys().isdisjoint(unset):
         handle.commit(operation="alter", properties=own, remove_properties=unset)
+
+
+def _set_shredding(handle: Table, shredding: str) -> None:
+    columns = handle.info().schema.columns
+    if with_shredding(columns, read_shredding(shredding)) != columns:
+        handle.evolve([SetShredding(shredding=shredding)])
 
 
 def _default_change(gateway: Gateway, handle: Table, change: Any) -> SchemaChange:
@@ -268,6 +287,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         made = tuple(_column(gateway, column) for column in columns)
         key = _cluster_key(partitions)
         own, kind = own_properties(properties)
+        made = with_shredding(made, read_shredding(shredding_in(own) or ""))
         if kind is not None and not key:
             raise InvalidRequest(f"{CLUSTER_KIND} sets the order of a cluster key: add CLUSTER BY (...)")
         schema = Schema.assign(made)

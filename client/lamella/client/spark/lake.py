@@ -37,6 +37,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import DELETES, FEATURES, DeleteFile
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import evolve
+from lamella.snapshot.schema.shredding import SHREDDING, shredding_text
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.storage import TableLayout
@@ -385,12 +386,17 @@ class LakeTable:
         """The table's properties, with additional ones for display."""
         columns, kind = self.cluster_key
         own = {CLUSTER_KEY: ", ".join(columns), CLUSTER_KIND: kind} if columns else {}
-        return {**self.properties, **own, SNAPSHOT_ID: self.snapshot_id}
+        return {**self.properties, **own, **self._shredding(), SNAPSHOT_ID: self.snapshot_id}
 
     def declared_properties(self) -> dict[str, str]:
         """The properties that a ``CREATE TABLE`` for this table sets."""
         columns, kind = self.cluster_key
-        return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
+        own = {CLUSTER_KIND: kind} if columns and kind != "linear" else {}
+        return {**self.properties, **own, **self._shredding()}
+
+    def _shredding(self) -> dict[str, str]:
+        text = shredding_text(self.schema.columns)
+        return {SHREDDING: text} if text else {}
 
     @property
     def has_deletes(self) -> bool:

@@ -43,6 +43,12 @@ _OF_SPARK: Final[dict[str, Any]] = {
     "time(9)": pa.time64("ns"),
     "string": pa.string(),
     "binary": pa.binary(),
+    "variant": pa.struct(
+        [
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+        ]
+    ),
 }
 
 

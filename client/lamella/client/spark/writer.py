@@ -170,7 +170,7 @@ def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
 
 def _fits(given: Column, wanted: Column) -> bool:
     """Whether every value can be stored; values of narrower types are checked when they are written."""
-    if given.fields or wanted.fields:
+    if given.dtype.is_nested or wanted.dtype.is_nested:
         same = given.type == wanted.type and len(given.fields) == len(wanted.fields)
         return same and all(
             one.name == other.name and _fits(one, other) for one, other in zip(given.fields, wanted.fields, strict=True)
@@ -187,7 +187,9 @@ def _plain(spark: str) -> str:
 
 
 def _text(column: Column) -> str:
-    return f"{column.type}<{', '.join(_text(part) for part in column.fields)}>" if column.fields else column.type
+    if not column.dtype.is_nested:
+        return column.type
+    return f"{column.type}<{', '.join(_text(part) for part in column.fields)}>"
 
 
 _SUNK: Final = "sunk binary"

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Column, DataType, Schema, widens
+from lamella.snapshot.variant.arrow import is_marked_variant
 
 _LEAVES: Final[tuple[tuple[Any, str], ...]] = (
     (pa.types.is_boolean, "boolean"),
@@ -83,6 +84,8 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
 
 def _column(field: pa.Field, path: str) -> Column:
     kind = plain_type(field.type)
+    if is_marked_variant(field):
+        return Column(name=field.name, type="variant", nullable=field.nullable)
     if pa.types.is_struct(kind):
         fields = tuple(_column(part, f"{path}.{part.name}") for part in kind)
         return Column(name=field.name, type="struct", nullable=field.nullable, fields=fields)

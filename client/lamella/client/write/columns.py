@@ -17,6 +17,7 @@ from lamella.client.write.python_values import PythonRows, leaf_array
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.arrow import new_values
+from lamella.snapshot.variant.arrow import check_variants, whole_variants
 
 #: Rows of Arrow, or dictionaries of Python.
 Chunk: TypeAlias = "PythonRows | pa.RecordBatch"
@@ -130,6 +131,10 @@ def _fit_array(values: pa.Array, column: Column, target: Any, path: str) -> pa.A
     kind = values.type
     if pa.types.is_null(kind):
         return pa.nulls(len(values), target)
+    if column.type == "variant":
+        whole = whole_variants(values, path)
+        check_variants(whole, path)
+        return whole
     if pa.types.is_struct(target) and pa.types.is_struct(kind):
         return _fit_struct(values, column, target, path)
     if pa.types.is_map(target) and pa.types.is_map(kind):
@@ -236,7 +241,9 @@ def _offsets(lengths: pa.Array) -> pa.Array:
 
 
 def _shown(column: Column) -> str:
-    return f"{column.type}<{', '.join(_shown(part) for part in column.fields)}>" if column.fields else column.type
+    if not column.dtype.is_nested:
+        return column.type
+    return f"{column.type}<{', '.join(_shown(part) for part in column.fields)}>"
 
 
 # Values of Python: nested ones are taken apart by the column's type, since a dictionary is a struct or a map.

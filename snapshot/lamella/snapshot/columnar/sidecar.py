@@ -423,7 +423,7 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
         _add_live_rows(columns, [b.live_row_count for b in blocks])
     rows = [b.row_count for b in blocks]
     by_leaf = _add_zones(columns, schema, rows, [b.live_stats for b in blocks])
-    for leaf, of_leaf in zip(schema.leaves(), by_leaf, strict=True):
+    for leaf, of_leaf in zip(schema.leaves_with_statistics(), by_leaf, strict=True):
         chunks = [b.col_metas.get(leaf.id, ()) for b in blocks]
         sizes = [each[0].len if len(each) == 1 else sum([chunk.len for chunk in each]) for each in chunks]
         columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
@@ -483,7 +483,7 @@ def _add_zones(
 ) -> list[list[ColumnStats | None]]:
     """Add the zone maps of every leaf; returns the statistics by leaf."""
     by_leaf = []
-    for leaf in schema.leaves():
+    for leaf in schema.leaves_with_statistics():
         of_leaf = [given.get(leaf.id) for given in stats]
         by_leaf.append(of_leaf)
         lows, highs, flags, nulls = gather(leaf.dtype, rows, of_leaf)
@@ -588,7 +588,8 @@ class EvolvedSidecar(Sidecar):
         """Returns ``(row count, statistics)`` of a column that the written schema lacks."""
         leaf: Leaf | None = self.wanted.by_id().get(column_id)
         rows: list[int] = self.numbers("row_count").tolist()
-        if leaf is None or leaf.dtype != dtype or not is_younger(column_id, self._written):
+        younger = is_younger(column_id, self._written)
+        if leaf is None or leaf.dtype != dtype or leaf.shredded or not younger:
             return [(count, None) for count in rows]
         live: list[int] = self.live_row_counts().tolist()
         return [

@@ -93,7 +93,7 @@ def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
 def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
     """Returns the summary of a segment, from blocks whose statistics are in terms of ``schema``; raises LimitExceeded
     as :func:`summarize`."""
-    types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
+    types = {leaf.id: leaf.dtype for leaf in schema.leaves_with_statistics()}
     return Summary(
         row_count=_counted("rows", sum(b.row_count for b in blocks)),
         block_count=len(blocks),
@@ -116,7 +116,7 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
     Raises:
         LimitExceeded: the rows, or the bytes of the files, are more than 64 bits can count.
     """
-    types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
+    types = {leaf.id: leaf.dtype for leaf in schema.leaves_with_statistics()}
     return Summary(
         row_count=_counted("rows", sum(p.row_count for p in parts)),
         block_count=sum(p.block_count for p in parts),

@@ -67,7 +67,7 @@ def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTer
     read = read_filter(f"({expression}) IS NULL", time_zone=time_zone)
     if not isinstance(read, IsNull):
         raise InvalidRequest(f"{expression!r} is not an expression with a value for each row", expression=expression)
-    term = TermBinder(schema, time_zone, case_sensitive=False).bind(read.term)
+    term = TermBinder(schema.without_shredding(), time_zone, case_sensitive=False).bind(read.term)
     if isinstance(term, Unusable):
         raise InvalidRequest(f"{expression}: {term.reason}", expression=expression)
     if isinstance(term, ConstantTerm) or not leaves_in(term):

@@ -155,6 +155,7 @@ class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
     gregorian_from: tuple[int, int] | None  # smallest trusted lower and upper bound in the old calendar
     repeated: bool
     opaque: bool  # the column consists of several leaves
+    counts_nulls: bool  # the leaf is null exactly where the column is
     must_have_no_null: bool
 
 
@@ -212,7 +213,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
         if fits is None:
             if file_leaf.path[0] not in table.ignored_columns:
                 strange.append(file_leaf.name)
-        elif fits.id not in found:
+        elif fits.id not in found or (file_leaf.path == found[fits.id][1].path and _is_metadata(file_leaf)):
             found[fits.id] = (index, file_leaf, fits)
         elif found[fits.id][1].path != file_leaf.path:
             strange.append(file_leaf.name)
@@ -223,6 +224,11 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
     return Plan(present, absent, unreadable(file, table) is None)
+
+
+def _is_metadata(leaf: FileLeaf) -> bool:
+    """Returns whether a leaf is the metadata of a variant, which is null exactly where the variant is."""
+    return leaf.opaque and leaf.dtype.name == "variant" and leaf.file_path[-1] == b"metadata"
 
 
 def _require(missing: Iterable[str]) -> None:
@@ -267,6 +273,7 @@ def planned_column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
         gregorian_from=_gregorian_from(dtype),
         repeated=file.repeated,
         opaque=file.opaque,
+        counts_nulls=not file.opaque or _is_metadata(file),
         must_have_no_null=file.nullable and not table.nullable and not file.repeated,
     )
 

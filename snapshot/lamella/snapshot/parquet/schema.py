@@ -196,7 +196,8 @@ class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     """One leaf of a file.
 
     ``path`` is the column's path in our form; the parts of an ``opaque`` column (a variant, or a group with an unknown
-    logical type) share its path. ``file_path`` is the path in column chunks.
+    logical type) share its path, and its type; ``stored`` is the leaf's own. ``file_path`` is the path in column
+    chunks.
     """
 
     path: tuple[str, ...]
@@ -209,6 +210,7 @@ class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool
     repeated: bool  # the column is below a list or map
     opaque: bool
+    stored: DataType = DataType("unknown")
     numbers: tuple[int | None, ...] = ()  # the writer's field id of each part of ``path``
 
     @property
@@ -394,6 +396,7 @@ class _Builder:
             nullable=nesting.nullable,
             repeated=nesting.repeated,
             opaque=nesting.opaque is not None,
+            stored=dtype,
             numbers=nesting.numbers,
         )
         return Column(name=name, type=str(dtype), nullable=optional)

@@ -66,7 +66,7 @@ def discredited(column: PlannedColumn, chunk: Chunk, num_rows: int, origin: Orig
     """Returns why no statistics of a chunk are trusted, None if there is no such reason."""
     if chunk.encrypted:
         return "the column is encrypted"
-    if column.opaque:
+    if not column.counts_nulls:
         return column.no_order or "opaque"
     if column.repeated:
         return "inside a list or map"

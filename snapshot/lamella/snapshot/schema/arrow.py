@@ -18,6 +18,7 @@ from lamella.snapshot.errors import InvalidRequest, SchemaMismatch, UnknownColum
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.types import PER_SECOND
+from lamella.snapshot.variant.arrow import VARIANT, whole_variants
 
 _PLAIN: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
@@ -35,6 +36,7 @@ _PLAIN: Final[dict[str, Any]] = {
     "geography": pa.binary(),
     "uuid": pa.binary(16),
     "null": pa.null(),
+    "variant": VARIANT,
 }
 
 
@@ -42,7 +44,7 @@ def arrow_field(column: Column) -> pa.Field:
     """Returns a column as a field of an Arrow schema.
 
     Raises:
-        InvalidRequest: the column's type has no Arrow form here (interval, variant, unknown).
+        InvalidRequest: the column's type has no Arrow form here (interval, unknown).
     """
     return pa.field(column.name, arrow_type(column), nullable=column.nullable)
 
@@ -96,6 +98,8 @@ def conform_leaf(values: Any, dtype: DataType, name: str) -> Any:
     """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
+    if dtype.name == "variant":
+        return whole_variants(values, name)
     wanted = leaf_type(dtype, name)
     source = values.type
     if source == wanted:
@@ -227,6 +231,13 @@ def _conform(values: pa.Array | None, count: int, then: Column | None, now: Colu
         if now.default is None:
             return pa.nulls(count, target)
         return pa.repeat(arrow_default(now.dtype, now.default).cast(target), count)
+    if now.dtype.name == "variant":
+        whole = whole_variants(values, now.name)
+        if whole.type == target:
+            return whole
+        return pa.StructArray.from_arrays(
+            [whole.field("value"), whole.field("metadata")], fields=list(target), mask=whole.is_null()
+        )
     if then == now and values.type == target:
         return values
     if isinstance(values, pa.ExtensionArray):

@@ -20,6 +20,7 @@ import msgspec
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type
+from lamella.snapshot.variant.paths import path_text, variant_steps
 
 # Default values of columns: what a row of a file that lacks the column holds there.
 #
@@ -174,7 +175,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column, or a field inside one.
 
     ``type`` is a type's text; ``struct``, ``list`` (one field ``element``) and ``map`` (``key``, ``value``) have their
-    parts in ``fields``. ``id`` 0 means not yet assigned (:meth:`Schema.assign` assigns it).
+    parts in ``fields``, and ``variant`` its shredded fields, which are named by their paths (``$.a.b``). ``id`` 0 means
+    not yet assigned (:meth:`Schema.assign` assigns it).
 
     ``default``: the value of every row of a file that lacks the column, as text (see docs/schema.md); None: such rows
     are null. ``write_default``: what writers put into rows that come without the column, if that is another value;
@@ -204,7 +206,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A column with values: its id, path, type, and whether it can repeat within a row (below a list or map).
 
-    ``default``: see :class:`Column`.
+    ``default``: see :class:`Column`. ``shredded``: it is a field of a variant, whose values are in columns of their own
+    only in some files; its statistics are of the values as ``variant_get`` returns them.
     """
 
     id: int
@@ -213,6 +216,7 @@ class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     nullable: bool
     repeated: bool
     default: str | None = None
+    shredded: bool = False
 
     @property
     def name(self) -> str:
@@ -260,6 +264,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 counter += 1
                 given = counter
             fields = tuple(number(f) for f in column.fields)
+            if column.dtype.name == "variant":
+                fields = tuple(_with_usual_path(f) for f in fields)
             default = column.default and canonical_default(column.dtype, column.default, column.name)
             written = column.write_default
             if written:
@@ -292,7 +298,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             kind = column.dtype.name
             names = tuple(f.name for f in column.fields)
             wanted = _CHILDREN.get(kind)
-            if (wanted is not None and names != wanted) or (kind == "struct") != (bool(names) and wanted is None):
+            if kind == "variant":
+                _check_shredding(column)
+            elif (wanted is not None and names != wanted) or (kind == "struct") != (bool(names) and wanted is None):
                 raise InvalidSchema(f"column {column.name!r} of type {kind} has fields {names}", column=column.name)
             for default in (column.default, column.default_of_new_rows):
                 if default is not None:
@@ -308,8 +316,20 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 raise InvalidSchema(f"column names are not unique: {sorted(doubled)}", columns=sorted(doubled))
 
     def leaves(self) -> tuple[Leaf, ...]:
-        """Returns every leaf column, depth first."""
+        """Returns every leaf column, depth first, without the shredded fields of variants."""
         return self._leaves
+
+    def shredded_leaves(self) -> tuple[Leaf, ...]:
+        """Returns the shredded fields of all variants, depth first."""
+        return self._shredded_leaves
+
+    def leaves_with_statistics(self) -> tuple[Leaf, ...]:
+        """Returns every leaf column and then the shredded fields of variants: everything that has statistics."""
+        return (*self._leaves, *self._shredded_leaves)
+
+    def without_shredding(self) -> Schema:
+        """Returns the schema for filters that are evaluated row by row, for which shredded fields are no columns."""
+        return self._without_shredding
 
     def leaf(self, path: str, *, case_sensitive: bool = False) -> Leaf:
         """Returns the leaf at a path: dots separate its parts, and a part in backquotes may contain dots (as in Spark).
@@ -367,7 +387,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return tuple(chosen)
 
     def by_id(self) -> Mapping[int, Leaf]:
-        """Returns the leaves by column id."""
+        """Returns the leaves by column id, and the shredded fields of variants."""
         return self._by_id
 
     def paths(self) -> Mapping[int, tuple[str, ...]]:
@@ -382,7 +402,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
 
     @cached_property
     def _by_id(self) -> Mapping[int, Leaf]:
-        return MappingProxyType({leaf.id: leaf for leaf in self._leaves})
+        return MappingProxyType({leaf.id: leaf for leaf in self.leaves_with_statistics()})
+
+    @cached_property
+    def _shredded_leaves(self) -> tuple[Leaf, ...]:
+        return tuple(_shredded(self.columns, (), repeated=False))
+
+    @cached_property
+    def _without_shredding(self) -> Schema:
+        return msgspec.structs.replace(self, columns=_whole(self.columns)) if self._shredded_leaves else self
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[str, ...]]:
@@ -493,7 +521,7 @@ def _check_size(columns: tuple[Column, ...]) -> None:
 def _levels(columns: tuple[Column, ...]) -> Iterator[tuple[Column, ...]]:
     yield columns
     for column in columns:
-        if column.fields:
+        if column.fields and column.dtype.name != "variant":  # its paths distinguish upper and lower case
             yield from _levels(column.fields)
 
 
@@ -507,6 +535,69 @@ def _leaves(columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool,
             yield from _leaves(column.fields, here, repeated=below, nullable=optional)
         else:
             yield Leaf(column.id, here, dtype, optional, repeated, column.default)
+
+
+def _shredded(columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool) -> Iterator[Leaf]:
+    for column in columns:
+        here = (*path, column.name)
+        kind = column.dtype.name
+        if kind == "variant":
+            for field in column.fields:
+                yield Leaf(field.id, (*here, field.name), field.dtype, True, repeated, shredded=True)
+        else:
+            yield from _shredded(column.fields, here, repeated=repeated or kind in ("list", "map"))
+
+
+def _whole(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Returns columns without the shredded fields of variants."""
+    return tuple(
+        msgspec.structs.replace(column, fields=() if column.dtype.name == "variant" else _whole(column.fields))
+        for column in columns
+    )
+
+
+def _with_usual_path(field: Column) -> Column:
+    steps = variant_steps(field.name)
+    return field if steps is None else msgspec.structs.replace(field, name=path_text(steps))
+
+
+#: Types of shredded fields: those of Parquet's specification, without the ones that Spark's variants lack.
+_SHREDDED: Final = frozenset(
+    {
+        *("boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "string", "binary"),
+        *("timestamp(us)", "timestamp_ntz(us)"),
+    }
+)
+
+
+def _check_shredding(column: Column) -> None:
+    """Raise InvalidSchema for shredded fields that a variant cannot have."""
+    paths: set[tuple[str | int, ...]] = set()
+    for field in column.fields:
+        steps = variant_steps(field.name)
+        if not steps or not all(isinstance(step, str) for step in steps):
+            raise InvalidSchema(
+                f"a shredded field of {column.name!r} is named by a path of names, such as $.a.b, not {field.name!r}",
+                column=column.name,
+            )
+        is_decimal = field.dtype.name == "decimal" and field.dtype.order is not None
+        if field.type not in _SHREDDED and not is_decimal:
+            raise InvalidSchema(
+                f"{field.name} of {column.name!r} cannot be shredded as {field.type}", column=column.name
+            )
+        if not field.nullable or field.fields or field.doc is not None:
+            raise InvalidSchema(
+                f"the shredded field {field.name} of {column.name!r} has a path and a type, and nothing else",
+                column=column.name,
+            )
+        paths.add(steps)
+    if len(paths) < len(column.fields):
+        raise InvalidSchema(f"a shredded field of {column.name!r} is listed twice", column=column.name)
+    for path in paths:
+        if any(path[:end] in paths for end in range(1, len(path))):
+            raise InvalidSchema(
+                f"{path_text(path)} of {column.name!r} is inside another shredded field", column=column.name
+            )
 
 
 #: Maximum columns of a cluster key.

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
 from lamella.snapshot.schema.column import MAX_COLUMNS, Column, Schema, canonical_default, path_parts
+from lamella.snapshot.schema.shredding import read_shredding, with_shredding
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
 
 #: The path of a column: a dotted path (a name that contains dots is tried first), or the names one by one. The parts of
@@ -101,6 +102,15 @@ class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
     doc: str | None
 
 
+class SetShredding(_Change, frozen=True, kw_only=True, tag="set-shredding"):
+    """Changes the shredded fields of all variants (as text, see docs/schema.md); files stay as they are.
+
+    A field that keeps its path and type keeps its statistics.
+    """
+
+    shredding: Annotated[str, Meta(max_length=65_536)]
+
+
 class ReplaceColumns(_Change, frozen=True, kw_only=True, tag="replace"):
     """Other columns in place of all. One with the name and type of an earlier column is that column.
 
@@ -119,7 +129,9 @@ class AllowExtraColumns(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDefault | SetDoc
+SchemaChange = (
+    AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDefault | SetDoc | SetShredding
+)
 
 
 class Versioned(Protocol):
@@ -160,6 +172,10 @@ def evolve(
         elif isinstance(change, AddColumn):
             added = Schema.assign([_added(change)], last_column_id=last_column_id)
             columns, last_column_id = _with_added(columns, change, added.columns[0]), added.last_column_id
+        elif isinstance(change, SetShredding):
+            shredded = with_shredding(columns, read_shredding(change.shredding))
+            columns = Schema.assign(shredded, last_column_id=last_column_id).columns
+            last_column_id = max(last_column_id, *(column.id for column in _all(columns)))
         else:
             columns = _applied(columns, change)
     columns = Schema.assign(columns, last_column_id=last_column_id).columns
@@ -342,6 +358,8 @@ def _replaced(before: _Siblings, columns: _Siblings) -> _Siblings:
         same = found.get(column.name.lower())
         if same is None or same.dtype != column.dtype:
             made.append(column)
+        elif column.dtype.name == "variant":  # no file is left with the shredded fields of before
+            made.append(msgspec.structs.replace(column, id=same.id))
         else:
             made.append(msgspec.structs.replace(column, id=same.id, fields=_replaced(same.fields, column.fields)))
     return tuple(made)

@@ -1,7 +1,7 @@
 """Conversion of types to Spark's, in Spark's own JSON form; does not need Spark.
 
 Types that Spark's Parquet reader cannot read have no Spark type: float16, time in milliseconds, timestamps in
-nanoseconds, decimals beyond 38 digits, interval, variant, geometry, geography, null. ``time`` is readable if the
+nanoseconds, decimals beyond 38 digits, interval, geometry, geography, null. ``time`` is readable if the
 session has ``spark.sql.timeType.enabled``.
 
 Columns are always nullable in Spark, as with Spark's own file sources: a wrong "not null" would let the optimizer drop
@@ -39,6 +39,7 @@ _PLAIN: Final = {
     "bson": "binary",
     "fixed": "binary",
     "uuid": "binary",
+    "variant": "variant",
 }
 _TIME: Final = {"us": "time(6)", "ns": "time(9)"}
 _MAX_DECIMAL_DIGITS: Final = 38
@@ -59,6 +60,7 @@ _FROM_SPARK: Final = {
     "time(6)": "time(us)",
     "string": "string",
     "binary": "binary",
+    "variant": "variant",
 }
 
 
@@ -152,7 +154,7 @@ def columns_of(schema_json: str) -> tuple[Column, ...]:
     """Returns the columns of a new table for a DataFrame with that Spark schema (JSON).
 
     Raises:
-        InvalidSchema: a type that Lamella does not store from Spark (intervals, variant, collated strings, ...).
+        InvalidSchema: a type that Lamella does not store from Spark (intervals, collated strings, ...).
     """
     return tuple(_column(field, field["name"]) for field in json.loads(schema_json)["fields"])
 

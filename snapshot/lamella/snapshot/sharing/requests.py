@@ -115,6 +115,10 @@ def shared_schema(schema: Schema, earlier: Iterable[Schema]) -> str:
     mapped = spark_schema(msgspec.structs.replace(schema, columns=tuple(own)))
     for name, kind in mapped.unreadable.items():
         raise _refused(name, f"has the type {kind}, which the protocol does not have")
+    for leaf in schema.leaves():
+        if leaf.dtype.name == "variant":
+            message = f"the table cannot be shared: column {leaf.name!r} is a variant, which recipients need not know"
+            raise NotExpressible(message, column=leaf.name)
     for column in schema.columns:
         if column.default is not None:
             raise _refused(column.name, "has a default, but recipients read nulls from a file without the column")

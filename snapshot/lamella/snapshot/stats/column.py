@@ -289,10 +289,10 @@ def seen_with(
         return stats
     before = written.by_id()
     found: dict[int, ColumnStats] = {}
-    for leaf in wanted.leaves():
+    for leaf in wanted.leaves_with_statistics():
         old = before.get(leaf.id)
         if old is None:
-            if is_younger(leaf.id, written):
+            if is_younger(leaf.id, written) and not leaf.shredded:  # its values are in older variants too
                 found[leaf.id] = absent(leaf, row_count)
         elif (given := stats.get(leaf.id)) is not None:
             found[leaf.id] = widened(given, old.dtype, leaf.dtype)

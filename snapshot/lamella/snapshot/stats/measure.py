@@ -154,11 +154,15 @@ def _plain(dtype: DataType, values: Any) -> Any:
     return values.cast(form(dtype)) if form is not None else values
 
 
-def _distinct(dtype: DataType, values: pa.ChunkedArray, span: Extent) -> int:
-    """Returns the number of distinct values; NaN is one. Sorting numbers is several times faster than Arrow's
-    hashing."""
+def _distinct(dtype: DataType, values: pa.ChunkedArray, span: Extent) -> int | None:
+    """Returns the number of distinct values, NaN is one; None for variants, which are not compared.
+
+    Sorting numbers is several times faster than Arrow's hashing.
+    """
     if span.null_count == span.count:
         return 0
+    if dtype.name == "variant":
+        return None
     if dtype.order is None or dtype.name == "boolean" or dtype.order == "bytes":
         return int(pc.count_distinct(values, mode="only_valid").as_py())
     if span.low is None:

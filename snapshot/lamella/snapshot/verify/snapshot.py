@@ -136,11 +136,11 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
         return
     then = as_of(snapshot, segment.schema_id)
     schema = then.history[-1]
-    yield from summary_problems(schema.leaves(), segment.summary)
+    yield from summary_problems(schema.leaves_with_statistics(), segment.summary)
     children = [
         Child(block.location, block.row_count, block.live_stats) for block in commits.seen_blocks(then, segment.blocks)
     ]
-    types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
+    types = {leaf.id: leaf.dtype for leaf in schema.leaves_with_statistics()}
     yield from layer_problems(types, segment.summary.col_stats, children)
 
 
@@ -402,13 +402,13 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
     if strange or ref.schema_id not in schemas:
         return
     then = as_of(snapshot, ref.schema_id)
-    yield from summary_problems(then.history[-1].leaves(), ref.summary)
+    yield from summary_problems(then.history[-1].leaves_with_statistics(), ref.summary)
     try:
         seen = commits.seen_refs(then, remaining)
     except (ManifestError, InvalidSchema):
         return  # an unreadable summary is reported where it is stored
     children = [Child(each.segment_id, each.summary.row_count, each.summary.col_stats) for each in seen]
-    types = {leaf.id: leaf.dtype for leaf in then.history[-1].leaves()}
+    types = {leaf.id: leaf.dtype for leaf in then.history[-1].leaves_with_statistics()}
     yield from layer_problems(types, ref.summary.col_stats, children)
 
 
@@ -496,10 +496,10 @@ def _snapshot_problems(snapshot: Snapshot) -> Iterator[Problem]:
             yield Problem("schema_unknown", message, None, _snapshot_name(ref))
     yield from _schema_ids(snapshot, refs)
     yield from count_problems(snapshot.summary, [ref.summary for ref in refs])
-    yield from summary_problems(snapshot.schema.leaves(), snapshot.summary)
+    yield from summary_problems(snapshot.schema.leaves_with_statistics(), snapshot.summary)
     if len(known) != len(refs):
         return
-    types = {leaf.id: leaf.dtype for leaf in snapshot.schema.leaves()}
+    types = {leaf.id: leaf.dtype for leaf in snapshot.schema.leaves_with_statistics()}
     try:
         children = [_child(snapshot, ref) for ref in refs]
     except (ManifestError, InvalidSchema):
