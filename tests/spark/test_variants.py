@@ -166,3 +166,53 @@ def test_files_of_spark_with_variants_are_registered(spark: SparkSession, lakes:
     pq.write_table(rows, plain)
     with pytest.raises(BlocksRefused, match="no column"):
         table.register([str(plain)], strict=True)
+
+
+BLOCKS = 6
+#: Conditions, and how many of the six blocks are read at most.
+CONDITIONS = [
+    ("variant_get(v, '$.a.n', 'int') = 250", 1),
+    ("variant_get(v, '$[\"a\"][''n'']', 'bigint') BETWEEN 199 AND 201", 2),
+    ("v:a.n::int > 490", 2),
+    ("v:a.n::double >= 300.5", 3),
+    ("CAST(v:a.n AS DECIMAL(12,2)) < 150.25", 2),
+    ("try_variant_get(v, '$.a.n', 'smallint') = 5", 1),
+    ("try_variant_get(v, '$.a.n', 'tinyint') = 5", BLOCKS),  # other values do not fit
+    ("try_cast(v:a.n AS STRING) = '42'", BLOCKS),
+    ("variant_get(v, '$.a.t', 'string') LIKE 'k3%'", 2),
+    ("v:a.t::string IN ('k100', 'none')", 2),
+    ("v:A.n::int = 250", BLOCKS),
+    ("v:a.n[0]::int = 250", BLOCKS),
+    ("try_variant_get(v, '$.mixed', 'int') = 7", BLOCKS),
+    ("v:a.n::int IS NULL", BLOCKS),
+    ("v:a.n::int = 250 OR id = 30", 2),
+    ("NOT (v:a.n::int <> 250)", 1),
+    ("v:missing::int = 1", 0),
+    ("v IS NULL", 0),
+]
+
+
+def test_paths_of_shredded_fields_prune(spark: SparkSession, attached: Attached, space: str) -> None:
+    """However a path is written: the rows are those of a filter that Spark evaluates alone, and few blocks are read."""
+    name = f"{space}.pruned"
+    fields = "v:a.n::bigint, v:a.t::string, v:mixed::int, v:missing::int"
+    spark.sql(f"CREATE TABLE {name} (id INT, v VARIANT) TBLPROPERTIES ('lamella.variant.shredding' = '{fields}')")
+    for at in range(BLOCKS):
+        numbers = range(at * 100, at * 100 + 100)
+        texts = [
+            json.dumps({"a": {"n": n if n % 7 else None, "t": f"k{n}"}, "mixed": n % 10 if n % 2 else "7"})
+            for n in numbers
+        ]
+        rows = spark.createDataFrame(list(zip(numbers, texts, strict=True)), "id INT, j STRING")
+        rows.selectExpr("id", "parse_json(j) AS v").coalesce(1).writeTo(name).append()
+    every = spark.table(name).localCheckpoint()
+    short = name.removeprefix(f"{CATALOG}.")
+    for condition, maximum in CONDITIONS:
+        wanted = sorted(row[0] for row in every.where(condition).select("id").collect())
+        found = spark.table(name).where(condition).select("id")
+        assert sorted(row[0] for row in found.collect()) == wanted, condition
+        selected, total = blocks_read(found)
+        assert total == BLOCKS
+        assert selected <= maximum, (condition, plan(found))
+        frame = attached.table(short).where(condition).select("id")
+        assert sorted(row[0] for row in frame.collect()) == wanted, condition

@@ -167,6 +167,64 @@ def test_a_compaction_shreds_and_unshreds(make_table: MakeTable, lake: Lamella, 
     assert read_back(table) == given_as(documents)
 
 
+def _matches(document: Any, path: str, kind: str, symbol: str, constant: Any) -> bool:
+    """Whether a row must be found: it matches, or Spark fails for it."""
+    try:
+        value = cast(at_path(document, path.split(".")[1:]), parse_type(kind))
+    except ValueError:
+        return True
+    return value is not None and bool(OPERATORS[symbol](value, constant))
+
+
+def test_shredded_fields_prune_and_no_row_is_lost(make_table: MakeTable) -> None:
+    """Random documents in whole, shredded and mixed blocks: a block that is left out has no row that matches, or fails;
+    a block of which all rows are said to match has no other."""
+    rng = Random(11)
+    table = make_table(id="int64", v="variant")
+    blocks: dict[str, list[Any]] = {}
+
+    def add(documents: list[Any]) -> None:
+        before = {block.location for block in blocks_of(table)}
+        table.append(rows_of(documents))
+        (new,) = {block.location for block in blocks_of(table)} - before
+        blocks[new] = documents
+
+    def some(low: int, high: int) -> list[Any]:
+        made = [random_variant(rng) for _ in range(12)]
+        for each in made:
+            if isinstance(each, dict) and isinstance(each.get("a"), dict) and isinstance(each["a"].get("n"), int):
+                each["a"]["n"] = rng.randrange(low, high)
+        return made
+
+    for _ in range(3):
+        add(some(0, 100))
+    for shredding in (SHREDDING, "v:a.n::int, v:a.t::string", SHREDDING):
+        table.evolve([SetShredding(shredding=shredding)])
+        for number in range(10):
+            documents = some(10 * number, 10 * number + 10)
+            add([spoiled(each, rng) for each in documents] if number % 3 == 2 else documents)
+    pruned = 0
+    for path, kinds in TYPES.items():
+        for kind in kinds:
+            for text, constant in CONSTANTS[path]:
+                for symbol in OPERATORS:
+                    for function in ("variant_get", "try_variant_get"):
+                        where = f"{function}(v, '{path}', '{kind}') {symbol} {text}"
+                        answer = table.prune(where)
+                        selected = {block.location: block.verdict for block in block_records(answer)}
+                        pruned += len(blocks) - len(selected)
+                        for location, documents in blocks.items():
+                            found = [_matches(each, path, kind, symbol, constant) for each in documents]
+                            assert location in selected or not any(found), where
+                            assert selected.get(location) != "ALL" or all(found), where
+    assert pruned > 1_000
+    for test, is_wanted in (("IS NULL", True), ("IS NOT NULL", False)):
+        selected_now = set(table.prune(f"variant_get(v, '$.a.n', 'bigint') {test}").locations)
+        for location, documents in blocks.items():
+            nulls = [at_path(each, ["a", "n"]) in (MISSING, ..., None) for each in documents]
+            assert location in selected_now or is_wanted not in nulls
+
+
 def test_rewritten_variants_are_no_changes() -> None:
     """A change feed compares values, not their encodings: numbers may be whole or decimals, and names in any order."""
     document = {"b": 1, "a": Decimal("2.50"), "c": [{"x": "y" * 100}, ...]}

@@ -57,6 +57,8 @@ _WITH_INTERVAL: Final = {
     **{"DateAddYMInterval": "MONTH", "TimestampAddYMInterval": "MONTH"},
     **{"TimestampAddInterval": "MICROSECOND", "TimeAdd": "MICROSECOND"},  # the second: until Spark 4.0
 }
+#: The metadata of a field that Spark's optimizer has put in place of a path of a variant.
+_VARIANT_METADATA: Final = "__VARIANT_METADATA_KEY"
 _DAY_US: Final = 86_400_000_000
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
@@ -95,9 +97,11 @@ class TermWalker:
             raise Inexpressible("nested too deep")
         name = kind_of(e)
         if name in COLUMNS:
-            return find_leaf(self._schema, _path(e)).reference
+            return self._pushed_field(e) or find_leaf(self._schema, _path(e)).reference
         if name == "Cast":
             return self._cast(e, depth)
+        if name == "VariantGet":
+            return self._variant_get(e, e.dataType())
         if name in ("If", "CaseWhen"):
             return self._case(e, depth)
         if name in _WITH_INTERVAL:
@@ -117,6 +121,23 @@ class TermWalker:
         if name in _ONE_ARGUMENT and len(children) > 1:
             raise Inexpressible("only blanks are trimmed")
         return apply(_FUNCTIONS[name], *(self._argument(child, depth + 1) for child in children))
+
+    def _pushed_field(self, e: Any) -> dict[str, Any] | None:
+        """Return the value at a path of a variant that Spark reads as a column of its own: it replaces the variant by a
+        struct of such fields, whose metadata names the paths."""
+        if kind_of(e) != "GetStructField":
+            return None
+        child = e.child().dataType()
+        if str(child.typeName()) != "struct":
+            return None
+        field = child.apply(e.ordinal())
+        if not field.metadata().contains(_VARIANT_METADATA):
+            return None
+        requested = field.metadata().getMetadata(_VARIANT_METADATA)
+        if not requested.contains("path"):
+            raise Inexpressible("whether a cast of a variant fails")
+        path = str(requested.getString("path"))
+        return variant_get(self._schema, _path(e.child()), path, str(field.dataType().typeName()))
 
     def leaf(self, e: Any) -> Leaf:
         """Return the column of an expression; raises Inexpressible for any other expression."""
@@ -191,7 +212,16 @@ class TermWalker:
             return {"type": "cast", "term": made, "to": _name(e)}
         return made
 
+    def _variant_get(self, e: Any, dtype: Any) -> dict[str, Any]:
+        """Return the value at a path of a variant as a type, which may be that of a cast of a variant."""
+        variant, path = children_of(e)
+        if kind_of(path) != "Literal" or path.value() is None:
+            raise Inexpressible("a path that is not constant")
+        return variant_get(self._schema, _path(variant), str(path.value().toString()), str(dtype.typeName()))
+
     def _cast(self, e: Any, depth: int) -> dict[str, Any]:
+        if kind_of(e.child()) == "VariantGet" and str(e.child().dataType().typeName()) == "variant":
+            return self._variant_get(e.child(), e.dataType())
         source, target = dtype_of(e.child()), dtype_of(e)
         names = (source.name, target.name)
         between_times = source.name in _TIMES and target.name in _TIMES
@@ -209,6 +239,14 @@ class TermWalker:
         if name is None or name != self._time_zone or spark_casts.zone(name) is None:
             raise Inexpressible(f"time zone {name} is not the session's")
         self.zone_used = True
+
+
+def variant_get(schema: Schema, column: list[str], path: str, type_name: str) -> dict[str, Any]:
+    """Return the value at a path of a variant, as a type named as in Spark's JSON; raises Inexpressible."""
+    leaf = find_leaf(schema, column)
+    dtype_named(type_name)
+    arguments = (typed_literal("string", path), typed_literal("string", sql_type_name(type_name)))
+    return apply("variant_get", leaf.reference, *arguments)
 
 
 def apply(function: str, *arguments: TermTree) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 from typing import Literal as Choice
 
+from lamella.snapshot.errors import InvalidFilter, InvalidSchema
 from lamella.snapshot.expression.bind_numbers import (
     DATE,
     DOUBLE,
@@ -27,9 +28,11 @@ from lamella.snapshot.expression.bound import BoundTerm, ConstantTerm, Derived
 from lamella.snapshot.expression.coerce import Unusable
 from lamella.snapshot.expression.nodes import Call, Literal
 from lamella.snapshot.expression.text import term_text
-from lamella.snapshot.function import calendar, choice, integer, json_path, numeric, text, text_casts
+from lamella.snapshot.function import calendar, choice, integer, json_path, numeric, text, text_casts, variants
 from lamella.snapshot.function.calendar import Offsets
-from lamella.snapshot.schema import DataType, parse_type
+from lamella.snapshot.schema import DataType, Leaf, parse_type
+from lamella.snapshot.schema.shredding import spark_name
+from lamella.snapshot.variant.paths import Step, path_text, variant_steps
 
 _INSTANT: Final = parse_type("timestamp(us)")
 _WALL: Final = parse_type("timestamp_ntz(us)")
@@ -88,6 +91,9 @@ class Binder(Protocol):
 
     def cast(self, term: BoundTerm, target: str, name: str) -> BoundTerm | Unusable:
         """Returns the term cast to another type."""
+
+    def shredded(self, variant: Leaf, steps: tuple[Step, ...]) -> Leaf | None:
+        """Returns the shredded field at a path of a variant; None: there is none."""
 
 
 def renamed(term: BoundTerm | Unusable, name: str) -> BoundTerm | Unusable:
@@ -413,6 +419,37 @@ def _json_path(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm
     return Derived(json_path.JsonPath(steps), (document,), _STRING, term_text(same))
 
 
+def _variant_get(binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
+    variant, steps = bound[0], variant_steps(_text(bound[1]))
+    if not isinstance(variant, Leaf) or variant.dtype.name != "variant":
+        return Unusable(f"{term.function} is of a column that is a variant")
+    if steps is None:
+        return Unusable("only a constant path of names is used")
+    if len(bound) < 3:
+        return Unusable("a variant is not compared")
+    try:
+        wanted = parse_type(_text(bound[2]))
+    except InvalidSchema as error:
+        raise InvalidFilter(f"unknown type {_text(bound[2])!r} of {term.function}", type=_text(bound[2])) from error
+    field = binder.shredded(variant, steps)
+    if field is None:
+        return Unusable(f"{path_text(steps)} is not a shredded field of {variant.name}")
+    same = Call(
+        term.function,
+        (term.arguments[0], Literal("string", path_text(steps)), Literal("string", spark_name(wanted))),
+    )
+    name = term_text(same)
+    got = Derived(variants.ShreddedField(), (field,), field.dtype, name)
+    if wanted == field.dtype:
+        return got
+    source = field.dtype
+    if wanted == _STRING and (source.is_integer or source.name in ("boolean", "date")):
+        return binder.cast(got, "string", name)
+    if source.is_integer or source.is_float or source.name == "decimal":
+        return cast_number(got, wanted, name)
+    return Unusable(f"{path_text(steps)} of {variant.name} is shredded as {source}, which is not read as {wanted}")
+
+
 def _whole_number(term: BoundTerm) -> int | None:
     return (
         term.value if isinstance(term, ConstantTerm) and isinstance(term.value, int) and term.dtype.is_integer else None
@@ -454,4 +491,5 @@ READERS: Final[dict[str, Reader]] = {
     **dict.fromkeys(("trim", "ltrim", "rtrim"), _trim),
     **dict.fromkeys(("substring", "left"), _beginning),
     "get_json_object": _json_path,
+    **dict.fromkeys(("variant_get", "try_variant_get"), _variant_get),
 }

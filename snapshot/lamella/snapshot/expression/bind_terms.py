@@ -31,6 +31,7 @@ from lamella.snapshot.function.base import Vector, constant_vector
 from lamella.snapshot.function.calendar import Offsets, offsets_of
 from lamella.snapshot.function.choice import Coalesce
 from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type
+from lamella.snapshot.variant.paths import Step, path_text
 
 _INSTANT: Final = parse_type("timestamp(us)")
 _STRING: Final = parse_type("string")
@@ -108,6 +109,11 @@ class TermBinder:
             return problem
         made = READERS[term.function](self, term, bound)
         return computed(made) if all(isinstance(each, ConstantTerm) for each in bound) else made
+
+    def shredded(self, variant: Leaf, steps: tuple[Step, ...]) -> Leaf | None:
+        """Returns the shredded field at a path of a variant; None: there is none."""
+        wanted = (*variant.path, path_text(steps))
+        return next((leaf for leaf in self._schema.shredded_leaves() if leaf.path == wanted), None)
 
     def offsets(self) -> Offsets:
         """Returns the offsets of the session's time zone."""

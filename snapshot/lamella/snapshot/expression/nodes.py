@@ -202,6 +202,7 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
     "substring": (2, 3),  # text, start, length
     "left": (2,),
     "get_json_object": (2,),  # text, path
+    **dict.fromkeys(("variant_get", "try_variant_get"), (2, 3)),  # variant, path, type
     "coalesce": tuple(range(1, 9)),
 }
 

@@ -274,7 +274,7 @@ _UNARY: Final[dict[type[exp.Expr], str]] = {
 _NAMED: Final = frozenset(
     (
         *("date_trunc", "trunc", "get_json_object", "date_format", "unix_timestamp", "weekday", "pmod", "bround"),
-        *("shiftleft", "shiftright", "shiftrightunsigned"),
+        *("shiftleft", "shiftright", "shiftrightunsigned", "variant_get", "try_variant_get"),
     )
 )
 #: The fields of EXTRACT that are whole numbers; its SECOND has a fraction, the function's has none.

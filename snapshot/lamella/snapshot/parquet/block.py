@@ -11,6 +11,7 @@ from lamella.snapshot.manifest import Block, ColumnMeta
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.footer import FileMetadata, Footer
 from lamella.snapshot.parquet.schema import collation_problem
+from lamella.snapshot.parquet.shredded_stats import shredded_stats
 from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
@@ -68,6 +69,7 @@ def block_of(footer: Footer, schema: Schema) -> Block:
             )
     for leaf in planned.absent:
         stats[leaf.id] = absent(leaf, row_count)
+    stats.update(shredded_stats(metadata, schema, planned, origin))
     block_size = sum(chunk.uncompressed_size for group in metadata.row_groups for chunk in group.chunks)
     if block_size > _MAX_BYTES:
         raise CorruptParquet(f"{footer.location}: the sum of the sizes exceeds 64 bits")

@@ -180,9 +180,19 @@ def verified(store: Store, footer: Footer, schema: Schema, block: Block) -> Bloc
         SchemaMismatch: nulls in a column that the table requires.
         ObjectNotFound, StoreError: as the store.
     """
-    return _without_the_writers_indexes(
-        _with_values(store, footer, plan(footer.metadata.schema, schema).present, block)
-    )
+    present = plan(footer.metadata.schema, schema).present
+    return _without_the_writers_indexes(_with_values(store, footer, present, _without_shredded(block, schema)))
+
+
+def _without_shredded(block: Block, schema: Schema) -> Block:
+    """Returns a block without what its footer says about shredded fields, whose values are not read."""
+    fields = {leaf.id for leaf in schema.shredded_leaves()}
+    stats = {
+        column_id: each
+        for column_id, each in block.col_stats.items()
+        if column_id not in fields or each.source != "footer"
+    }
+    return msgspec.structs.replace(block, col_stats=stats)
 
 
 def with_scanned_column(store: Store, footer: Footer, schema: Schema, block: Block, column_id: int) -> Block:

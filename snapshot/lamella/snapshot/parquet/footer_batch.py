@@ -312,6 +312,8 @@ def decode_footer_batch(
 
 def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
     """Returns the shape of a footer; None if no file with this shape is plain."""
+    if schema.shredded_leaves():
+        return None  # their statistics rest on two leaves of a file each
     try:
         sample = read_metadata(footer, stat.size_bytes - 8 - len(footer))
         end, field = schema_end(footer)
