@@ -28,8 +28,9 @@ REFUSED = {
     **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), "unsigned"),
     **dict.fromkeys(("time(ms)", "timestamp(ms)", "timestamp_ntz(ms)"), "milliseconds"),
     **dict.fromkeys(("time(ns)", "timestamp(ns)", "timestamp_ntz(ns)"), "nanoseconds"),
-    **dict.fromkeys(("decimal(39,2)", "float16", "interval", "variant", "geometry", "geography", "null"), "no such"),
+    **dict.fromkeys(("decimal(39,2)", "float16", "interval", "geometry", "geography", "null"), "no such"),
     "unknown": "no such",
+    "variant": "format version 3",
 }
 NESTED = (
     Column(name="id", type="int64", nullable=False, doc="the key"),

@@ -292,6 +292,7 @@ def test_a_wider_type_is_read_in_both(lake: SharedLake) -> None:
         ([AddColumn(name="more", type="int32", default="5")], "default"),
         ([AddColumn(name="more", type="float16")], "float16"),
         ([AddColumn(name="more", type="time(us)")], "time"),
+        ([AddColumn(name="more", type="variant")], "is a variant"),
     ],
 )
 def test_tables_whose_files_cannot_be_read_by_name_are_refused(lake: SharedLake, changes: Any, why: str) -> None:

@@ -277,7 +277,8 @@ REFUSED = {
     ),
     "lamella.invalid_schema": (
         "CREATE TABLE {n} (a INT DEFAULT 7, b STRING COLLATE UTF8_LCASE)",
-        "CREATE TABLE {n} (v VARIANT)",
+        "CREATE TABLE {n} (v VARIANT) TBLPROPERTIES ('lamella.variant.shredding' = 'v.a INT')",
+        "CREATE TABLE {n} (v VARIANT) TBLPROPERTIES ('lamella.variant.shredding' = 'v:a[0]::int')",
         "CREATE TABLE {n} (v INTERVAL YEAR)",
         "CREATE TABLE {n} (v VOID)",
         "CREATE TABLE {n}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from pyspark.sql.types import VariantVal
 from lamella.client.http import Lamella
 from lamella.client.spark import Attached, write
 from lamella.snapshot.errors import BlocksRefused
+from lamella.snapshot.schema.shredding import SHREDDING
 from spark.lakes import CATALOG, Lakes, blocks_read, fresh, plan, setting
 
 pytestmark = pytest.mark.spark
@@ -216,3 +218,67 @@ def test_paths_of_shredded_fields_prune(spark: SparkSession, attached: Attached,
         assert selected <= maximum, (condition, plan(found))
         frame = attached.table(short).where(condition).select("id")
         assert sorted(row[0] for row in frame.collect()) == wanted, condition
+
+
+def random_document(rng: Random) -> Any:
+    """A document of members that are mostly of one type, some of them not."""
+    if rng.random() < 0.05:
+        return rng.choice([None, 5, "x", [1], {}])
+    number: Any = rng.randrange(60)
+    if rng.random() < 0.06:
+        number = rng.choice([None, "7", 1 << 40, 2.5, {"x": 1}, True])
+    document = {
+        "a": {"n": number, "t": f"k{rng.randrange(30):02}", "é": rng.random() < 0.5},
+        "d": rng.randrange(500) / 4,
+    }
+    if rng.random() < 0.1:
+        document["a"] = rng.choice([None, [number], {"n": number}])
+    return document
+
+
+def random_condition(rng: Random) -> str:
+    """A filter on paths of such documents, in one of the forms that Spark has; it fails for no row."""
+    kinds = {"a.n": ["bigint", "int", "double", "decimal(12,1)", "string"], "d": ["decimal(9,2)", "int", "double"]}
+    kinds |= {"a.t": ["string"], "a['é']": ["boolean"]}
+    path = rng.choice(list(kinds))
+    kind = rng.choice(kinds[path])
+    value = {"string": f"'k{rng.randrange(30):02}'", "boolean": "true"}.get(kind, str(rng.randrange(130)))
+    form = rng.choice(["try_variant_get(v, '$.{p}', '{k}')", "try_cast(v:{p} AS {k})"])
+    term = form.format(p=path.replace("'", '"') if form.startswith("try_variant") else path, k=kind)
+    test = rng.choice([f"= {value}", f"< {value}", f">= {value}", f"<=> {value}", f"IN ({value}, NULL)", "IS NULL"])
+    return f"NOT ({term} {test})" if rng.random() < 0.2 else f"{term} {test}"
+
+
+def test_random_paths_lose_no_row(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
+    """Whole, shredded and mixed blocks, of Lamella and of Spark, which infers its own fields: each filter finds the
+    rows that Spark finds without pruning, and some blocks are left out."""
+    rng = Random(23)
+    folder = tmp_path / "files"
+    name = f"{CATALOG}.{fresh('random')}.t"
+    lakes.lake.create_namespace(name.split(".")[1])
+    spark.sql(f"CREATE TABLE {name} (id INT, v VARIANT)")
+    table = lakes.lake.table(name.removeprefix(f"{CATALOG}."))
+    for number in range(14):
+        documents = [random_document(rng) for _ in range(6)]
+        if number == 3:
+            fields = "v:a.n::bigint, v:a.t::string, v:a['é']::boolean, v:d::decimal(9,2)"
+            spark.sql(f'ALTER TABLE {name} SET TBLPROPERTIES ("{SHREDDING}" = "{fields}")')
+        texts = [None if each is None else json.dumps(each) for each in documents]
+        rows = spark.createDataFrame([(6 * number + at, text) for at, text in enumerate(texts)], "id INT, j STRING")
+        frame = rows.selectExpr("id", "parse_json(j) AS v").coalesce(1)
+        if number % 3:
+            frame.writeTo(name).append()
+        else:
+            frame.write.parquet(str(folder / str(number)))
+            table.register([str(next((folder / str(number)).glob("*.parquet")))], strict=True)
+    every = spark.table(name).localCheckpoint()
+    left_out = 0
+    for _ in range(60):
+        condition = random_condition(rng)
+        wanted = sorted(row[0] for row in every.where(condition).select("id").collect())
+        found = spark.table(name).where(condition).select("id")
+        assert sorted(row[0] for row in found.collect()) == wanted, condition
+        if "blocks=" in plan(found):  # else Spark knows that no row matches
+            selected, total = blocks_read(found)
+            left_out += total - selected
+    assert left_out > 60

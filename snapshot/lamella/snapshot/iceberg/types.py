@@ -25,6 +25,7 @@ _REASONS: Final = {
     "uint64": "Iceberg has no unsigned types",
     **dict.fromkeys(("uint8", "uint16"), "Iceberg has no unsigned types, and Spark's reader fails on them"),
     "ns": "nanoseconds require Iceberg format version 3",
+    "variant": "variants require Iceberg format version 3",
     "ms": "Iceberg uses microseconds, and Spark's reader would read the files' milliseconds as microseconds; widen it "
     "to us and compact"
     "",
