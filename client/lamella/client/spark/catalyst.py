@@ -97,7 +97,7 @@ class TermWalker:
             raise Inexpressible("nested too deep")
         name = kind_of(e)
         if name in COLUMNS:
-            return self._pushed_field(e) or find_leaf(self._schema, _path(e)).reference
+            return self.pushed_field(e) or find_leaf(self._schema, _path(e)).reference
         if name == "Cast":
             return self._cast(e, depth)
         if name == "VariantGet":
@@ -122,9 +122,15 @@ class TermWalker:
             raise Inexpressible("only blanks are trimmed")
         return apply(_FUNCTIONS[name], *(self._argument(child, depth + 1) for child in children))
 
-    def _pushed_field(self, e: Any) -> dict[str, Any] | None:
+    def _cast_variant(self, e: Any, dtype: Any) -> dict[str, Any]:
+        made = self._variant_get(e, dtype) if kind_of(e) == "VariantGet" else self.pushed_field(e, dtype)
+        if made is None:
+            raise Inexpressible("a cast of a variant as a whole")
+        return made
+
+    def pushed_field(self, e: Any, dtype: Any = None) -> dict[str, Any] | None:
         """Return the value at a path of a variant that Spark reads as a column of its own: it replaces the variant by a
-        struct of such fields, whose metadata names the paths."""
+        struct of such fields, whose metadata names the paths. ``dtype``: the type that the field is cast to."""
         if kind_of(e) != "GetStructField":
             return None
         child = e.child().dataType()
@@ -137,7 +143,8 @@ class TermWalker:
         if not requested.contains("path"):
             raise Inexpressible("whether a cast of a variant fails")
         path = str(requested.getString("path"))
-        return variant_get(self._schema, _path(e.child()), path, str(field.dataType().typeName()))
+        wanted = field.dataType() if dtype is None else dtype
+        return variant_get(self._schema, _path(e.child()), path, str(wanted.typeName()))
 
     def leaf(self, e: Any) -> Leaf:
         """Return the column of an expression; raises Inexpressible for any other expression."""
@@ -220,8 +227,8 @@ class TermWalker:
         return variant_get(self._schema, _path(variant), str(path.value().toString()), str(dtype.typeName()))
 
     def _cast(self, e: Any, depth: int) -> dict[str, Any]:
-        if kind_of(e.child()) == "VariantGet" and str(e.child().dataType().typeName()) == "variant":
-            return self._variant_get(e.child(), e.dataType())
+        if str(e.child().dataType().typeName()) == "variant":
+            return self._cast_variant(e.child(), e.dataType())
         source, target = dtype_of(e.child()), dtype_of(e)
         names = (source.name, target.name)
         between_times = source.name in _TIMES and target.name in _TIMES
@@ -524,6 +531,9 @@ class FilterWalker:
     def _side(self, e: Any) -> tuple[TermTree, DataType]:
         """Return a term, and the type of constants compared with it: a column's own type, otherwise Spark's."""
         if kind_of(e) in COLUMNS:
+            pushed = self._terms.pushed_field(e)
+            if pushed is not None:
+                return pushed, dtype_of(e)
             leaf = self._terms.leaf(e)
             return leaf.reference, leaf.dtype
         return self._terms.term(e), dtype_of(e)
