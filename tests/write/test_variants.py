@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import shutil
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,6 +22,7 @@ from lamella.client.scan.row_difference import row_codes, row_hashes
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch
 from lamella.snapshot.schema import Column, parse_type
 from lamella.snapshot.schema.evolution import SetShredding
+from lamella.snapshot.stats import Bound
 from lamella.snapshot.variant.encoding import NULL, array_of, encoded, object_of
 from lamella.snapshot.wire.prune import block_records
 from support.variants import MISSING, at_path, cast, random_variant, spoiled, variant_of
@@ -203,6 +206,8 @@ def test_shredded_fields_prune_and_no_row_is_lost(make_table: MakeTable) -> None
         for number in range(10):
             documents = some(10 * number, 10 * number + 10)
             add([spoiled(each, rng) for each in documents] if number % 3 == 2 else documents)
+    assert not table.verify().findings
+    assert not table.verify(deep=True).findings
     pruned = 0
     for path, kinds in TYPES.items():
         for kind in kinds:
@@ -244,3 +249,33 @@ def test_rewritten_variants_are_no_changes() -> None:
     assert len({first, third, missing, broken}) == 4
     hashes = row_hashes(rows).tolist()
     assert hashes[0] == hashes[1]
+
+
+def test_the_footer_of_a_registered_file_gives_the_statistics_of_a_field(make_table: MakeTable, tmp_path: Path) -> None:
+    """Variant nulls, rows without the field and rows without an object count as null; a field of narrower numbers is
+    converted, one of another type or with other values is unknown, and so is all of a file whose footer is not
+    believed."""
+    written = make_table(id="int64", v="variant")
+    written.evolve([SetShredding(shredding="v:a.n::smallint, v:a.t::string, v:d::date")])
+    documents: list[Any] = [{"a": {"n": 5, "t": "x"}, "d": ("date", 3)}, {"a": {"n": ...}}, {"a": {"t": 1}}, 7, None]
+    written.append(rows_of(documents))
+    path = shutil.copy(blocks_of(written)[0].location.removeprefix("file://"), tmp_path / "copy.parquet")
+    table = make_table(id="int64", v="variant")
+    fields = {"$.a.n": "decimal(12,1)", "$.a.t": "string", "$.d": "timestamp_ntz", "$.a.x": "int"}
+    shown = ", ".join(f"v:{field[2:]}::{kind}" for field, kind in fields.items())
+    table.evolve([SetShredding(shredding=shown)])
+    table.register([str(path)], strict=True)
+    ids = {leaf.path[-1]: leaf.id for leaf in table.info().schema.shredded_leaves()}
+    (found,) = blocks_of(table)
+    stats = found.col_stats[ids["$.a.n"]]
+    assert (stats.min, stats.max, stats.null_count) == (Bound(decimal=("50", 12, 1)), Bound(decimal=("50", 12, 1)), 4)
+    assert {field for field, column_id in ids.items() if column_id in found.col_stats} == {"$.a.n"}
+    believed = make_table(id="int64", v="variant")
+    believed.evolve([SetShredding(shredding=shown)])
+    believed.register([str(path)], strict=True, verify=True)
+    (checked,) = blocks_of(believed)
+    assert not set(ids.values()) & set(checked.col_stats)
+    absent = make_table(id="int64", v="variant")
+    absent.evolve([SetShredding(shredding=shown)])
+    absent.append(pa.table({"id": [1], "v": pa.nulls(1)}))
+    assert absent.prune("variant_get(v, '$.a.n', 'int') IS NOT NULL").locations == []
