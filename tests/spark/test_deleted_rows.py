@@ -227,7 +227,7 @@ def test_blocks_that_sparks_reader_cannot_mark_are_read_in_python(
     spark: SparkSession, table: LakeTable, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too many of them, columns under other names, and values that are not in the files."""
-    monkeypatch.setattr(vector_scan, "_MAX_FILES", 1)
+    monkeypatch.setattr(vector_scan, "MAX_FILES", 1)
     frame = spark.table(table.sql)
     assert scans(frame, IN_PYTHON) == (2, 2)
     assert values(frame) == left()

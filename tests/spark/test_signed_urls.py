@@ -117,6 +117,16 @@ def test_a_catalog_reads_by_signed_urls(spark: SparkSession, lake: Lake) -> None
     attached.detach()
 
 
+def test_the_hidden_column_is_read_by_signed_urls(spark: SparkSession, lake: Lake) -> None:
+    """Paths are those of the blocks, not the URLs."""
+    attached = attach(spark, "signed", lake.client, signed_urls=True)
+    found = spark.sql("SELECT a, _metadata.file_path AS path, _metadata.row_index AS i FROM signed.db.t").collect()
+    assert {row.path for row in found} == set(lake.files)
+    assert sorted((row.a, row.i) for row in found) == [(a, a % ROWS) for a in range(FILES * ROWS)]
+    assert lake.proxy.seen
+    attached.detach()
+
+
 def test_a_stream_reads_by_signed_urls(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     """In micro-batches, each of blocks of one snapshot."""
     attach(spark, "signed", lake.client, signed_urls=True)

@@ -222,7 +222,6 @@ REFUSED = {
         "UPDATE {t} SET nope = 1",
         "DELETE FROM {t} WHERE s RLIKE 'x'",
         "DELETE FROM {t} WHERE nope = 1",
-        "SELECT _metadata FROM {t}",
         "SELECT nope FROM {t}",
     ),
     "UNSUPPORTED_FEATURE.OVERWRITE_BY_SUBQUERY": (

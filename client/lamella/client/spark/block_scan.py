@@ -2,7 +2,7 @@
 
 A file index for Spark's V2 scan, and a ``HadoopFsRelation`` where the V2 scan is not available.
 
-A read uses one of seven ways, the first that is correct for its blocks:
+A read uses one of nine ways, the first that is correct for its blocks:
 
 ``name``    every block has the requested columns under their current names (or lacks them, and has no other column
             of those names): Spark's Parquet reader, unchanged. Columns whose values are not in the files are partition
@@ -18,6 +18,9 @@ A read uses one of seven ways, the first that is correct for its blocks:
 ``vectors`` blocks with deleted rows, if they could be read by ``name`` without these: the same reader, which also says
             which rows are deleted (see :mod:`.vector_scan`).
 ``ids``     the ids of rows are read too (see :mod:`.row_ids`), in Python workers.
+``files``   ``_metadata`` is read too, without the positions of rows, and the blocks could be read by ``name`` without
+            it: the same reader (see :mod:`.file_values`).
+``metadata``  ``_metadata`` is read too, in Python workers.
 
 Spark skips data inside files by the names of its plan, so skipping is disabled in all ways but the first.
 """
@@ -34,6 +37,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lamella.client.spark.catalyst import FilterWalker
+from lamella.client.spark.file_values import MAX_FILES, file_partitions, file_parts, internal_rows_of, with_file_values
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
 from lamella.client.spark.lake import (
     BlockSelection,
@@ -44,12 +48,13 @@ from lamella.client.spark.lake import (
     refuse_hidden,
 )
 from lamella.client.spark.literal import TRUE
+from lamella.client.spark.metadata_column import metadata_field, needs_positions, values_of
 from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, skippable_columns
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import python_scan, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column
-from lamella.client.spark.rows_with_ids import scan_with_ids, sources_of
-from lamella.client.spark.vector_scan import file_partitions, hidden_fields, row_bits, with_row_bits
+from lamella.client.spark.rows_with_ids import scan_with_ids, scan_with_metadata, sources_of
+from lamella.client.spark.vector_scan import hidden_fields, row_bits, row_bits_partitions, with_row_bits
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import parse_type, quoted
 from lamella.snapshot.schema.arrow import constant_scalars, repeated
@@ -342,7 +347,7 @@ class RelationIndex(Proxy):
         return self._gateway.seq([directory])
 
 
-ReadPath = Literal["name", "renamed", "id", "python", "deletes", "vectors", "signed", "ids"]
+ReadPath = Literal["name", "renamed", "id", "python", "deletes", "vectors", "signed", "ids", "files", "metadata"]
 #: Plan texts of the unusual ways to read.
 NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by their names in the files",
@@ -352,6 +357,8 @@ NOTES: Final[dict[ReadPath, str]] = {
     "vectors": "with deletion vectors",
     "signed": "READ IN PYTHON, by signed URLs",
     "ids": "with row ids",
+    "files": "with _metadata",
+    "metadata": "READ IN PYTHON, with _metadata",
 }
 
 _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
@@ -379,6 +386,7 @@ class BlockScan:
         plain = json.dumps(wanted)
         constant = None
         self._vectors: tuple[Gateway, LakeTable, BlockSelection, list[bytes]] | None = None
+        self._files: tuple[Gateway, LakeTable, BlockSelection, dict[str, Any]] | None = None
         self.schema = required
         self.way: ReadPath = "python"
         if not selection.locations:
@@ -389,6 +397,12 @@ class BlockScan:
             self.way, self._native = "ids", None
             blocks = [(source, None) for source in sources_of(selection)]
             self._batch = scan_with_ids(gateway, table, blocks, plain, row_count=selection.row_count).toBatch()
+            return
+        metadata = metadata_field(table.schema, wanted["fields"])
+        if metadata is not None:
+            if not self._by_files(gateway, table, selection, wanted, metadata, options, pushed):
+                self.way, self._native = "metadata", None
+                self._batch = scan_with_metadata(gateway, table, selection, plain).toBatch()
             return
         hidden = [field["name"] for field in hidden_fields(table.schema)]
         hidden = [name for name in hidden if any(field["name"] == name for field in wanted["fields"])]
@@ -481,23 +495,81 @@ class BlockScan:
         self.way = "vectors"
         return True
 
+    def _by_files(
+        self,
+        gateway: Gateway,
+        table: LakeTable,
+        selection: BlockSelection,
+        wanted: dict[str, Any],
+        metadata: dict[str, Any],
+        options: Any,
+        pushed: Sequence[Any],
+    ) -> bool:
+        """Read ``_metadata`` by Spark's reader too, as values of files, if that is possible."""
+        in_files = _without(wanted, [metadata["name"]])
+        names = [field["name"] for field in in_files["fields"]]
+        constant = constant_columns(table, selection, names)
+        plain = json.dumps(in_files)
+        if (
+            needs_positions(metadata)
+            or table.settings.signed_urls
+            or any(selection.deletes)
+            or len(selection.locations) > MAX_FILES
+            or constant is None
+            or constant.ids
+            or list(layouts(in_files, table.history, selection.schema_ids) or [plain]) != [plain]
+        ):
+            return False
+        struct = gateway.struct_type(_joined(json.loads(table.columns.readable)["fields"]))
+        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
+            session_with(gateway, _settings(gateway, in_files)),
+            file_index(gateway, selection, selection.digest(), struct),
+            struct,
+            struct,
+            options,
+        )
+        if pushed:
+            builder.pushFilters(gateway.seq(pushed))
+        builder.pruneColumns(gateway.struct_type(plain))
+        self._native = builder.build()
+        self._batch = self._native.toBatch()
+        read = json.loads(str(self._native.readSchema().json()))["fields"]
+        self.schema = gateway.struct_type(_joined(read, [metadata]))
+        self._files = (gateway, table, selection, metadata)
+        self.way = "files"
+        return True
+
     def partitions(self) -> Any:
         """Return ``InputPartition[]``."""
-        return self._batch.planInputPartitions() if self._vectors is None else file_partitions(*self._vectors)
+        if self._vectors is not None:
+            return row_bits_partitions(*self._vectors)
+        if self._files is not None:
+            return metadata_partitions(*self._files)
+        return self._batch.planInputPartitions()
 
     def reader_factory(self) -> Any:
         """Return the ``PartitionReaderFactory``."""
         factory = self._batch.createReaderFactory()
-        if self._vectors is None:
-            return factory
-        gateway, table, _, _ = self._vectors
-        return with_row_bits(gateway, factory, table.schema)
+        if self._vectors is not None:
+            gateway, table, _, _ = self._vectors
+            return with_row_bits(gateway, factory, table.schema)
+        if self._files is not None:
+            gateway, _, _, metadata = self._files
+            return with_file_values(gateway, factory, [metadata])
+        return factory
 
     def size_bytes(self) -> int | None:
         """Spark's own estimate for the requested columns in bytes; None when it has none."""
         if self._native is None:
             return None
         return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
+
+
+def metadata_partitions(gateway: Gateway, table: LakeTable, selection: BlockSelection, metadata: dict[str, Any]) -> Any:
+    """Return ``InputPartition[]`` of the blocks' files, each part with its value of ``_metadata``."""
+    parts = [part for _, part in file_parts(gateway, selection)]
+    values = pa.table({metadata["name"]: values_of(metadata, parts, table.snapshot_id)})
+    return file_partitions(gateway, selection, parts, internal_rows_of(gateway, [metadata], values))
 
 
 class _NoBlocks:

@@ -13,6 +13,7 @@ from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, 
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.metadata_column import is_named
 from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
 from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
@@ -363,7 +364,9 @@ class LakeRelationCatalog(LakeCatalog):
     def loadRelation(self, identifier: Any, *_options: Any) -> Any:
         found = self._destination(identifier)
         name = str(identifier.name())
-        if name.endswith(ROWS) or split_name(name)[1] or not reads_by_view(found.table) or not self._is_read():
+        is_plain = name.endswith(ROWS) or split_name(name)[1] or not reads_by_view(found.table)
+        # A view has no hidden columns.
+        if is_plain or not self._is_read() or is_named(self._gateway, found.table.schema):
             return self._proxy(identifier, found)
         _, columns = self._shapes(found.table.columns.shown)
         return view_of(self._gateway, self._name, found.table, columns)

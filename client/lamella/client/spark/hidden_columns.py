@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from lamella.client.spark.gateway import CONNECTOR, Gateway
@@ -11,22 +12,22 @@ _COLUMN: Final = CONNECTOR + "catalog.MetadataColumn"
 
 
 class HiddenColumn(Proxy):
-    """A hidden column of a type (Spark's JSON)."""
+    """A hidden column; ``dtype``: its type as in Spark's JSON."""
 
     class Java:
         implements = [_COLUMN]  # noqa: RUF012  # py4j reads it from the class
 
-    def __init__(self, gateway: Gateway, name: str, dtype: str, *, nullable: bool) -> None:
+    def __init__(self, gateway: Gateway, name: str, dtype: str | dict[str, Any], *, nullable: bool) -> None:
         super().__init__(gateway)
         self._name = name
-        self._dtype = dtype
+        self._dtype = json.dumps(dtype)
         self._nullable = nullable
 
     def name(self) -> str:
         return self._name
 
     def dataType(self) -> Any:
-        return self._gateway.session.parseDataType(f'"{self._dtype}"')
+        return self._gateway.shared(f"type {self._dtype}", lambda: self._gateway.session.parseDataType(self._dtype))
 
     def isNullable(self) -> bool:
         return self._nullable

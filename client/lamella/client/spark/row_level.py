@@ -17,6 +17,7 @@ import numpy as np
 from lamella.client.rewrite.source import Source
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.local_rows import LakeStatistics
+from lamella.client.spark.metadata_column import NAME, is_named
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import Ids, Runs, id_column, positions_in
 from lamella.client.spark.rows_with_ids import scan_with_ids
@@ -72,6 +73,12 @@ class RowLevel(Proxy):
         self._write = write
         self._statement: Statement | None = None
         self._scans: list[RowLevelScan] = []
+        # Now, while Spark rewrites the statement: it asks for them later too.
+        names = [NAME] if is_named(self._gateway, destination.table.schema) else []
+        if names and self.verb == "MERGE":
+            # Spark evaluates the condition of a MERGE on a plan without hidden columns, too.
+            raise InvalidRequest(f"MERGE cannot use {NAME}; use UPDATE or DELETE with a subquery as the condition")
+        self._hidden = references(self._gateway, id_column(destination.table.schema), *names)
 
     def _running(self) -> Statement:
         """Return the statement as Spark runs it; only while it runs. Raises InvalidRequest."""
@@ -100,7 +107,7 @@ class RowLevel(Proxy):
         return f"Lamella {self.destination.table.name}"
 
     def requiredMetadataAttributes(self) -> Any:
-        return id_reference(self._gateway, id_column(self.destination.table.schema))
+        return self._hidden
 
     def newScanBuilder(self, options: Any) -> Any:
         return RowLevelScanBuilder(self, options)
@@ -114,10 +121,10 @@ class RowLevel(Proxy):
         return scan
 
 
-def id_reference(gateway: Gateway, name: str) -> Any:
-    """Return a ``NamedReference[]`` of the hidden column."""
+def references(gateway: Gateway, *names: str) -> Any:
+    """Return a ``NamedReference[]`` of hidden columns."""
     column = gateway.static(CONNECTOR + "expressions.Expressions", "column")
-    return gateway.array(CONNECTOR + "expressions.NamedReference", [column(name)])
+    return gateway.array(CONNECTOR + "expressions.NamedReference", [column(name) for name in names])
 
 
 class RowLevelScanBuilder(LakeScanBuilder):
@@ -209,7 +216,7 @@ class RowLevelScan(Proxy):
         return False
 
     def filterAttributes(self) -> Any:
-        return id_reference(self._gateway, id_column(self.request.table.schema))
+        return references(self._gateway, id_column(self.request.table.schema))
 
     def filter(self, predicates: Any) -> None:
         ids = ids_in(self._gateway, predicates)

@@ -1,4 +1,5 @@
-"""Blocks read in Spark's Python workers with the ids of their rows, whole or only some rows of them."""
+"""Blocks read in Spark's Python workers with hidden columns, the ids of rows and ``_metadata``, whole or only some rows
+of them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import Source, grouped, positioned_rows
-from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, spark_arrow_schema
+from lamella.client.spark.metadata_column import FilePart, metadata_field, values_of
+from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, signed_blocks, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column, ids_of, shift_for
 from lamella.snapshot.deletes import Positions
 from lamella.snapshot.schema import Schema
@@ -54,30 +57,49 @@ def packed(positions: Positions) -> bytes:
 
 
 class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks of a read, as JSON for an option. ``shift``: of the ids. ``history``: the table's schemas, the current
-    one last."""
+    """The blocks of a read, as JSON for an option. ``shift``: of the ids; ``column``: with the ids. ``history``: the
+    table's schemas, the current one last. ``signed``: the URLs to read them by; None: they are read with
+    ``storage_options``."""
 
     blocks: tuple[NumberedBlock, ...]
     shift: int
     history: tuple[Schema, ...]
     column: str
+    snapshot_id: str
     storage_options: dict[str, dict[str, Any]] = {}
+    signed: SignedBlocks | None = None
+
+    def part(self, start: int, count: int) -> NumberedBlocks:
+        """Return some of the blocks."""
+        return msgspec.structs.replace(
+            self,
+            blocks=self.blocks[start : start + count],
+            signed=None if self.signed is None else self.signed.part(start, count),
+        )
 
     def rows(self, columns: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the blocks; ``columns``: fields of Spark's JSON, one of which is the column of ids."""
-        fields = [field for field in columns if field["name"] != self.column]
+        """Yield the rows of the blocks; ``columns``: fields of Spark's JSON, with one hidden column or both."""
+        metadata = metadata_field(self.history[-1], columns)
+        fields = [field for field in columns if field["name"] != self.column and field is not metadata]
         target = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
-        position = [field["name"] for field in columns].index(self.column)
         schemas = {schema.schema_id: schema for schema in self.history}
-        store = FsspecStore(self.storage_options)
+        locations = [block.source.location for block in self.blocks]
+        store = FsspecStore(self.storage_options) if self.signed is None else self.signed.store(locations)
         for block in self.blocks:
-            for positions, rows in positioned_rows(
-                store, block.source, schemas, self.history[-1], target, block.positions
-            ):
+            source = block.source
+            file = FilePart(source.location, source.file_size, 0, source.file_size)
+            for positions, rows in positioned_rows(store, source, schemas, self.history[-1], target, block.positions):
                 if not len(positions):
                     continue
-                arrays = list(rows.columns) if fields else []
-                arrays.insert(position, pa.array(ids_of(block.number, positions, self.shift)))
+                read = iter(rows.columns if fields else ())
+                arrays = []
+                for field in columns:
+                    if field is metadata:
+                        arrays.append(values_of(field, [file], self.snapshot_id, positions))
+                    elif field["name"] == self.column:
+                        arrays.append(pa.array(ids_of(block.number, positions, self.shift)))
+                    else:
+                        arrays.append(next(read))
                 yield pa.RecordBatch.from_arrays(arrays, names=[field["name"] for field in columns])
 
 
@@ -123,10 +145,12 @@ class RowsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the blocks in groups of about :data:`PARTITION_BYTES` of what is read."""
         listed = msgspec.json.decode(self._listed, type=NumberedBlocks)
-        return [
-            RowsPartition(msgspec.structs.replace(listed, blocks=tuple(some)))
-            for some in grouped(listed.blocks, lambda block: block.cost_bytes, PARTITION_BYTES)
-        ]
+        made = []
+        start = 0
+        for some in grouped(listed.blocks, lambda block: block.cost_bytes, PARTITION_BYTES):
+            made.append(RowsPartition(listed.part(start, len(some))))
+            start += len(some)
+        return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of blocks."""
@@ -165,15 +189,39 @@ def scan_with_ids(
     scan may read, which determines the ids.
     """
     numbers = table.block_numbers.of(source.location for source, _ in blocks)
+    return _scan(gateway, table, numbers, blocks, struct, shift=shift_for(row_count), signed=None)
+
+
+def scan_with_metadata(gateway: Gateway, table: LakeTable, selection: BlockSelection, struct: str) -> Any:
+    """Return Spark's own scan (a JVM object) of the selected blocks with ``_metadata``; ``struct``: the columns, as
+    JSON."""
+    sources = sources_of(selection)
+    blocks = [(source, None) for source in sources]
+    signed = signed_blocks(table, selection)
+    return _scan(gateway, table, [0] * len(blocks), blocks, struct, shift=0, signed=signed)
+
+
+def _scan(
+    gateway: Gateway,
+    table: LakeTable,
+    numbers: Sequence[int],
+    blocks: Sequence[tuple[Source, Positions | None]],
+    struct: str,
+    *,
+    shift: int,
+    signed: SignedBlocks | None,
+) -> Any:
     listed = NumberedBlocks(
         blocks=tuple(
             NumberedBlock(number=number, source=source, wanted=None if wanted is None else packed(wanted))
             for number, (source, wanted) in zip(numbers, blocks, strict=True)
         ),
-        shift=shift_for(row_count),
+        shift=shift,
         history=table.history,
         column=id_column(table.schema),
-        storage_options=table.settings.storage_options,
+        snapshot_id=table.snapshot_id,
+        storage_options={} if signed is not None else table.settings.storage_options,
+        signed=signed,
     )
     gateway.spark.dataSource.register(RowsSource)
     reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))

@@ -26,6 +26,7 @@ from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
 from lamella.client.spark.local_rows import LakeStatistics, LocalRows
+from lamella.client.spark.metadata_column import NAME, filter_of_blocks, has_metadata, matching_blocks
 from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
@@ -223,6 +224,8 @@ class Request:
         self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
         #: Conjuncts that only Spark evaluates: which rows of a file are deleted.
         self.of_rows: list[Any] = []
+        #: Conditions on ``_metadata`` by which blocks are left out.
+        self.of_blocks = filter_of_blocks()
         #: The time zone to send with the trees.
         self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
@@ -248,6 +251,8 @@ class Request:
     def check_columns(self) -> None:
         """Raise InvalidSchema for a requested column that Spark cannot read."""
         hidden = {id_column(self.table.schema), *(field["name"] for field in hidden_fields(self.table.schema))}
+        if has_metadata(self.table.schema):
+            hidden.add(NAME)
         self.table.columns.check([name for name in self.required_names() if name not in hidden])
 
     @property
@@ -266,6 +271,8 @@ class Request:
             elif self._is_of_rows(expression):
                 self.of_rows.append(fast_condition(self.gateway, self.table.schema, expression))
             else:
+                if self._uses_metadata(expression):
+                    self.of_blocks.push(expression, self.gateway.time_zone())
                 self.conjuncts.append((expression, walker.tree(expression)))
         self.time_zone = walker.time_zone
         trees = [tree for _, tree in self.conjuncts]
@@ -317,8 +324,10 @@ class Request:
         """Return whether a conjunct is about the columns that say which rows are deleted."""
         if self.deletes_column is None:
             return False
-        names = {text.rpartition("#")[0] for text in str(expression.references().mkString(";")).split(";")}
-        return not names.isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
+        return not _referred(expression).isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
+
+    def _uses_metadata(self, expression: Any) -> bool:
+        return has_metadata(self.table.schema) and _referred(expression) == {NAME}
 
     def blocks(self, tree: dict[str, Any], *, limited: bool = False, time_zone: str | None = None) -> BlockSelection:
         """Return the blocks that a filter selects; ``limited``: only those needed for the limit. ``time_zone``: of the
@@ -331,6 +340,9 @@ class Request:
             order_by=self.order_by if limited else (),
             residuals=tree != TRUE and len(json.dumps(tree)) <= _MAX_RESIDUAL_TREE,
         )
+        if self.of_blocks.conditions:
+            selected = matching_blocks(self.of_blocks, selection.locations, selection.sizes, self.table.snapshot_id)
+            selection = selection.part(selected)
         return selection if self.has_deletes is None else selection.part_by_deletes(self.has_deletes)
 
     def columns(self) -> list[str]:
@@ -342,6 +354,11 @@ class Request:
         """Return the conjuncts that Spark's reader may skip by, and a text of each."""
         sound = [pair for pair in self.conjuncts if is_sound_in_parquet(pair[1], self.table.schema, believed)]
         return [expression for expression, _ in sound], sorted(json.dumps(tree, sort_keys=True) for _, tree in sound)
+
+
+def _referred(expression: Any) -> set[str]:
+    """Return the names of the columns that an expression refers to."""
+    return {text.rpartition("#")[0] for text in str(expression.references().mkString(";")).split(";")}
 
 
 class Plan:
@@ -578,6 +595,8 @@ class LakeScan(ReadScan):
 
     def toMicroBatchStream(self, folder: str) -> Any:
         request = self._request
+        if has_metadata(request.table.schema) and NAME in request.required_names():
+            raise InvalidRequest(f"a stream of {request.table.name} has no {NAME}; read the table as a batch for it")
         shown = (request.required, request.required_json())
         self._stream = LakeStream.of(self._gateway, request.table, shown, request.options, folder)
         return self._stream

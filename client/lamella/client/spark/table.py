@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
+from lamella.client.spark.metadata_column import NAME, has_metadata, metadata_type
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.row_level import RowLevel
 from lamella.client.spark.row_level_write import RowLevelWrite
@@ -128,9 +129,11 @@ class LakeTableProxy(ReadTable):
 
     @cached_property
     def _hidden_columns(self) -> Any:
-        return columns_array(
-            self._gateway, HiddenColumn(self._gateway, id_column(self._table.schema), "long", nullable=True)
-        )
+        schema = self._table.schema
+        columns = [HiddenColumn(self._gateway, id_column(schema), "long", nullable=True)]
+        if has_metadata(schema):
+            columns.append(HiddenColumn(self._gateway, NAME, metadata_type(), nullable=True))
+        return columns_array(self._gateway, *columns)
 
     def canRenameConflictingMetadataColumns(self) -> bool:
         return False

@@ -19,11 +19,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql.types import StructType
 
 from lamella.client.spark.catalyst import kind_of
-from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
-from lamella.client.spark.lake import BlockSelection, LakeTable, hadoop_path
+from lamella.client.spark.file_values import MAX_FILES, file_partitions, file_parts, internal_rows_of, with_file_values
+from lamella.client.spark.gateway import SQL, Gateway
+from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.spark.row_ids import unused_name
 from lamella.snapshot.deletes import Positions, Vectors, deleted_rows
@@ -33,11 +33,9 @@ from lamella.snapshot.storage import FsspecStore
 
 #: Spark's name for the position of a row in its file.
 ROW_INDEX: Final = "_tmp_metadata_row_index"
-#: Limits of one scan: the bits are sent from the driver, and each part of a file takes some calls.
+#: In one scan: the bits are sent from the driver.
 _MAX_BYTES: Final = 128 << 20
-_MAX_FILES: Final = 1_000
 _EXPRESSIONS: Final = SQL + "catalyst.expressions."
-_PARTITIONED_FILE: Final = DATASOURCES + "PartitionedFile"
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +121,7 @@ def row_bits(selection: BlockSelection, storage_options: dict[str, dict[str, Any
 
     None: they would be too many, or the driver cannot read the vectors.
     """
-    if len(selection.locations) > _MAX_FILES or sum(selection.rows) > 8 * _MAX_BYTES:
+    if len(selection.locations) > MAX_FILES or sum(selection.rows) > 8 * _MAX_BYTES:
         return None
     store = FsspecStore(storage_options)
     try:
@@ -143,58 +141,20 @@ def bits_of(positions: Positions, row_count: int) -> bytes:
     return np.packbits(marks).tobytes()
 
 
-def file_partitions(gateway: Gateway, table: LakeTable, selection: BlockSelection, marks: Sequence[bytes]) -> Any:
+def row_bits_partitions(gateway: Gateway, table: LakeTable, selection: BlockSelection, marks: Sequence[bytes]) -> Any:
     """Return ``InputPartition[]`` of the blocks' files, each with its bits as the value of a partition column."""
-    values = _rows(gateway, deleted_column(table.schema), marks)
-    paths = gateway.scala_object("org.apache.spark.paths.SparkPath")
-    make = gateway.scala_object(_PARTITIONED_FILE)
-    no_hosts = gateway.empty_array("java.lang.String")
-    nothing = gateway.scala_map({})
-    split_bytes = _split_bytes(gateway, selection.sizes)
-    files = gateway.java_class("java.util.ArrayList")()
-    for at, (location, size_bytes) in enumerate(zip(selection.locations, selection.sizes, strict=True)):
-        path = paths.fromPathString(hadoop_path(location))
-        for start in range(0, size_bytes, split_bytes):
-            length = min(split_bytes, size_bytes - start)
-            files.add(make.apply(values[at], path, start, length, no_hosts, 0, size_bytes, nothing))
-    listed = gateway.static("scala.jdk.javaapi.CollectionConverters", "asScala")(files).toSeq()
-    parts = gateway.scala_object(DATASOURCES + "FilePartition").getFilePartitions(gateway.session, listed, split_bytes)
-    found = gateway.new_array(CONNECTOR + "read.InputPartition", parts.size())
-    parts.copyToArray(found)
-    return found
+    field = _field(deleted_column(table.schema), "string")
+    target = spark_arrow_schema(json.dumps({"type": "struct", "fields": [field]}))
+    bits = pa.table([pa.array(marks, pa.binary()).view(pa.string())], schema=target)
+    rows = internal_rows_of(gateway, [field], bits)
+    parts = file_parts(gateway, selection)
+    return file_partitions(gateway, selection, [part for _, part in parts], [rows[number] for number, _ in parts])
 
 
 def with_row_bits(gateway: Gateway, factory: Any, schema: Schema) -> Any:
     """Return a reader factory of Spark's Parquet scan that adds the bits of each file as a column."""
-    partition = json.dumps({"type": "struct", "fields": [_field(deleted_column(schema), "string")]})
-    return factory.copy(
-        factory.sqlConf(),
-        factory.broadcastedConf(),
-        factory.dataSchema(),
-        factory.readDataSchema(),
-        gateway.struct_type(partition),
-        factory.filters(),
-        factory.aggregation(),
-        factory.options(),
-    )
+    return with_file_values(gateway, factory, [_field(deleted_column(schema), "string")])
 
 
 def _field(name: str, dtype: str) -> dict[str, Any]:
     return {"name": name, "type": dtype, "nullable": True, "metadata": {}}
-
-
-def _rows(gateway: Gateway, name: str, marks: Sequence[bytes]) -> Any:
-    """Return ``InternalRow[]`` with the bits of each file, made in one call."""
-    struct = json.dumps({"type": "struct", "fields": [_field(name, "string")]})
-    table = pa.table([pa.array(marks, pa.binary()).view(pa.string())], schema=spark_arrow_schema(struct))
-    frame = gateway.spark.createDataFrame(table, StructType.fromJson(json.loads(struct)))
-    return frame._jdf.queryExecution().executedPlan().executeCollect()
-
-
-def _split_bytes(gateway: Gateway, sizes: Sequence[int]) -> int:
-    """Return the most bytes of a file that one task reads, as Spark computes it for its own scans."""
-    conf = gateway.session.sessionState().conf()
-    open_bytes = int(conf.filesOpenCostInBytes())
-    cores = int(gateway.session.leafNodeDefaultParallelism())
-    each = sum(size + open_bytes for size in sizes) // max(1, cores)
-    return max(1, min(int(conf.filesMaxPartitionBytes()), max(open_bytes, each)))
