@@ -4,16 +4,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from lamella.client.spark import block_list
+from lamella.client.spark.block_list import filter_schema, struct_of
+from lamella.client.spark.local_filter import Condition, LazyColumns, LocalFilter
 from lamella.client.spark.metadata_tables import METADATA_TABLES
-from spark.lakes import CATALOG, Lakes, LakeTable, fresh, numbers
+from lamella.client.spark.python_blocks import spark_arrow_schema
+from spark.lakes import CATALOG, Lakes, LakeTable, fresh, numbers, plan
 from support.deleted_rows import blocks_of
 
 pytestmark = pytest.mark.spark
@@ -68,6 +73,113 @@ def test_blocks_have_their_rows_and_deleted_rows(spark: SparkSession, lakes: Lak
     assert clean.collect()[0][0] == 0
     some = spark.sql(f"SELECT location FROM {about(table, 'blocks')} WHERE deleted_row_count = 2").collect()
     assert len(some) == 1
+
+
+def sent(frame: DataFrame) -> int:
+    """How many rows of a metadata table were made for Spark."""
+    leaves = frame._jdf.queryExecution().sparkPlan().collectLeaves()
+    (scan,) = (leaves.apply(at) for at in range(leaves.size()))
+    assert scan.nodeName() == "LocalTableScan", plan(frame)
+    return int(scan.rows().size())
+
+
+def test_segments_have_the_totals_of_their_blocks(spark: SparkSession, lakes: Lakes) -> None:
+    """A row for each, with its manifest."""
+    table = lakes.of(*numbers(2))
+    table.add(*numbers(1))
+    manifests = {each.segment_id: each for each in table.lake.table(table.name).snapshot(table.snapshot_id()).segments}
+    found = {row.segment_id: row for row in rows(spark, table, "segments")}
+    assert found.keys() == manifests.keys()
+    for segment_id, row in found.items():
+        summary = manifests[segment_id].summary
+        assert row.location == manifests[segment_id].manifest.location
+        assert (row.block_count, row.row_count) == (summary.block_count, summary.row_count)
+    assert sum(row.file_size_bytes for row in found.values()) == table.lake.table(table.name).info().file_size_bytes
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("location LIKE '%/{name}'", 1),
+        ("row_count > 100", 0),
+        ("row_count >= 100 AND deleted_row_count > 0", 1),
+        ("file_size_bytes + 1 > 0 AND location IN ('{path}', 'x')", 1),
+        ("schema_id IS NULL", 0),
+        ("size(constants) > 0", 4),  # decided by Spark only
+        ("size(constants) = 0 AND location = '{path}'", 1),
+    ],
+)
+def test_conditions_are_evaluated_before_rows_are_sent(
+    spark: SparkSession, lakes: Lakes, condition: str, left: int
+) -> None:
+    """So that only rows that may meet them are made; the result is that of Spark's own evaluation."""
+    table = lakes.of(*numbers(4))
+    spark.sql(f"DELETE FROM {table.sql} WHERE a = 5")
+    (path, *_) = blocks_of(table.lake.table(table.name))
+    where = condition.format(path=path, name=path.rpartition("/")[2])
+    frame = spark.sql(f"SELECT location FROM {about(table, 'blocks')} WHERE {where}")
+    found = frame.collect()
+    assert sent(frame) == left
+    everything = spark.createDataFrame(rows(spark, table, "blocks"), spark.table(about(table, "blocks")).schema)
+    assert sorted(found) == sorted(everything.where(where).select("location").collect())
+
+
+def test_times_and_names_of_snapshots_are_pushed_down(spark: SparkSession, lakes: Lakes) -> None:
+    """In the time zone of the session."""
+    table = lakes.of(*numbers(1))
+    table.add(*numbers(1))
+    moment = spark.sql(f"SELECT CAST(max(committed_at) AS STRING) FROM {about(table, 'snapshots')}").collect()[0][0]
+    frame = spark.sql(f"SELECT number FROM {about(table, 'snapshots')} WHERE committed_at >= TIMESTAMP '{moment}'")
+    assert [row.number for row in frame.collect()] == [3]
+    assert sent(frame) == 1
+    frame = spark.sql(f"SELECT count(*) FROM {about(table, 'snapshots')} WHERE operation = 'append'")
+    assert frame.collect()[0][0] == 2
+    assert sent(frame) == 2
+
+
+def test_only_columns_that_are_used_are_made() -> None:
+    """Those of conditions for all rows, the others for rows that are left, and none besides."""
+    made: list[tuple[str, int]] = []
+
+    def column(name: str) -> Callable[[Sequence[int]], list[int]]:
+        def values(numbers: Sequence[int]) -> list[int]:
+            made.append((name, len(numbers)))
+            return [number * 10 for number in numbers]
+
+        return values
+
+    types = {"a": "long", "b": "long", "c": "long"}
+    columns = LazyColumns(100, {name: column(name) for name in types})
+    tree = {"type": "lt", "term": "a", "value": {"type": "literal", "data-type": "long", "value": 30}}
+    conditions = LocalFilter(filter_schema(types), [Condition(tree, "UTC")])
+    found = columns.table(spark_arrow_schema(struct_of(types)), ["b"], conditions)
+    assert found.to_pylist() == [{"b": 0}, {"b": 10}, {"b": 20}]
+    assert made == [("a", 100), ("b", 3)]
+    assert columns.table(spark_arrow_schema(struct_of(types)), [], conditions).num_rows == 3
+
+
+def test_workers_make_the_rows_of_many_blocks(
+    spark: SparkSession, lakes: Lakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the manifests of segments, with the same rows and conditions as the driver; it makes none itself."""
+    table = lakes.of(*numbers(3))
+    table.add(*numbers(2))
+    spark.sql(f"DELETE FROM {table.sql} WHERE a IN (5, 6)")
+    by_driver = rows(spark, table, "blocks")
+    monkeypatch.setattr(block_list, "MAX_BLOCKS_ON_DRIVER", 4)
+    frame = spark.sql(f"SELECT * FROM {about(table, 'blocks')}")
+    assert sorted(frame.collect(), key=str) == sorted(by_driver, key=str)
+    assert "LocalTableScan" not in plan(frame)
+    assert "BatchScan" in plan(frame)
+    some = spark.sql(f"SELECT location, deleted_row_count FROM {about(table, 'blocks')} WHERE deleted_row_count > 0")
+    assert sorted(some.collect()) == sorted(
+        (row.location, row.deleted_row_count) for row in by_driver if row.deleted_row_count
+    )
+    assert spark.sql(f"SELECT count(*) FROM {about(table, 'blocks')}").collect()[0][0] == 5
+    monkeypatch.setattr(block_list, "MAX_BLOCKS_ON_DRIVER", 5)
+    frame = spark.sql(f"SELECT * FROM {about(table, 'blocks')}")
+    assert sorted(frame.collect(), key=str) == sorted(by_driver, key=str)
+    assert "LocalTableScan" in plan(frame)
 
 
 def test_partitions_have_the_totals_of_their_blocks(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Conditions of Spark on rows that Python has: those that cannot meet them are left out.
+"""Rows that Python has, for Spark: only the columns that a query uses, of rows that may meet its conditions.
 
 Spark evaluates its conditions again, so a part that cannot be decided here keeps all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,3 +68,21 @@ class LocalFilter:
             truth = each.decide(values, count)
             found &= truth.true if truth.failed is None else truth.true | truth.failed
         return found
+
+
+class LazyColumns(msgspec.Struct, frozen=True, eq=False):
+    """``count`` rows; ``values``: for each column, what returns its values in the rows with these numbers."""
+
+    count: int
+    values: Mapping[str, Callable[[Sequence[int]], list[Any]]]
+
+    def table(self, types: pa.Schema, names: Sequence[str], conditions: LocalFilter) -> pa.Table:
+        """Return the columns ``names`` of rows that may meet the conditions; ``types``: of all columns."""
+        numbers: Sequence[int] = range(self.count)
+        if conditions.conditions:
+            known = {name: pa.array(self.values[name](numbers), types.field(name).type) for name in conditions.columns}
+            numbers = np.flatnonzero(conditions.keep(known, self.count)).tolist()
+        made = [pa.array(self.values[name](numbers), types.field(name).type) for name in names]
+        if not made:
+            return pa.table({"": pa.nulls(len(numbers))}).select([])
+        return pa.table(made, names=list(names))

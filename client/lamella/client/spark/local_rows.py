@@ -34,6 +34,8 @@ _SETTERS: Final = {
 def internal_rows(gateway: Gateway, schema: str, rows: pa.Table) -> Any:
     """Return a table, in the types of Arrow that Spark accepts, as ``InternalRow[]``; ``schema``: Spark's JSON."""
     types = [field["type"] for field in json.loads(schema)["fields"]]
+    if not types:
+        return _empty_rows(gateway, rows.num_rows)
     if rows.num_rows * rows.num_columns > _FEW_CELLS or not all(isinstance(kind, str) for kind in types):
         frame = gateway.spark.createDataFrame(rows, StructType.fromJson(json.loads(schema)))
         return frame._jdf.queryExecution().executedPlan().executeCollect()
@@ -44,6 +46,19 @@ def internal_rows(gateway: Gateway, schema: str, rows: pa.Table) -> Any:
         for at, kind in enumerate(types):
             _set_cell(gateway, row, at, kind, rows.column(at)[number])
         made[number] = row
+    return made
+
+
+def _empty_rows(gateway: Gateway, count: int) -> Any:
+    """Return ``InternalRow[]`` of rows without columns, which are only counted."""
+    made = gateway.new_array(SQL + "catalyst.InternalRow", count)
+    filled = min(count, 1)
+    if count:
+        made[0] = gateway.java_class(SQL + "catalyst.InternalRow").empty()
+    while filled < count:
+        more = min(filled, count - filled)
+        gateway.static("java.lang.System", "arraycopy")(made, 0, made, filled, more)
+        filled += more
     return made
 
 
