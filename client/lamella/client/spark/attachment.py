@@ -13,6 +13,7 @@ from lamella.client.http import Lamella
 from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
 from lamella.client.spark.changelog import KEYS, ChangesScan, ChangesScanBuilder, LakeChangelog, TableHistory
+from lamella.client.spark.column_statistics import LakeColumnStatistics
 from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
@@ -41,7 +42,7 @@ _PROXIES = (
     *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
     *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
     *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
-    *(LakeStream, LakeStreamingWrite),
+    *(LakeStream, LakeStreamingWrite, LakeColumnStatistics),
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -279,7 +279,7 @@ class Gateway:
             made = made.updated(key, value)
         return made
 
-    def java_map(self, items: dict[str, str]) -> Any:
+    def java_map(self, items: Mapping[Any, Any]) -> Any:
         """Return a ``java.util.Map``."""
         made = self.java_class("java.util.HashMap")()
         for key, value in items.items():

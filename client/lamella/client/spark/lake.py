@@ -39,7 +39,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import evolve
 from lamella.snapshot.schema.shredding import SHREDDING, shredding_text
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
-from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import BlockFacts, OrderBy, SchemaUpdate, TableInfo, Verdict
@@ -381,6 +381,11 @@ class LakeTable:
     def block_numbers(self) -> BlockNumbers:
         """The numbers of the table's blocks in row ids."""
         return block_numbers(self.table_id)
+
+    @cached_property
+    def column_stats(self) -> Mapping[int, ColumnStats]:
+        """Statistics of the snapshot's columns, by id; one request. Raises the service's errors."""
+        return self.handle.snapshot(self.snapshot_id).summary.col_stats
 
     def shown_properties(self) -> dict[str, str]:
         """The table's properties, with additional ones for display."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -116,15 +117,19 @@ class LocalRows(ReadScan):
 
 
 class LakeStatistics(Proxy):
-    """The size of what a scan reads, and its rows."""
+    """The size of what a scan reads, its rows, and what is known of their columns."""
 
     class Java:
         implements = [_READ + "Statistics"]  # noqa: RUF012
 
-    def __init__(self, gateway: Gateway, size_bytes: int, row_count: int) -> None:
+    def __init__(
+        self, gateway: Gateway, size_bytes: int, row_count: int, columns: Mapping[Any, Any] | None = None
+    ) -> None:
+        """``columns``: by ``NamedReference``, the statistics of columns, if Spark uses any."""
         super().__init__(gateway)
         self._size_bytes = size_bytes
         self._row_count = row_count
+        self._columns = columns or {}
 
     def sizeInBytes(self) -> Any:
         return self._size
@@ -137,4 +142,4 @@ class LakeStatistics(Proxy):
         return self._gateway.optional_long(self._row_count)
 
     def columnStats(self) -> Any:
-        return self._gateway.java_map({})
+        return self._gateway.java_map(self._columns)

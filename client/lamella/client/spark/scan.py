@@ -22,6 +22,7 @@ from lamella.client.spark.aggregates import (
 )
 from lamella.client.spark.block_scan import NOTES, BlockScan
 from lamella.client.spark.catalyst import FilterWalker, kind_of, order_of
+from lamella.client.spark.column_statistics import column_statistics, is_wanted
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
@@ -631,7 +632,11 @@ class LakeScan(ReadScan):
 
     @cached_property
     def _statistics(self) -> LakeStatistics:
-        return LakeStatistics(self._gateway, self._plan.size_bytes, self._plan.selection.row_count)
+        request, row_count = self._request, self._plan.selection.row_count
+        columns = {}
+        if is_wanted(self._gateway):
+            columns = column_statistics(self._gateway, request.table, request.required_names(), row_count)
+        return LakeStatistics(self._gateway, self._plan.size_bytes, row_count, columns)
 
     def filterAttributes(self) -> Any:
         return self._join_columns
