@@ -63,6 +63,7 @@ def _run(*args: str) -> tuple[Result, list[Any]]:
         (("widen", "db.t", "a", "bigint"), {"change": "widen", "column": "a", "type": "bigint"}),
         (("move", "db.t", "a", "--first"), {"change": "move", "column": "a", "first": True}),
         (("nullable", "db.t", "a"), {"change": "set-nullable", "column": "a", "nullable": True}),
+        (("required", "db.t", "a"), {"change": "set-nullable", "column": "a", "nullable": False}),
         (("doc", "db.t", "a", "text"), {"change": "set-doc", "column": "a", "doc": "text"}),
         (("doc", "db.t", "a"), {"change": "set-doc", "column": "a", "doc": None}),
     ],

@@ -168,7 +168,6 @@ def test_parts_of_lists_and_maps_can_be_reached() -> None:
         (WidenColumn(column="id", type="string"), InvalidSchema, "'id'"),
         (WidenColumn(column="attributes.key", type="json"), InvalidSchema, "'attributes'"),
         (WidenColumn(column="address", type="string"), InvalidSchema, "'address'"),
-        (SetNullable(column="address", nullable=False), InvalidSchema, "'address'"),
         (MoveColumn(column="id"), InvalidRequest, "'id'"),
         (MoveColumn(column="id", after="id"), UnknownColumn, "'id'"),
         (MoveColumn(column="id", first=True), InvalidRequest, "as it is"),

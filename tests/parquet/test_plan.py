@@ -181,8 +181,9 @@ def test_an_optional_column_without_nulls_fits_a_required_one() -> None:
         assert found.col_stats[1].null_count == 0
 
 
-def test_required_elements_of_a_list_are_not_counted() -> None:
-    """Their null count is not one of rows, so it cannot speak against the table."""
+@pytest.mark.parametrize(("nulls", "fits"), [(0, True), (3, False), (None, False)])
+def test_required_parts_of_a_list_fit_only_if_nothing_is_null(nulls: int | None, fits: bool) -> None:
+    """Null counts in lists also count empty ones; only 0 proves that the list and its elements are never null."""
     element_column = Column(name="element", type="int64", nullable=False)
     schema = Schema.assign([Column(name="l", type="list", nullable=False, fields=(element_column,))])
     leaves = [
@@ -190,8 +191,33 @@ def test_required_elements_of_a_list_are_not_counted() -> None:
         element("list", repetition=REPEATED, children=1),
         element("element", INT64),
     ]
-    footer = metadata(leaves, [(10, [chunk(["l", "list", "element"], INT64, statistics(nulls=3))])], top=1)
-    assert block(footer, schema)[0].col_stats[2].null_count is None
+    footer = metadata(leaves, [(10, [chunk(["l", "list", "element"], INT64, statistics(nulls=nulls))])], top=1)
+    if fits:
+        assert block(footer, schema)[0].col_stats[2].null_count is None  # of rows, which is not known
+    else:
+        assert "'l' is required" in mismatch(footer, schema)
+
+
+@pytest.mark.parametrize(("nulls", "fits"), [(0, True), (3, False), (None, False)])
+def test_a_required_field_of_an_optional_struct_fits_only_without_nulls(nulls: int | None, fits: bool) -> None:
+    """A null count above 0 does not tell a missing field from a missing struct."""
+    field = Column(name="x", type="int64", nullable=False)
+    schema = Schema.assign([Column(name="s", type="struct", fields=(field,))])
+    declared = [element("s", children=1), element("x", INT64)]
+    footer = metadata(declared, [(10, [chunk(["s", "x"], INT64, statistics(nulls=nulls))])], top=1)
+    if fits:
+        assert block(footer, schema)[0].col_stats[2].null_count == 0
+    else:
+        assert "'s.x' is required" in mismatch(footer, schema)
+
+
+def test_a_field_that_the_file_requires_fits_where_the_struct_is_null() -> None:
+    """The file declares that the field is there whenever the struct is."""
+    field = Column(name="x", type="int64", nullable=False)
+    schema = Schema.assign([Column(name="s", type="struct", fields=(field,))])
+    declared = [element("s", children=1), element("x", INT64, repetition=REQUIRED)]
+    footer = metadata(declared, [(10, [chunk(["s", "x"], INT64, statistics(nulls=3))])], top=1)
+    assert block(footer, schema)[0].col_stats[2].null_count == 3
 
 
 def test_leaves_below_lists_and_maps_are_unknown_but_placed() -> None:

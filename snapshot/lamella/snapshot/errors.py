@@ -20,6 +20,8 @@
     │   ├── LocationRefused         a location that the table may not use (carries ``location``)
     │   ├── NotSignable             a location without signed URLs (carries ``location``)
     │   ├── ReaderFeatureMissing    the reader did not declare what the table needs (carries ``features``)
+    │   ├── WriterFeatureMissing    the writer did not declare what the table needs (carries ``features``)
+    │   ├── CheckViolation          a row for which a CHECK constraint is false (carries ``constraint``)
     │   ├── NotExpressible          the other protocol (Iceberg, Delta Sharing) cannot express it
     │   ├── InvalidSettings         invalid settings of the service (carries ``problems``)
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
@@ -56,6 +58,7 @@
     │   ├── BlocksGone              files of an old snapshot are missing or replaced (carries ``blocks``)
     │   ├── DeletionPending         a clean-up will delete a file that was to be added (carries ``location``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
+    │   ├── NotProven               statistics do not prove what a constraint requires of existing rows
     │   ├── SchemaConflict          the schema is not the expected one (carries ``schema_id``)
     │   ├── JobLeaseLost            the job no longer belongs to this worker
     │   ├── JobFinished             the job is finished
@@ -221,6 +224,22 @@ class ReaderFeatureMissing(InvalidRequest):
     """
 
     code = "reader_feature_missing"
+
+
+class WriterFeatureMissing(InvalidRequest):
+    """The table has constraints, and the request does not declare a feature that its writer needs for them.
+
+    ``features`` names what is missing; nothing was changed.
+    """
+
+    code = "writer_feature_missing"
+
+
+class CheckViolation(InvalidRequest):
+    """A row violates a CHECK constraint or the length of a column; ``constraint`` or ``column`` names it. Nothing was
+    changed."""
+
+    code = "check_violation"
 
 
 class NotExpressible(InvalidRequest):
@@ -443,6 +462,13 @@ class NotAppendOnly(Conflict):
     removed some."""
 
     code = "not_append_only"
+
+
+class NotProven(Conflict):
+    """The statistics do not prove that every row of the table satisfies a new constraint; ``column`` or ``constraint``
+    names it. Nothing was changed."""
+
+    code = "not_proven"
 
 
 class SchemaConflict(Conflict):

@@ -487,6 +487,16 @@ def nullable(session: Session, table: str, column: str, base: int | None) -> Non
     _change(session, table, SetNullable(column=column, nullable=True), base)
 
 
+@schema.command("required")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@_base
+@with_session()
+def required(session: Session, table: str, column: str, base: int | None) -> None:
+    """Forbid nulls in a column. The statistics of the table must prove that no row has one."""
+    _change(session, table, SetNullable(column=column, nullable=False), base)
+
+
 @schema.command("default")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("column")

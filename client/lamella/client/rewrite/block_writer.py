@@ -25,9 +25,10 @@ from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, ClusterStats, TableIndex
 from lamella.snapshot.manifest.block_key import block_keys
 from lamella.snapshot.parquet import block_of, read_footer
+from lamella.snapshot.row_checks import RowChecks
 from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.schema.arrow import conform_leaf
+from lamella.snapshot.schema.arrow import conform_leaf, without_hidden_nulls
 from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.measure import leaf_values, measure
@@ -62,8 +63,9 @@ def write_block(
 
     Raises:
         StoreError: the store refused the file.
-        SchemaMismatch: nulls in a required column.
+        SchemaMismatch: nulls in a required column or field.
     """
+    RowChecks(schema).check(rows)
     sketches = sketches_of(rows, schema)
     measured = {
         column_id: msgspec.structs.replace(
@@ -117,6 +119,11 @@ def encode(
             path: {"ndv": max(1, measured[schema.leaf(path).id].distinct_of_values or rows.num_rows), "fpp": rate}
             for path, rate in bloom_filters.items()
         }
+    nested = [at for at, field in enumerate(rows.schema) if pa.types.is_nested(field.type)]
+    for at in nested:
+        field = rows.schema.field(at)
+        chunks = [without_hidden_nulls(values) for values in rows.column(at).chunks]
+        rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,

@@ -13,7 +13,7 @@ from lamella.snapshot.cluster.extent import BlockTarget
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch
 from lamella.snapshot.manifest import ClusterStats, TableIndex
 from lamella.snapshot.schema import Column, DataType, Schema
-from lamella.snapshot.schema.arrow import leaf_type
+from lamella.snapshot.schema.arrow import cast_values, leaf_type
 from lamella.snapshot.storage import FsspecStore, TableLayout
 
 #: Types that a written file describes in the same way as the file it was read from.
@@ -130,7 +130,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         wanted = arrow_schema(self.schema)
         rows = pa.Table.from_batches(batches)
         try:
-            arrays = [rows.column(at).cast(field.type, safe=True) for at, field in enumerate(wanted)]
+            arrays = [
+                pa.chunked_array([cast_values(part, field.type) for part in rows.column(at).chunks], field.type)
+                for at, field in enumerate(wanted)
+            ]
         except pa.ArrowInvalid as error:
             raise SchemaMismatch(f"a value does not fit the table's type: {error}") from error
         for field, values in zip(wanted, arrays, strict=True):

@@ -27,10 +27,11 @@ from lamella.client.spark.schema_evolution import (
     no_update,
 )
 from lamella.client.spark.sql_write import Destination, Pins
-from lamella.client.spark.table import EvolvingLakeTable, LakeTableProxy, StagedLakeTable, shape_of
+from lamella.client.spark.table import CommandTable, EvolvingLakeTable, LakeTableProxy, StagedLakeTable, shape_of
 from lamella.client.write.layout import Layout
 from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.snapshot.schema.spark_types import required_schema
 from lamella.snapshot.wire import TableInfo
 
 _CATALOG = CONNECTOR + "catalog."
@@ -156,7 +157,9 @@ class LakeCatalog(Proxy):
         merges = is_written and merges_schema(destination.table.properties, options)
         return self._proxy(identifier, destination, merges=merges)
 
-    def _proxy(self, identifier: Any, destination: Destination, *, merges: bool = False) -> Proxy:
+    def _proxy(
+        self, identifier: Any, destination: Destination, *, merges: bool = False, is_altered: bool = False
+    ) -> Proxy:
         table = destination.table
         name = f"{self._name}.{table.name}"
         _, kind = split_name(str(identifier.name()))
@@ -166,6 +169,8 @@ class LakeCatalog(Proxy):
         if str(identifier.name()).endswith(ROWS):
             return RowsTable(destination, name, self._shapes(rows_schema(table)))
         shape = self._shapes(table.columns.shown)
+        if is_altered:
+            return CommandTable(destination, name, shape, self._shapes(required_schema(table.columns.shown))[1])
         if self._evolves:
             return EvolvingLakeTable(destination, name, shape, merges=merges)
         return LakeTableProxy(destination, name, shape)
@@ -364,6 +369,8 @@ class LakeRelationCatalog(LakeCatalog):
     def loadRelation(self, identifier: Any, *_options: Any) -> Any:
         found = self._destination(identifier)
         name = str(identifier.name())
+        if self._gateway.is_called_from("lookupTableOrView"):
+            return self._proxy(identifier, found, is_altered=True)
         is_plain = name.endswith(ROWS) or split_name(name)[1] or not reads_by_view(found.table)
         # A view has no hidden columns.
         if is_plain or not self._is_read() or is_named(self._gateway, found.table.schema):

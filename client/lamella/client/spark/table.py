@@ -211,6 +211,23 @@ def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     return struct, columns
 
 
+class CommandTable(LakeTableProxy):
+    """The table of a command such as ``ALTER TABLE`` or ``DESCRIBE``; it is not read or written to.
+
+    Spark refuses ``ALTER COLUMN ... SET NOT NULL`` itself if the column is nullable, as all columns of a query are. So
+    when it resolves the names in the command, which is its first call, all columns are required.
+    """
+
+    def __init__(self, destination: Destination, shown_name: str, shape: tuple[Any, Any], required: Any) -> None:
+        """``required``: ``Column[]`` of the same columns, all of them required."""
+        super().__init__(destination, shown_name, shape)
+        self._required = required
+
+    def columns(self) -> Any:
+        columns = super().columns()
+        return self._required if self._columns_calls == 1 else columns
+
+
 class EvolvingLakeTable(LakeTableProxy):
     """A table whose columns a write may change. Spark has this from version 4.3 on."""
 

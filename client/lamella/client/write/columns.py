@@ -184,7 +184,7 @@ def _fit_map(values: pa.MapArray, column: Column, target: Any, path: str) -> pa.
 
 
 def _map(offsets: pa.Array, keys: pa.Array, items: pa.Array, target: Any, is_null: pa.Array) -> pa.Array:
-    return pa.MapArray.from_arrays(offsets, keys, items, mask=is_null).cast(target)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=is_null)
 
 
 def _fit_part(values: pa.Array, column: Column, field: pa.Field, path: str, above: pa.Array | None = None) -> pa.Array:

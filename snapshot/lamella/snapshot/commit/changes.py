@@ -168,7 +168,10 @@ class _State(msgspec.Struct, eq=False):
 def _refusal(state: _State, request: Request, known_schemas: Collection[int], snapshot_id: str) -> LamellaError | None:
     strange = sorted(request.schema_ids.difference(known_schemas))
     if strange:
-        text = f"a segment was written under schema {strange[0]}, which is not a schema of the table"
+        text = (
+            f"rows were written for schema {strange[0]}, and the table has no such schema, or its columns have changed"
+            " since so that the rows may not fit them; write the rows again"
+        )
         return SchemaConflict(text, schema_id=strange[0], snapshot_id=snapshot_id)
     now, fresh, removals = state.segment_ids, state.fresh, state.removals
     gone = sorted(location for location in (*request.removed, *request.deletes) if location not in now)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.snapshot.cluster.extent import BlockTarget
+from lamella.snapshot.commit.constraints import require_no_nulls
 from lamella.snapshot.errors import LimitExceeded, SchemaConflict
 from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
@@ -248,6 +249,7 @@ def evolved_snapshot(
         SchemaConflict: ``base_schema_id`` is given and differs from the schema id of ``base``.
         UnknownColumn, InvalidSchema, InvalidRequest: invalid changes; see
             :func:`lamella.snapshot.schema.evolution.evolve`.
+        NotProven: a column becomes required, and rows may be null in it.
     """
     if base_schema_id is not None and base_schema_id != base.schema.schema_id:
         raise SchemaConflict(
@@ -256,6 +258,8 @@ def evolved_snapshot(
             snapshot_id=base.snapshot_id,
         )
     schema = evolve(base.schema, changes, history=base.history)
+    if not any(isinstance(change, ReplaceColumns) for change in changes):  # otherwise no row stays
+        require_no_nulls(base, schema)
     key = base.cluster_key_meta
     following = _following(
         base,

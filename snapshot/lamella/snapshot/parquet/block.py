@@ -12,7 +12,7 @@ from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.footer import FileMetadata, Footer
 from lamella.snapshot.parquet.schema import collation_problem
 from lamella.snapshot.parquet.shredded_stats import shredded_stats
-from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
+from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats, null_count
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.stats import ColumnStats, merge
@@ -70,6 +70,9 @@ def block_of(footer: Footer, schema: Schema) -> Block:
     for leaf in planned.absent:
         stats[leaf.id] = absent(leaf, row_count)
     stats.update(shredded_stats(metadata, schema, planned, origin))
+    for name, below in planned.may_be_null:
+        if not any(_has_no_null(footer, column, stats[column.column_id], origin) for column in below):
+            raise _may_have_nulls(footer, name)
     block_size = sum(chunk.uncompressed_size for group in metadata.row_groups for chunk in group.chunks)
     if block_size > _MAX_BYTES:
         raise CorruptParquet(f"{footer.location}: the sum of the sizes exceeds 64 bits")
@@ -150,11 +153,25 @@ def _column_stats(footer: Footer, column: PlannedColumn, origin: Origin) -> Colu
             )
     found = parts[0][1] if len(parts) == 1 else _merged(column, parts)
     if column.must_have_no_null and found.null_count != 0:
-        raise SchemaMismatch(
-            f"{footer.location}: column {column.name!r} is required in the table but may have nulls in the file",
-            column=column.name,
-        )
+        raise _may_have_nulls(footer, column.name)
     return found
+
+
+def _may_have_nulls(footer: Footer, name: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"{footer.location}: column {name!r} is required in the table but may have nulls in the file; append the file's"
+        " rows instead (lamella append), which checks each of them",
+        column=name,
+    )
+
+
+def _has_no_null(footer: Footer, column: PlannedColumn, stats: ColumnStats, origin: Origin) -> bool:
+    """Returns whether a leaf certainly has no null, and neither has anything around it."""
+    if not column.repeated:
+        return stats.null_count == 0
+    # In a list, the footer's null counts also count empty lists.
+    chunks = [group.chunks[column.index] for group in footer.metadata.row_groups if group.num_rows]
+    return not column.opaque and all(not chunk.encrypted and null_count(column, chunk, origin) == 0 for chunk in chunks)
 
 
 def _merged(column: PlannedColumn, parts: list[tuple[int, ColumnStats]]) -> ColumnStats:

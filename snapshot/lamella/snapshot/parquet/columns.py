@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +23,7 @@ from lamella.snapshot.parquet.schema import (
     FileSchema,
 )
 from lamella.snapshot.parquet.writer import GREGORIAN_FROM_DAY, GREGORIAN_FROM_SECOND
-from lamella.snapshot.schema import DataType, Leaf, Schema, widens
+from lamella.snapshot.schema import Column, DataType, Leaf, Schema, widens
 from lamella.snapshot.schema.types import PER_SECOND, changes_kind, factor
 from lamella.snapshot.stats.bound import Value
 
@@ -162,12 +162,15 @@ class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True):
     """Everything about a pair of schemas that does not depend on the files' statistics.
 
-    ``by_name``: see :class:`~lamella.snapshot.manifest.Block`.
+    ``by_name``: see :class:`~lamella.snapshot.manifest.Block`. ``may_be_null``: the dotted paths of columns and fields
+    that the table requires and that may be null in the file, with the columns of ``present`` below them; without those
+    of :attr:`PlannedColumn.must_have_no_null`.
     """
 
     present: tuple[PlannedColumn, ...]
     absent: tuple[Leaf, ...]
     by_name: bool
+    may_be_null: tuple[tuple[str, tuple[PlannedColumn, ...]], ...] = ()
 
 
 def plan(file: FileSchema, table: Schema) -> Plan:
@@ -223,7 +226,33 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
-    return Plan(present, absent, unreadable(file, table) is None)
+    by_id = {column.column_id: column for column in present}
+    may_be_null = tuple(_may_be_null(file.columns, table.columns, by_id, ()))
+    return Plan(present, absent, unreadable(file, table) is None, may_be_null)
+
+
+def _may_be_null(
+    file: Sequence[Column], table: Sequence[Column], present: Mapping[int, PlannedColumn], above: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[PlannedColumn, ...]]]:
+    """Yields :attr:`Plan.may_be_null` of some columns. Keys of maps are never null, whatever a file declares."""
+    by_name = {column.name.lower(): column for column in file}
+    for column in table:
+        own = by_name.get(column.name.lower())
+        if own is None:
+            continue
+        here = (*above, column.name)
+        planned = present.get(column.id)
+        if own.nullable and not column.nullable and not (planned is not None and planned.must_have_no_null):
+            below = [present[each.id] for each in _with_parts(column) if each.id in present]
+            yield ".".join(here), tuple(below)
+        is_map = column.dtype.name == "map"
+        yield from _may_be_null(own.fields[is_map:], column.fields[is_map:], present, here)
+
+
+def _with_parts(column: Column) -> Iterator[Column]:
+    yield column
+    for part in column.fields:
+        yield from _with_parts(part)
 
 
 def _is_metadata(leaf: FileLeaf) -> bool:

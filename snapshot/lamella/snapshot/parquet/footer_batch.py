@@ -384,6 +384,8 @@ class _Shape:
         self, which: Sequence[int], stats: Sequence[ObjectStat], footers: Sequence[bytes]
     ) -> Iterator[tuple[int, Block]]:
         """Yields the blocks of those files, by their numbers, that have this shape and are plain."""
+        if self._plan.may_be_null:
+            return
         start = len(self.prefix)
         reading = self._template.lay_over([footers[index][start:] for index in which])
         footer_numbers = [which[row] for row in reading.rows.tolist()]

@@ -112,6 +112,68 @@ def conform_leaf(values: Any, dtype: DataType, name: str) -> Any:
         raise SchemaMismatch(f"column {name!r}: {error}", column=name) from error
 
 
+def cast_values(values: pa.Array, target: Any) -> pa.Array:
+    """Returns values as another type, part by part; raises pa.ArrowInvalid for one that does not fit.
+
+    Other than Arrow's own cast, this is possible where a struct is null that has required fields. Nulls in required
+    parts are not found here (:class:`lamella.snapshot.row_checks.RowChecks`).
+    """
+    if values.type.equals(target, check_metadata=True):
+        return values
+    if pa.types.is_struct(target) and pa.types.is_struct(values.type):
+        parts = [cast_values(part, field.type) for part, field in zip(values.flatten(), target, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(target), mask=values.is_null())
+    if pa.types.is_list(target) and pa.types.is_list(values.type):
+        lengths = pc.fill_null(values.value_lengths(), 0)
+        elements = cast_values(values.flatten(), target.value_type)
+        return pa.ListArray.from_arrays(_offsets(lengths), elements, type=target, mask=values.is_null())
+    if pa.types.is_map(target) and pa.types.is_map(values.type):
+        entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+        lengths = pc.fill_null(entries.value_lengths(), 0)
+        keys, items = (
+            cast_values(part, kind)
+            for part, kind in zip(entries.flatten().flatten(), (target.key_type, target.item_type), strict=True)
+        )
+        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=target, mask=values.is_null())
+    return values.cast(target, safe=True)
+
+
+def without_hidden_nulls(values: pa.Array) -> pa.Array:
+    """Returns equal values of which no required part is null, also where the struct around it is null: Arrow's Parquet
+    writer refuses such nulls. Where they are, the part has any value."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        parts = [without_hidden_nulls(values.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(
+            [part if field.nullable else _without_nulls(part) for part, field in zip(parts, kind, strict=True)],
+            fields=list(kind),
+            mask=values.is_null(),
+        )
+    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
+        lengths = pc.fill_null(values.value_lengths(), 0)
+        elements = without_hidden_nulls(values.flatten())
+        return pa.ListArray.from_arrays(_offsets(lengths), elements, type=kind, mask=values.is_null())
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.item_type):
+        whole = values.take(pa.array(range(len(values)), pa.int64()))  # no offset, and no entries of null maps
+        items = without_hidden_nulls(whole.items)
+        return pa.MapArray.from_arrays(whole.offsets, whole.keys, items, type=kind, mask=whole.is_null())
+    return values
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    """Returns values with any value in place of nulls."""
+    kind = values.type
+    if not values.null_count:
+        return values
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([values.field(at) for at in range(kind.num_fields)], fields=list(kind))
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(values.offsets, values.keys, values.items, type=kind)
+    return pa.Array.from_buffers(kind, len(values), [None, *values.buffers()[1:]], 0, values.offset)
+
+
 def absent(column: Column, count: int) -> Any:
     """Returns the values of a column that a file lacks: nulls, or the column's default."""
     wanted = arrow_field(column).type
@@ -256,8 +318,7 @@ def _conform(values: pa.Array | None, count: int, then: Column | None, now: Colu
         key, value = entries.flatten().flatten()
         keys = _conform(key, len(key), then.fields[0], now.fields[0], target.key_type)
         items = _conform(value, len(value), then.fields[1], now.fields[1], target.item_type)
-        made = pa.MapArray.from_arrays(_offsets(lengths), keys, items, mask=values.is_null())
-        return made.cast(target)
+        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=target, mask=values.is_null())
     return values if values.type == target else values.cast(target, safe=True)
 
 

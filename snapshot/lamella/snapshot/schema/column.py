@@ -390,6 +390,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         """Returns the leaves by column id, and the shredded fields of variants."""
         return self._by_id
 
+    @property
+    def required_ids(self) -> frozenset[int]:
+        """Returns the ids of the columns that may not be null, also of fields in structs, lists and maps."""
+        return self._required_ids
+
     def paths(self) -> Mapping[int, tuple[str, ...]]:
         """Returns the path of every column by its id, including structs, lists and maps."""
         return self._paths
@@ -411,6 +416,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     @cached_property
     def _without_shredding(self) -> Schema:
         return msgspec.structs.replace(self, columns=_whole(self.columns)) if self._shredded_leaves else self
+
+    @cached_property
+    def _required_ids(self) -> frozenset[int]:
+        return frozenset(column.id for column in _walk(self.columns) if not column.nullable)
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[str, ...]]:

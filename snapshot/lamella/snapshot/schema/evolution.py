@@ -81,7 +81,8 @@ class MoveColumn(_Change, frozen=True, kw_only=True, tag="move"):
 
 
 class SetNullable(_Change, frozen=True, kw_only=True, tag="set-nullable"):
-    """Allows nulls in a required column. The reverse is refused: old rows may be null."""
+    """Allows nulls in a required column, or forbids them. They can be forbidden only if the statistics of the table
+    prove that no row has one (:func:`lamella.snapshot.commit.constraints.require_no_nulls`)."""
 
     column: Path
     nullable: bool
@@ -241,6 +242,16 @@ def can_read_as(written: Schema, wanted: Schema) -> bool:
     return True
 
 
+def meets(written: Schema, wanted: Schema) -> bool:
+    """Returns whether rows that a writer checked by one schema of a table satisfy what another one requires of them.
+
+    Not if a column has become required since then, so that the rows may be null in it.
+    """
+    return wanted.required_ids <= written.required_ids | {
+        each for each in wanted.required_ids if each > written.last_column_id
+    }
+
+
 def schema_at(table: Versioned, schema_id: int) -> Schema:
     """Returns the schema with an id; raises InvalidSchema if the table never had it."""
     for schema in table.history:
@@ -292,7 +303,11 @@ def _applied(
         case MoveColumn(column=path, first=first, after=after):
             return _edit(columns, path, lambda siblings, at: _moved(siblings, at, first, after))
         case SetNullable(column=path, nullable=nullable):
-            return _edit(columns, path, lambda siblings, at: _replace(siblings, at, _freed(siblings[at], nullable)))
+            return _edit(
+                columns,
+                path,
+                lambda siblings, at: _replace(siblings, at, msgspec.structs.replace(siblings[at], nullable=nullable)),
+            )
         case SetDefault(column=path, default=default):
             return _edit(
                 columns,
@@ -394,12 +409,6 @@ def _moved(siblings: _Siblings, at: int, first: bool, after: str | None) -> _Sib
             f"give the position of column {column.name!r}: first, or after another column", column=column.name
         )
     return _placed(siblings[:at] + siblings[at + 1 :], column, first, after)
-
-
-def _freed(column: Column, nullable: bool) -> Column:
-    if not nullable:
-        raise InvalidSchema(f"column {column.name!r} cannot become required: old rows may be null", column=column.name)
-    return msgspec.structs.replace(column, nullable=True)
 
 
 def _placed(siblings: _Siblings, column: Column, first: bool, after: str | None) -> _Siblings:

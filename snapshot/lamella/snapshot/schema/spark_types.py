@@ -112,6 +112,27 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
     return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
 
 
+def required_schema(shown: str) -> str:
+    """Returns ``shown`` of :class:`SparkSchema` with all columns and their parts as required. It must not be used for
+    reading or writing."""
+    struct = json.loads(shown)
+    _require(struct)
+    return json.dumps(struct)
+
+
+def _require(spark: Any) -> None:
+    """Make the parts of a type in Spark's JSON required."""
+    if not isinstance(spark, dict):
+        return
+    for field in spark.get("fields", ()):
+        field["nullable"] = False
+        _require(field["type"])
+    for flag, part in (("containsNull", "elementType"), ("valueContainsNull", "valueType")):
+        if flag in spark:
+            spark[flag] = False
+            _require(spark[part])
+
+
 def declared_schema(shown: str, schema: Schema) -> str:
     """Returns ``shown`` of :class:`SparkSchema` with the table's ``nullable``, for a ``CREATE TABLE`` statement.
 

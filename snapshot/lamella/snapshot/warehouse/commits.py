@@ -23,6 +23,7 @@ from lamella.snapshot.schema.evolution import (
     SchemaChange,
     Versioned,
     can_read_as,
+    meets,
 )
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.source import KIND
@@ -442,7 +443,11 @@ class Changes:
                 requests[number] = msgspec.structs.replace(
                     requests[number], merge=partial(merge, change.read_at, change)
                 )
-        known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
+        known = [
+            schema.schema_id
+            for schema in snapshot.history
+            if can_read_as(schema, snapshot.schema) and meets(schema, snapshot.schema)
+        ]
         applied_changes = commits.apply_changes(
             segment_ids, requests, known_schemas=known, snapshot_id=base.snapshot_id
         )
