@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from lamella.client.cli import layout
-from lamella.client.cli.arguments import location_of, pairs_of, snapshot_of
+from lamella.client.cli.arguments import location_of, pairs_of, snapshot_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
@@ -20,6 +20,7 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import (
     AddColumn,
+    DropCheck,
     DropColumn,
     MoveColumn,
     RenameColumn,
@@ -530,8 +531,41 @@ def shred(session: Session, table: str, fields: str | None, base: int | None) ->
     _change(session, table, SetShredding(shredding=fields or ""), base)
 
 
+@schema.command("add-check")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.argument("condition")
+@click.option("--time-zone", default="UTC", show_default=True, help="The time zone of dates and times without one.")
+@store_options
+@with_session()
+def add_check(
+    session: Session,
+    table: str,
+    name: str,
+    condition: str,
+    time_zone: str,
+    storage_options: dict[str, dict[str, Any]],
+) -> None:
+    """Add a CHECK constraint. All rows of the table are checked first, and new ones by every writer from then on."""
+    session.lake.table(table).add_check(name, condition, time_zone=time_zone, storage_options=storage_options)
+    _emit(session, session.lake.table(table).schema())
+
+
+@schema.command("drop-check")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@_base
+@with_session()
+def drop_check(session: Session, table: str, name: str, base: int | None) -> None:
+    """Drop a CHECK constraint."""
+    _change(session, table, DropCheck(name=name), base)
+
+
 def _change(session: Session, table: str, change: SchemaChange, base: int | None) -> None:
-    info = session.lake.table(table).evolve([change], base_schema_id=base)
+    _emit(session, session.lake.table(table).evolve([change], base_schema_id=base))
+
+
+def _emit(session: Session, info: wire.SchemaInfo) -> None:
     if session.as_json:
         session.emit(info)
     else:
@@ -544,3 +578,5 @@ def _print(schema: Schema, state: str) -> None:
         column_rows(schema.columns, ""),
         title=f"schema {schema.schema_id}, {state}",
     )
+    for check in schema.checks:
+        click.echo(f"constraint {check.name}: CHECK ({check.condition})")

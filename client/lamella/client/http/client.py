@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lamella.client.http.call import TableName
+from lamella.client.http.constraints import TableConstraints
 from lamella.client.http.lake import Lake
-from lamella.client.http.scan import TableScan
-from lamella.client.http.write import TableWrite
 
 
 class Lamella(Lake):
@@ -30,5 +29,5 @@ class Lamella(Lake):
         return Table(self, TableName.parse(name))
 
 
-class Table(TableScan, TableWrite):
+class Table(TableConstraints):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""

@@ -11,7 +11,7 @@ from lamella.client.http.call import Call, TableName, make_call, text_tuple
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema import Check, Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire import operations
 from lamella.snapshot.wire.commit import BlockDeletesSent
@@ -68,6 +68,7 @@ def create_table_call(
     cluster_key: Sequence[str],
     properties: Mapping[str, str],
     cluster_kind: ClusterKind = "linear",
+    checks: Sequence[Check] = (),
 ) -> Call[wire.TableInfo]:
     """Create a table with a first, empty snapshot."""
     if (schema is None) == (schema_from is None):
@@ -80,6 +81,7 @@ def create_table_call(
         cluster_key=text_tuple("cluster_key", cluster_key),
         properties=dict(properties),
         cluster_kind=msgspec.UNSET if cluster_kind == "linear" else cluster_kind,
+        checks=tuple(checks) or msgspec.UNSET,
     )
     return make_call(operations.tables.CREATE_TABLE, namespace=name.namespace, body=body)
 
@@ -130,6 +132,7 @@ def commit_call(
     reads: Sequence[wire.TableRead] = (),
     schema_update: wire.SchemaUpdate | None = None,
     remove_properties: Sequence[str] = (),
+    writer_features: Sequence[str] = (),
 ) -> Call[wire.CommitAnswer]:
     """Add, remove and change blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -147,6 +150,7 @@ def commit_call(
         reads=tuple(reads) or msgspec.UNSET,
         schema_update=msgspec.UNSET if schema_update is None else schema_update,
         remove_properties=text_tuple("remove_properties", remove_properties) or msgspec.UNSET,
+        writer_features=text_tuple("writer_features", writer_features) or msgspec.UNSET,
     )
     call = make_call(operations.commits.COMMIT, name, body=body)
     if not added_from:

@@ -21,7 +21,15 @@ from lamella.snapshot.commit.block_lists import packed
 from lamella.snapshot.deletes import Positions, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import FEATURES, Block, ClusterKind, ClusterStats, RowChange, Snapshot
+from lamella.snapshot.manifest import (
+    FEATURES,
+    WRITER_FEATURES,
+    Block,
+    ClusterKind,
+    ClusterStats,
+    RowChange,
+    Snapshot,
+)
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import (
     BlockDeletes,
@@ -67,6 +75,7 @@ def commit_blocks(
     schema_update: SchemaUpdate | None = None,
     idempotency_key: str | None = None,
     send: SendCommit | None = None,
+    writer_features: Sequence[str] = (),
 ) -> CommitAnswer:
     """:meth:`lamella.client.http.Table.commit` for any number of blocks: those that do not fit into a request are sent
     ahead in lists.
@@ -103,6 +112,7 @@ def commit_blocks(
             row_change=row_change,
             reads=reads,
             schema_update=schema_update,
+            writer_features=writer_features,
         )
         answer = lake.run(call, idempotency_key) if send is None else send(call)
         is_over = True
@@ -273,6 +283,8 @@ def commit_result(
         schema_update=state.schema_update,
         idempotency_key=idempotency_key,
         send=send,
+        # Blocks were written with one of these schemas, and checked by it.
+        writer_features=WRITER_FEATURES if any(each.has_constraints for each in target.history) else (),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.spark.changelog import KEYS, LakeChangelog
+from lamella.client.spark.constraints import CHECK
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
@@ -74,10 +75,12 @@ class LakeCatalog(Proxy):
         return self._gateway.empty_array(_STRING)
 
     def capabilities(self) -> Any:
+        kind = _CATALOG + "TableCatalogCapability"
         # A column that is added may have a default.
-        return self._gateway.java_set(
-            [self._gateway.constant(_CATALOG + "TableCatalogCapability", "SUPPORT_COLUMN_DEFAULT_VALUE")]
-        )
+        names = ["SUPPORT_COLUMN_DEFAULT_VALUE"]
+        if self._gateway.has_class(CHECK):
+            names.append("SUPPORT_TABLE_CONSTRAINT")
+        return self._gateway.java_set([self._gateway.constant(kind, name) for name in names])
 
     def tableStateOptionKeys(self) -> Any:
         return self._gateway.java_set(OPTION_KEYS)
@@ -209,7 +212,7 @@ class LakeCatalog(Proxy):
             self._pending.put(name, changes_of(self._gateway, changes))
             return loaded
         try:
-            alter_table(self._gateway, self._lake, name, changes)
+            alter_table(self._gateway, self._lake, name, changes, self._writing)
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
         return self.loadTable(identifier)
@@ -288,8 +291,13 @@ class LakeCatalog(Proxy):
         columns, partitions, properties = (
             (what[0].columns(), what[0].partitions(), what[0].properties()) if len(what) == 1 else what
         )
+        constraints = what[0].constraints() if len(what) == 1 and self._gateway.has_class(CHECK) else ()
         return TableSpec.of(
-            self._gateway, columns, partitions, {str(key): str(properties.get(key)) for key in properties.keySet()}
+            self._gateway,
+            columns,
+            partitions,
+            {str(key): str(properties.get(key)) for key in properties.keySet()},
+            constraints,
         )
 
     def _create(self, identifier: Any, spec: TableSpec) -> TableInfo:

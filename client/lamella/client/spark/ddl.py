@@ -11,15 +11,19 @@ import msgspec
 
 from lamella.client.http import Lamella, Table
 from lamella.client.spark.catalyst import kind_of
+from lamella.client.spark.constraints import check_of
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID, LakeTable
+from lamella.client.write.layout import Layout
 from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
+from lamella.snapshot.commit.constraints import added_check, with_checks
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.schema import Column, Schema, quoted_path
+from lamella.snapshot.schema import Check, Column, Schema, quoted_path
 from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AddColumn,
+    DropCheck,
     DropColumn,
     MoveColumn,
     RenameColumn,
@@ -110,11 +114,14 @@ _AS_TEXT: Final = {"timestamp": "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSX
 _CHANGING: Final = ("Current", "Now", "LocalTimestamp", "UnixTimestamp", "InputFile", "SparkVersion", "CatalogName")
 
 
-def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[Any]) -> None:
-    """Apply Spark's ``TableChange`` objects in one new snapshot.
+def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[Any], writing: Layout) -> None:
+    """Apply Spark's ``TableChange`` objects in one new snapshot. ``writing``: how the table's files are accessed.
 
     Raises:
-        InvalidRequest: changes of several kinds at once, a property that cannot be set or removed, a constraint.
+        InvalidRequest: changes of several kinds at once, a property that cannot be set or removed, a constraint of
+            another kind than ``CHECK``, or one that is not enforced.
+        CheckViolation: a row violates a new constraint.
+        InvalidFilter, FilterNotEvaluable: its condition cannot be checked.
         InvalidSchema: a type that a table cannot have.
         TableNotFound, NamespaceNotFound, UnknownColumn, SchemaConflict.
     """
@@ -128,6 +135,17 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
     elif kinds == {"ClusterBy"}:
         columns = [quoted_path(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
         handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
+    elif kinds == {"AddConstraint"}:
+        for _, change in given:
+            check = check_of(gateway, change.constraint())
+            handle.add_check(
+                check.name,
+                check.condition,
+                time_zone=check.time_zone,
+                storage_options=writing.storage_options,
+            )
+    elif kinds == {"DropConstraint"}:
+        _drop_constraints(handle, [(str(change.name()), bool(change.ifExists())) for _, change in given])
     else:
         wanted = [
             _default_change(gateway, handle, change)
@@ -136,6 +154,13 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
             for kind, change in given
         ]
         handle.evolve(wanted)
+
+
+def _drop_constraints(handle: Table, wanted: Sequence[tuple[str, bool]]) -> None:
+    known = {check.name.lower() for check in handle.info().schema.checks}
+    changes = [DropCheck(name=name) for name, if_exists in wanted if name.lower() in known or not if_exists]
+    if changes:
+        handle.evolve(changes)
 
 
 def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
@@ -275,14 +300,23 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     cluster_key: tuple[str, ...] = ()
     cluster_kind: ClusterKind = "linear"
     properties: dict[str, str] = {}
+    checks: tuple[Check, ...] = ()
 
     @classmethod
-    def of(cls, gateway: Gateway, columns: Any, partitions: Any, properties: Mapping[str, str]) -> TableSpec:
-        """Return the spec from Spark's ``Column[]``, ``Transform[]`` and properties.
+    def of(
+        cls,
+        gateway: Gateway,
+        columns: Any,
+        partitions: Any,
+        properties: Mapping[str, str],
+        constraints: Iterable[Any] = (),
+    ) -> TableSpec:
+        """Return the spec from Spark's ``Column[]``, ``Transform[]``, properties and ``Constraint[]``.
 
         Raises:
             InvalidRequest: partitions, a location, a default that is not constant, and the like.
             InvalidSchema, UnknownColumn: a type that a table cannot have, or an unknown cluster key column.
+            InvalidFilter, FilterNotEvaluable: the condition of a constraint cannot be checked.
         """
         made = tuple(_column(gateway, column) for column in columns)
         key = _cluster_key(partitions)
@@ -293,7 +327,9 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         schema = Schema.assign(made)
         for path in key:
             schema.leaf(path)
-        return cls(columns=made, cluster_key=key, cluster_kind=kind or "linear", properties=own)
+        checks = tuple(check_of(gateway, constraint) for constraint in constraints)
+        with_checks(schema, checks)
+        return cls(columns=made, cluster_key=key, cluster_kind=kind or "linear", properties=own, checks=checks)
 
     def create(self, lake: Lamella, name: str) -> TableInfo:
         """Create the table; raises AlreadyExists, NamespaceNotFound."""
@@ -303,11 +339,12 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             cluster_key=self.cluster_key,
             cluster_kind=self.cluster_kind,
             properties=self.properties,
+            checks=self.checks,
         )
 
     def like(self, source: LakeTable) -> TableSpec:
-        """Return the spec of a table with the columns, the cluster key and the layout of another table, and the
-        properties of this one."""
+        """Return the spec of a table with the columns, the constraints, the cluster key and the layout of another
+        table, and the properties of this one."""
         key, kind = source.cluster_key
         layout = {name: text for name, text in source.properties.items() if is_layout(name)}
         return TableSpec(
@@ -315,6 +352,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
             cluster_key=tuple(key),
             cluster_kind=cast(ClusterKind, kind),
             properties={**layout, **self.properties},
+            checks=source.schema.checks,
         )
 
     def update_of(self, info: TableInfo) -> SchemaUpdate | None:
@@ -322,7 +360,9 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
         Without a cluster key of its own, the table keeps the one that it has, if it still has the columns.
         """
-        is_same = [_shape(column) for column in self.columns] == [_shape(column) for column in info.schema.columns]
+        is_same = self.checks == info.schema.checks and [_shape(column) for column in self.columns] == [
+            _shape(column) for column in info.schema.columns
+        ]
         key = ClusterUpdate(columns=self.cluster_key, kind=self.cluster_kind)
         if not self.cluster_key:
             key = ClusterUpdate(columns=info.cluster_key, kind=info.cluster_kind)
@@ -331,7 +371,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         if is_same and (key.columns, key.kind) == (info.cluster_key, info.cluster_kind):
             return None
         return SchemaUpdate(
-            changes=() if is_same else (ReplaceColumns(columns=self.columns),),
+            changes=() if is_same else (ReplaceColumns(columns=self.columns), *map(added_check, self.checks)),
             base_schema_id=info.schema.schema_id,
             cluster_key=key,
         )

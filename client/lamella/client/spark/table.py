@@ -9,6 +9,7 @@ import json
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
+from lamella.client.spark.constraints import checks_array
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
@@ -105,7 +106,7 @@ class LakeTableProxy(ReadTable):
         return self._gateway.array(transform, [cluster_by])
 
     def constraints(self) -> Any:
-        return self._gateway.empty_array(_CATALOG + "constraints.Constraint")
+        return checks_array(self._gateway, self._table.schema.checks)
 
     def properties(self) -> Any:
         table = self._table

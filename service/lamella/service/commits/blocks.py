@@ -54,12 +54,14 @@ from lamella.snapshot.manifest import (
     SegmentRef,
     Snapshot,
     SnapshotPointer,
+    require_writer_feature,
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
+from lamella.snapshot.row_checks import violation
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.schema.evolution import AddCheck, schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
@@ -343,6 +345,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     unset = frozenset(() if request.remove_properties is msgspec.UNSET else request.remove_properties)
     if update is not None and not update.changes and update.cluster_key is msgspec.UNSET:
         raise InvalidRequest("schema_update changes nothing")
+    new_checks = [change for change in (update.changes if update else ()) if isinstance(change, AddCheck)]
     if not (request.added or lists or request.removed or sent or request.properties or update or unset):
         raise InvalidRequest("the commit is empty: it adds, removes and sets nothing")
     if both := sorted(unset.intersection(request.properties)):
@@ -376,6 +379,13 @@ def check_request(request: CommitRequest) -> CheckedRequest:
             raise InvalidRequest("index_parts describe added blocks, and there are none")
         locations = require_distinct([part for of_index in parts for part in of_index.parts], MAX_COMMIT_PARTS)
     unwanted = None if request.no_new_matches is msgspec.UNSET else request.no_new_matches
+    if update is not None and new_checks and not update.replaces_columns:
+        if len(new_checks) > 1 or unwanted is not None or request.base_snapshot_id is None:
+            raise InvalidRequest(
+                "a commit that adds a constraint adds one, names the snapshot of which the caller has checked all rows"
+                " in base_snapshot_id, and has no no_new_matches"
+            )
+        unwanted = NoNewMatches(filter=violation(new_checks[0]), time_zone=new_checks[0].time_zone)
     if request.base_snapshot_id is None and (unwanted is not None or deletes):
         raise InvalidRequest(f"{'deletes' if deletes else 'no_new_matches'} needs base_snapshot_id")
     return CheckedRequest(
@@ -474,10 +484,13 @@ class AddedBlocks:
             LocationRefused: the location of a block is not allowed.
             BlocksRefused: a block's file or statistics.
             DuplicateBlock: a block appears twice in the body.
+            WriterFeatureMissing: the schema of a block has constraints, and the request does not declare that its
+                writer checked them.
             StoreError: storage failed.
             Unavailable: a clean-up is running.
         """
-        check = _Check(self._warehouse, self._store, table_id, versions, default_schema_id)
+        declared = () if request.writer_features is msgspec.UNSET else request.writer_features
+        check = _Check(self._warehouse, self._store, table_id, versions, default_schema_id, declared)
         sent = read_blocks(request.added)
         require_allowed(allowed, sent)
         if not lists:
@@ -586,7 +599,13 @@ class _Check:
     """Checks a block, and its file in the store."""
 
     def __init__(
-        self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, default_schema_id: int
+        self,
+        warehouse: Warehouse,
+        store: Store,
+        table_id: str,
+        versions: Snapshot,
+        default_schema_id: int,
+        writer_features: Sequence[str],
     ) -> None:
         self._warehouse = warehouse
         self._store = store
@@ -594,11 +613,14 @@ class _Check:
         self._versions = versions
         self._default_schema_id = default_schema_id
         self._last_key_id = versions.max_cluster_key_id
+        self._writer_features = writer_features
 
     def __call__(self, block: Block) -> Block:
         require_own(self._warehouse, self._table_id, normal(block.location))
         schema_id = self._default_schema_id if block.schema_id is None else block.schema_id
         schema = schema_at(self._versions, schema_id)
+        if schema.has_constraints:
+            require_writer_feature(self._writer_features)
         block = check_block(block, schema.by_id(), last_key_id=self._last_key_id)
         if block.constants:
             block = with_constants(block, block.constants, schema)

@@ -28,14 +28,17 @@ from lamella.service.process.deadline import begin_within_s
 from lamella.service.tables.names import LocationRules, refused_locations, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
-from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
-from lamella.snapshot.manifest import Block, SnapshotPointer
+from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven
+from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.parquet.block import optional_in_files
+from lamella.snapshot.row_checks import check_filter, violation
+from lamella.snapshot.schema.evolution import AddCheck
 from lamella.snapshot.source import (
     columns_named,
     location_columns,
     refuse_added,
+    refuse_checks,
     refuse_columns,
     require_columns,
     with_folders,
@@ -46,6 +49,7 @@ from lamella.snapshot.wire import (
     CommitAnswer,
     CommitRequest,
     EvolveRequest,
+    PruneRequest,
     RefusedFile,
     Register,
     RegisterAnswer,
@@ -116,6 +120,11 @@ class Committer:
             head = self._warehouse.head(table.pointer)
             refuse_added(head.properties)
             schema = head.schema
+            if schema.has_constraints:
+                raise NotProven(
+                    "the table has constraints, and files are registered without reading their rows; append the rows"
+                    " instead (lamella append), which checks each of them"
+                )
             present = self._warehouse.has_blocks(table.pointer, found)
             # Files that may not be registered whatever their version; for the others the footers have to be read first.
             gone = set() if takes_replaced else self._warehouse.replaced(table.pointer, dict.fromkeys(found))
@@ -230,6 +239,8 @@ class Committer:
             default_schema_id = (versions if read_at is None else self._warehouse.head(read_at)).schema.schema_id
             if payload.schema_update is not None:
                 refuse_columns(versions.properties)
+                if any(isinstance(change, AddCheck) for change in payload.schema_update.changes):
+                    refuse_checks(versions.properties)
                 versions = self._warehouse.seen_with(table.pointer, payload.schema_update)
                 default_schema_id = payload.schema_update.schema_id
             if payload.no_new_matches is not None and read_at is not None:
@@ -307,16 +318,36 @@ class Committer:
 
         Raises, when awaited: InvalidRequest: no change, or changes without effect. UnknownColumn, InvalidSchema: a
         change that cannot be made; the message names the column. SchemaConflict: the current schema is not
-        ``base_schema_id``.
+        ``base_schema_id``. NotProven: a column becomes required, or a constraint is added, and a row may violate it.
         """
 
         def step(base: SnapshotPointer) -> CommitResult:
-            refuse_columns(self._warehouse.head(base).properties)
+            head = self._warehouse.head(base)
+            refuse_columns(head.properties)
+            for change in request.changes:
+                if isinstance(change, AddCheck):
+                    refuse_checks(head.properties)
+                    check_filter(change, head.schema)
+                    self._require_proven(base, change)
             return self._warehouse.evolve(
                 base, request.changes, base_schema_id=request.base_schema_id, now_ms=self._clock()
             )
 
         return self.alone(table, step, lambda result: schema_info(result.snapshot), idempotency_key)
+
+    def _require_proven(self, base: SnapshotPointer, change: AddCheck) -> None:
+        """Raise NotProven if a row of a snapshot may violate a new constraint."""
+        request = PruneRequest(
+            filter=violation(change), time_zone=change.time_zone, reader_features=FEATURES, limit=None
+        )
+        found = self._warehouse.find(base, request)
+        if found.block_count:
+            raise NotProven(
+                f"{found.block_count} blocks may have rows for which {change.condition} is false. Add the"
+                " constraint by Table.add_check, `lamella schema add-check` or ALTER TABLE ... ADD CONSTRAINT, which"
+                " read these blocks",
+                constraint=change.name,
+            )
 
     def alone(
         self,

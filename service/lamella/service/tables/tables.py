@@ -13,6 +13,7 @@ from lamella.service.history.history import history_entry, table_info, trusted_m
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.tables.names import LocationRules, check_name
 from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.commit.constraints import with_checks
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
 from lamella.snapshot.ids import Ids, canonical_id
 from lamella.snapshot.manifest import ClusterKind
@@ -28,6 +29,7 @@ from lamella.snapshot.source import (
     inferred_columns,
     location_columns,
     nullable_columns,
+    refuse_checks,
     refuse_properties,
     source_of,
     source_properties,
@@ -151,6 +153,9 @@ class Tables:
         block_target_of(request.properties)
         self._refuse_existing(namespace, name)
         schema, properties = self._columns(request, self._rules.of(namespace, None))
+        if request.checks is not msgspec.UNSET and request.checks:
+            refuse_checks(properties)
+            schema = with_checks(schema, request.checks)
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
         if kind != "linear" and not request.cluster_key:
             raise InvalidRequest("cluster_kind without columns: name the columns of the cluster key")

@@ -169,8 +169,8 @@ def _refusal(state: _State, request: Request, known_schemas: Collection[int], sn
     strange = sorted(request.schema_ids.difference(known_schemas))
     if strange:
         text = (
-            f"rows were written for schema {strange[0]}, and the table has no such schema, or its columns have changed"
-            " since so that the rows may not fit them; write the rows again"
+            f"the rows were written for schema {strange[0]}, which the table does not have, or whose columns do not fit"
+            " it any more; write the rows again"
         )
         return SchemaConflict(text, schema_id=strange[0], snapshot_id=snapshot_id)
     now, fresh, removals = state.segment_ids, state.fresh, state.removals

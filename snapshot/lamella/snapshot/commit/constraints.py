@@ -1,12 +1,16 @@
-"""What a table's statistics prove about constraints of rows that exist."""
+"""Whether a table can have a constraint: what its columns allow, and what its statistics prove of rows that exist."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lamella.snapshot.errors import NotProven
+import msgspec
+
+from lamella.snapshot.errors import InvalidSchema, NotProven, UnknownColumn
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.row_checks import check_filter
+from lamella.snapshot.schema import Check, Column, Leaf, Schema
+from lamella.snapshot.schema.evolution import AddCheck, evolve
 from lamella.snapshot.stats import ColumnStats
 
 
@@ -71,3 +75,56 @@ def _reason(base: Snapshot, column: Column, *, repeated: bool) -> str:
         f"the files have {found.null_count} nulls in it. Update or delete these rows, then purge the table"
         " (min_deleted_share 0.001): deleted rows count until they are out of the files"
     )
+
+
+def require_checks(before: Schema, schema: Schema) -> None:
+    """Raise an error unless all constraints of ``schema`` can be checked, and are about the same columns as in
+    ``before`` if that had them.
+
+    Raises:
+        InvalidSchema: a column of a constraint is dropped, renamed, or gets another type.
+        InvalidFilter, UnknownColumn, FilterTypeMismatch, FilterNotEvaluable, InvalidRequest, LimitExceeded: the
+            condition of a new constraint.
+    """
+    for check in schema.checks:
+        if check not in before.checks:
+            check_filter(check, schema)
+            continue
+        used = _columns_of(check, before)
+        now = schema.by_id()
+        for leaf in used:
+            current = now.get(leaf.id)
+            if current is None or (current.path, current.dtype) != (leaf.path, leaf.dtype):
+                raise InvalidSchema(
+                    f"column {leaf.name!r} is used by the constraint {check.name!r}: drop the constraint first",
+                    column=leaf.name,
+                    constraint=check.name,
+                )
+        try:
+            is_same = [leaf.id for leaf in _columns_of(check, schema)] == [leaf.id for leaf in used]
+        except UnknownColumn:
+            is_same = False
+        if not is_same:
+            raise InvalidSchema(
+                f"the condition of the constraint {check.name!r} would mean other columns: drop the constraint first",
+                constraint=check.name,
+            )
+
+
+def _columns_of(check: Check, schema: Schema) -> tuple[Leaf, ...]:
+    return check_filter(check, schema).columns
+
+
+def added_check(check: Check) -> AddCheck:
+    """Returns the change that adds a constraint."""
+    return AddCheck(name=check.name, condition=check.condition, time_zone=check.time_zone)
+
+
+def with_checks(schema: Schema, checks: Sequence[Check]) -> Schema:
+    """Returns the schema of a new table with constraints; raises InvalidSchema for names that occur twice, and as
+    :func:`require_checks`."""
+    if not checks:
+        return schema
+    made = msgspec.structs.replace(evolve(schema, [added_check(each) for each in checks]), schema_id=schema.schema_id)
+    require_checks(schema, made)
+    return made

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.snapshot.cluster.extent import BlockTarget
-from lamella.snapshot.commit.constraints import require_no_nulls
+from lamella.snapshot.commit.constraints import require_checks, require_no_nulls
 from lamella.snapshot.errors import LimitExceeded, SchemaConflict
 from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
@@ -250,6 +250,8 @@ def evolved_snapshot(
         UnknownColumn, InvalidSchema, InvalidRequest: invalid changes; see
             :func:`lamella.snapshot.schema.evolution.evolve`.
         NotProven: a column becomes required, and rows may be null in it.
+        InvalidFilter, FilterTypeMismatch, FilterNotEvaluable: the condition of a new constraint cannot be decided for
+            each row.
     """
     if base_schema_id is not None and base_schema_id != base.schema.schema_id:
         raise SchemaConflict(
@@ -260,6 +262,7 @@ def evolved_snapshot(
     schema = evolve(base.schema, changes, history=base.history)
     if not any(isinstance(change, ReplaceColumns) for change in changes):  # otherwise no row stays
         require_no_nulls(base, schema)
+    require_checks(base.schema, schema)
     key = base.cluster_key_meta
     following = _following(
         base,
@@ -450,7 +453,7 @@ def restored_schema(base: Snapshot, target: Snapshot) -> Schema:
         InvalidSchema: ``target`` is not an earlier snapshot: ``base`` does not know its schema.
     """
     schema_at(base, target.schema.schema_id)
-    if target.schema.columns == base.schema.columns:
+    if (target.schema.columns, target.schema.checks) == (base.schema.columns, base.schema.checks):
         return base.schema
     return msgspec.structs.replace(
         target.schema,

@@ -12,7 +12,15 @@ from lamella.snapshot.manifest.codec import (
     encode,
     raw_blocks,
 )
-from lamella.snapshot.manifest.features import CONSTANTS, DELETES, FEATURES, require_features
+from lamella.snapshot.manifest.features import (
+    CONSTANTS,
+    CONSTRAINTS,
+    DELETES,
+    FEATURES,
+    WRITER_FEATURES,
+    require_features,
+    require_writer_feature,
+)
 from lamella.snapshot.manifest.structs import (
     MAX_LEVEL,
     Block,
@@ -40,11 +48,13 @@ from lamella.snapshot.manifest.structs import (
 
 __all__ = [
     "CONSTANTS",
+    "CONSTRAINTS",
     "DELETES",
     "FEATURES",
     "FORMAT_VERSION",
     "LAST_WITH_OLD_NAMES",
     "MAX_LEVEL",
+    "WRITER_FEATURES",
     "Block",
     "ClusterKey",
     "ClusterKind",
@@ -75,4 +85,5 @@ __all__ = [
     "merge_constant_columns",
     "raw_blocks",
     "require_features",
+    "require_writer_feature",
 ]

@@ -1,7 +1,8 @@
-"""Features of tables that a reader must support to return the right rows.
+"""Features of tables that a reader must support to return the right rows, and a writer to add only allowed ones.
 
 A manifest lists what it requires; a release that does not know one of the names does not read the manifest. A request
-for blocks declares what the reader supports; one that lacks a required feature gets an error and never the files.
+for blocks declares what the reader supports; one that lacks a required feature gets an error and never the files. A
+commit that adds blocks declares what its writer supports.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from lamella.snapshot.errors import ReaderFeatureMissing
+from lamella.snapshot.errors import ReaderFeatureMissing, WriterFeatureMissing
 
 #: The reader supplies the values of :attr:`lamella.snapshot.manifest.Block.constants`.
 CONSTANTS: Final = "constants"
@@ -17,6 +18,10 @@ CONSTANTS: Final = "constants"
 DELETES: Final = "deletes"
 #: The features that this release reads, and that its own readers support.
 FEATURES: Final = (CONSTANTS, DELETES)
+#: The writer checks new rows by the constraints of the schema.
+CONSTRAINTS: Final = "constraints"
+#: The features of writers that this release knows, and that its own writers support.
+WRITER_FEATURES: Final = (CONSTRAINTS,)
 
 _MEANING: Final = {
     CONSTANTS: "columns whose values are not in the files",
@@ -34,4 +39,14 @@ def require_features(required: Sequence[str], declared: Iterable[str]) -> None:
         raise ReaderFeatureMissing(
             f"the table has blocks that need {meanings}; a reader that supports this declares it in reader_features",
             features=missing,
+        )
+
+
+def require_writer_feature(declared: Iterable[str]) -> None:
+    """Raise WriterFeatureMissing unless a writer declared that it checks constraints."""
+    if CONSTRAINTS not in declared:
+        raise WriterFeatureMissing(
+            "the table has constraints, and nothing says that the rows satisfy them: write the rows with a release of"
+            " Lamella that checks constraints; a writer that checked each row declares constraints in writer_features",
+            features=[CONSTRAINTS],
         )

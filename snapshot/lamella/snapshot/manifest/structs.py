@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lamella.snapshot.manifest.features import CONSTANTS, DELETES
+from lamella.snapshot.manifest.features import CONSTANTS, DELETES, WRITER_FEATURES
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
 from lamella.snapshot.stats import Bound, ColumnStats
@@ -352,7 +352,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     ``replaced_files``: files outside of the table's own block folder that were in the table and left it; absent if
     there are none. Releases that do not know the member neither read nor extend it.
 
-    ``required_features``: as in :class:`Segment`; absent if there are none.
+    ``required_features``: as in :class:`Segment`, and what a writer must support; absent if there are none.
 
     ``row_changes``: what the commits of this snapshot did to rows, in alphabetical order; none: it has the rows of the
     previous one, in the same blocks. Absent: unknown (written by an earlier release).
@@ -419,7 +419,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     @property
     def features(self) -> tuple[str, ...]:
         """Returns the features that readers of the blocks must support."""
-        return () if self.required_features is msgspec.UNSET else self.required_features
+        listed = () if self.required_features is msgspec.UNSET else self.required_features
+        return tuple(name for name in listed if name not in WRITER_FEATURES)
 
     @property
     def schema_ids_in_use(self) -> tuple[int, ...]:

@@ -203,6 +203,17 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.default if self.write_default is msgspec.UNSET else self.write_default
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A CHECK constraint: ``condition``, SQL text in the language of filters, is not false for any row.
+
+    ``time_zone``: of dates and times without one in the condition.
+    """
+
+    name: str
+    condition: str
+    time_zone: str = "UTC"
+
+
 class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A column with values: its id, path, type, and whether it can repeat within a row (below a list or map).
 
@@ -236,6 +247,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     No two schemas of a table have the same ``schema_id``. ``extra_columns``: files that were written with it may have
     other columns, which readers ignore; otherwise such files are refused, except for top-level columns with one of the
     names ``ignored_columns``.
+
+    ``checks``: what is true of all rows; every writer checks new ones.
     """
 
     columns: tuple[Column, ...]
@@ -243,6 +256,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     last_column_id: int = 0
     extra_columns: bool = False
     ignored_columns: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @classmethod
     def assign(cls, columns: Iterable[Column], *, last_column_id: int = 0) -> Schema:
@@ -389,6 +403,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     def by_id(self) -> Mapping[int, Leaf]:
         """Returns the leaves by column id, and the shredded fields of variants."""
         return self._by_id
+
+    @property
+    def has_constraints(self) -> bool:
+        """Returns whether writers must check more than types and nulls."""
+        return bool(self.checks)
 
     @property
     def required_ids(self) -> frozenset[int]:

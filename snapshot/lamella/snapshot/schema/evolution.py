@@ -16,10 +16,21 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
-from lamella.snapshot.schema.column import MAX_COLUMNS, Column, Schema, canonical_default, path_parts
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
+from lamella.snapshot.schema.column import (
+    MAX_CHARACTERS,
+    MAX_COLUMNS,
+    Check,
+    Column,
+    Schema,
+    canonical_default,
+    path_parts,
+)
 from lamella.snapshot.schema.shredding import read_shredding, with_shredding
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
+
+#: The most CHECK constraints of a table.
+MAX_CHECKS = 100
 
 #: The path of a column: a dotted path (a name that contains dots is tried first), or the names one by one. The parts of
 #: a list and a map are called ``element``, ``key`` and ``value``. Case is ignored.
@@ -112,8 +123,23 @@ class SetShredding(_Change, frozen=True, kw_only=True, tag="set-shredding"):
     shredding: Annotated[str, Meta(max_length=65_536)]
 
 
+class AddCheck(_Change, frozen=True, kw_only=True, tag="add-check"):
+    """A new CHECK constraint; see :class:`~lamella.snapshot.schema.Check`."""
+
+    name: str
+    condition: str
+    time_zone: str = "UTC"
+
+
+class DropCheck(_Change, frozen=True, kw_only=True, tag="drop-check"):
+    """Removes a CHECK constraint."""
+
+    name: str
+
+
 class ReplaceColumns(_Change, frozen=True, kw_only=True, tag="replace"):
-    """Other columns in place of all. One with the name and type of an earlier column is that column.
+    """Other columns in place of all, without constraints. One with the name and type of an earlier column is that
+    column.
 
     Only a commit that removes all blocks can make this change, since no row has values of the new columns.
     """
@@ -131,7 +157,17 @@ class AllowExtraColumns(msgspec.Struct, frozen=True):
 
 
 SchemaChange = (
-    AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDefault | SetDoc | SetShredding
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | WidenColumn
+    | MoveColumn
+    | SetNullable
+    | SetDefault
+    | SetDoc
+    | SetShredding
+    | AddCheck
+    | DropCheck
 )
 
 
@@ -163,11 +199,17 @@ def evolve(
     known = [schema, *history]
     last_column_id = max(each.last_column_id for each in known)
     columns, extra_columns, ignored_columns = schema.columns, schema.extra_columns, schema.ignored_columns
+    checks = schema.checks
     for change in changes:
         if isinstance(change, AllowExtraColumns):
             extra_columns = extra_columns or not change.names
             ignored_columns = tuple(sorted({*ignored_columns, *change.names}))
+        elif isinstance(change, AddCheck):
+            checks = _with_check(checks, change)
+        elif isinstance(change, DropCheck):
+            checks = _without_check(checks, change.name)
         elif isinstance(change, ReplaceColumns):
+            checks = ()
             columns = Schema.assign(_replaced(columns, change.columns), last_column_id=last_column_id).columns
             last_column_id = max(last_column_id, *(column.id for column in _all(columns)))
         elif isinstance(change, AddColumn):
@@ -181,8 +223,8 @@ def evolve(
             columns = _applied(columns, change)
     columns = Schema.assign(columns, last_column_id=last_column_id).columns
     _require_readable_files(schema, columns, history)
-    extra = extra_columns, ignored_columns
-    if (columns, extra) == (schema.columns, (schema.extra_columns, schema.ignored_columns)):
+    others = extra_columns, ignored_columns, checks
+    if (columns, others) == (schema.columns, (schema.extra_columns, schema.ignored_columns, schema.checks)):
         raise InvalidRequest("the changes leave the schema as it is")
     schema_id = max(each.schema_id for each in known) + 1
     return Schema(
@@ -191,7 +233,25 @@ def evolve(
         last_column_id=last_column_id,
         extra_columns=extra_columns,
         ignored_columns=ignored_columns,
+        checks=checks,
     )
+
+
+def _with_check(checks: tuple[Check, ...], change: AddCheck) -> tuple[Check, ...]:
+    if not change.name or len(change.name) > MAX_CHARACTERS:
+        raise InvalidSchema(f"the name of a constraint has 1 to {MAX_CHARACTERS} characters")
+    if any(check.name.lower() == change.name.lower() for check in checks):
+        raise InvalidSchema(f"there is already a constraint {change.name!r}", constraint=change.name)
+    if len(checks) == MAX_CHECKS:
+        raise LimitExceeded(f"a table has at most {MAX_CHECKS} constraints", limit="constraints", maximum=MAX_CHECKS)
+    return (*checks, Check(name=change.name, condition=change.condition, time_zone=change.time_zone))
+
+
+def _without_check(checks: tuple[Check, ...], name: str) -> tuple[Check, ...]:
+    left = tuple(check for check in checks if check.name.lower() != name.lower())
+    if left == checks:
+        raise InvalidSchema(f"there is no constraint {name!r}", constraint=name)
+    return left
 
 
 def _require_readable_files(schema: Schema, columns: tuple[Column, ...], history: Sequence[Schema]) -> None:
@@ -245,9 +305,10 @@ def can_read_as(written: Schema, wanted: Schema) -> bool:
 def meets(written: Schema, wanted: Schema) -> bool:
     """Returns whether rows that a writer checked by one schema of a table satisfy what another one requires of them.
 
-    Not if a column has become required since then, so that the rows may be null in it.
+    Not if a column has become required since then, so that the rows may be null in it, or with a constraint that the
+    writer did not know.
     """
-    return wanted.required_ids <= written.required_ids | {
+    return set(wanted.checks) <= set(written.checks) and wanted.required_ids <= written.required_ids | {
         each for each in wanted.required_ids if each > written.last_column_id
     }
 

@@ -206,6 +206,12 @@ def refuse_columns(properties: Mapping[str, str]) -> None:
         )
 
 
+def refuse_checks(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table whose rows are written by others."""
+    if KIND in properties:
+        raise InvalidRequest("nothing checks the rows of an external table, so it has no constraints")
+
+
 def refuse_properties(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for properties that a request may not set."""
     for name in properties:

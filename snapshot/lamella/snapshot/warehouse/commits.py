@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.commit import Applied, ChangeSet, row_change_of
-from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError, NewMatches
+from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError, NewMatches, SchemaConflict
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, GroupRef, RowChange, SegmentRef, Snapshot, SnapshotPointer
@@ -443,11 +443,14 @@ class Changes:
                 requests[number] = msgspec.structs.replace(
                     requests[number], merge=partial(merge, change.read_at, change)
                 )
-        known = [
-            schema.schema_id
-            for schema in snapshot.history
-            if can_read_as(schema, snapshot.schema) and meets(schema, snapshot.schema)
-        ]
+        readable = [schema for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
+        known = [schema.schema_id for schema in readable]
+        checked = {schema.schema_id for schema in readable if meets(schema, snapshot.schema)}
+        for number, change in enumerate(changes):
+            # Rows that are written anew satisfy what was proven of them.
+            if change.row_change != "replace" and not requests[number].schema_ids <= checked:
+                refused = _unchecked(requests[number].schema_ids - checked, base)
+                requests[number] = msgspec.structs.replace(requests[number], refused=refused)
         applied_changes = commits.apply_changes(
             segment_ids, requests, known_schemas=known, snapshot_id=base.snapshot_id
         )
@@ -649,6 +652,15 @@ class Changes:
             removed=sum(outcome.removed for outcome in outcomes),
             changed=sum(outcome.changed for outcome in outcomes),
         )
+
+
+def _unchecked(schema_ids: AbstractSet[int], base: SnapshotPointer) -> SchemaConflict:
+    return SchemaConflict(
+        f"the rows were checked by schema {min(schema_ids)}, and the table has got constraints since that they may"
+        " violate; write the rows again",
+        schema_id=min(schema_ids),
+        snapshot_id=base.snapshot_id,
+    )
 
 
 def _left(base: Snapshot, change: ChangeSet) -> int:

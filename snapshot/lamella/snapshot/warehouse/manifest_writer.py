@@ -16,6 +16,7 @@ from lamella.snapshot.columnar.locations import Hashes, LocationIndex
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition, Directory, find_entries
 from lamella.snapshot.manifest import (
+    CONSTRAINTS,
     FORMAT_VERSION,
     Block,
     DirectoryRef,
@@ -138,7 +139,8 @@ class ManifestWriter:
     def snapshot(self, snapshot: Snapshot) -> tuple[SnapshotPointer, Snapshot]:
         """Write a snapshot and its sidecar; returns the pointer to it, and the snapshot as it was written."""
         layout = self.layout(snapshot.table_id)
-        features = snapshot.summary.required_features or msgspec.UNSET
+        own = (CONSTRAINTS,) if snapshot.schema.has_constraints else ()
+        features = (*snapshot.summary.required_features, *own) or msgspec.UNSET
         snapshot = msgspec.structs.replace(snapshot, required_features=features)
         groups = tuple(
             msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))

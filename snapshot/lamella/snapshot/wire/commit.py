@@ -199,7 +199,10 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``remove_properties``: properties of the table that are removed, if it has them.
 
-    ``schema_update``: schema changes that come before the added blocks, which by default have the new schema.
+    ``schema_update``: schema changes that come before the added blocks, which by default have the new schema. With a
+    new constraint, ``base_snapshot_id`` is a snapshot of which the caller has checked every row.
+
+    ``writer_features``: what the writer of the added blocks supports; see docs/reader-features.md.
     """
 
     added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MAX_LOCATIONS)] = ()
@@ -216,6 +219,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reads: Annotated[tuple[TableRead, ...], Meta(max_length=MAX_READS)] | msgspec.UnsetType = msgspec.UNSET
     schema_update: SchemaUpdate | msgspec.UnsetType = msgspec.UNSET
     remove_properties: Words | msgspec.UnsetType = msgspec.UNSET
+    writer_features: Words | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):

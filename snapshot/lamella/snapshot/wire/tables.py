@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.schema import Check, Column, Schema
+from lamella.snapshot.schema.evolution import MAX_CHECKS, SchemaChange
 from lamella.snapshot.wire.commit import PathColumns, RefusedFile
 from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Moment, Properties, Word, Words
 
@@ -91,7 +91,8 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     folder or a glob: the columns of its first file, and those that folders such as ``year=2020`` name).
 
     ``source``: the table follows files of an external source. It has the source's columns; those of a directory are its
-    first file's and its folders', unless they are given. ``cluster_kind``: "linear" by default.
+    first file's and its folders', unless they are given. ``cluster_kind``: "linear" by default. ``checks``: CHECK
+    constraints.
     """
 
     name: Word
@@ -101,6 +102,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     properties: Properties = {}
     source: ExternalSource | msgspec.UnsetType = msgspec.UNSET
     cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
+    checks: Annotated[tuple[Check, ...], Meta(max_length=MAX_CHECKS)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TableInfo(msgspec.Struct, frozen=True, kw_only=True):

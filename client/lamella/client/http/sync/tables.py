@@ -33,7 +33,7 @@ from lamella.client.http.tables import (
 )
 from lamella.snapshot import wire
 from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema import Check, Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 
 
@@ -93,16 +93,19 @@ class LakeTables:
         cluster_key: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         cluster_kind: ClusterKind = "linear",
+        checks: Sequence[Check] = (),
         idempotency_key: str | None = None,
     ) -> wire.TableInfo:
         """Create the table ``namespace.name``, from columns or from the URL of a Parquet file or folder.
 
         The columns of a folder are those of its first file, and those that folders such as ``year=2020`` name.
+        ``checks``: CHECK constraints; see ``docs/schema.md#constraints``.
 
-        Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
+        Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet,
+        InvalidFilter (the condition of a constraint).
         """
         call = create_table_call(
-            TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind
+            TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind, checks
         )
         return self.run(call, idempotency_key)
 
@@ -247,6 +250,7 @@ class TableContents:
         reads: Sequence[wire.TableRead] = (),
         schema_update: wire.SchemaUpdate | None = None,
         remove_properties: Sequence[str] = (),
+        writer_features: Sequence[str] = (),
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """Add blocks with their statistics, remove blocks by location, and delete rows of others, in one new snapshot.
@@ -260,7 +264,8 @@ class TableContents:
         ``row_change``: what the commit does to rows ("append", "delete", "replace", "overwrite"); see
         :class:`~lamella.snapshot.wire.CommitRequest`. ``reads``: only if these rows have not changed.
         ``schema_update``: schema changes of the same snapshot, which come before ``added``.
-        ``remove_properties``: properties of the table to remove, if it has them.
+        ``remove_properties``: properties of the table to remove, if it has them. ``writer_features``: what the writer
+        of ``added`` supports; "constraints": it has checked each row by the table's constraints.
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
         rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
@@ -281,6 +286,7 @@ class TableContents:
             reads,
             schema_update,
             remove_properties,
+            writer_features,
         )
         return self._lake.run(call, idempotency_key)
 

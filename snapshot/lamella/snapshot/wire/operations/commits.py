@@ -10,6 +10,7 @@ from lamella.snapshot.errors import (
     CommitConflict,
     DeletionPending,
     DuplicateBlock,
+    FilterNotEvaluable,
     FilterTypeMismatch,
     IdempotencyMismatch,
     InvalidFilter,
@@ -30,6 +31,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unavailable,
     UnknownColumn,
+    WriterFeatureMissing,
 )
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, Register, RegisterAnswer
 from lamella.snapshot.wire.operation import TABLE, Operation, on_table
@@ -64,7 +66,7 @@ REGISTER: Final = Operation(
     "error and the table is unchanged.",
     request_type=Register,
     answer_type=RegisterAnswer,
-    errors=_COMMON,
+    errors=(*_COMMON, NotProven),
     resend="with_key",
     is_large=True,
 )
@@ -103,6 +105,8 @@ COMMIT: Final = Operation(
         SchemaConflict,
         NotProven,
         InvalidSchema,
+        FilterNotEvaluable,
+        WriterFeatureMissing,
     ),
     resend="with_key",
     is_large=True,

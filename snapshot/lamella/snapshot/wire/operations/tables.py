@@ -8,9 +8,13 @@ from lamella.snapshot.errors import (
     AlreadyExists,
     BodyTooLarge,
     CommitConflict,
+    FilterNotEvaluable,
+    FilterTypeMismatch,
     IdempotencyMismatch,
+    InvalidFilter,
     InvalidRequest,
     InvalidSchema,
+    LimitExceeded,
     LocationRefused,
     ManifestError,
     NamespaceNotEmpty,
@@ -149,6 +153,10 @@ CREATE_TABLE: Final = Operation(
         InvalidRequest,
         LocationRefused,
         InvalidSchema,
+        InvalidFilter,
+        FilterTypeMismatch,
+        FilterNotEvaluable,
+        LimitExceeded,
         UnknownColumn,
         NotParquet,
         ObjectNotFound,
@@ -255,7 +263,8 @@ EVOLVE_SCHEMA: Final = Operation(
     permission=on_table("write"),
     summary="Change the columns of a table",
     tag="Tables",
-    description="Adds, drops, renames, widens or moves columns in one new snapshot; no data file is rewritten. The "
+    description="Adds, drops, renames, widens or moves columns, adds and drops constraints, in one new snapshot; no "
+    "data file is rewritten. A constraint is added only if statistics prove that no row violates it. The "
     "changes are applied in order, all or none. With `base_schema_id` they are made only if this is the current "
     "schema.",
     request_type=EvolveRequest,
@@ -263,6 +272,10 @@ EVOLVE_SCHEMA: Final = Operation(
     errors=(
         InvalidRequest,
         InvalidSchema,
+        InvalidFilter,
+        FilterTypeMismatch,
+        FilterNotEvaluable,
+        LimitExceeded,
         UnknownColumn,
         BodyTooLarge,
         NamespaceNotFound,
