@@ -70,8 +70,8 @@ class TagList(msgspec.Struct, frozen=True, kw_only=True):
 class RollbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../rollback``: creates a new snapshot with the blocks of an older one.
 
-    Exactly one of ``snapshot_id`` (an id, tag or number) and ``timestamp`` (as in :class:`TagRequest`). ``base_snapshot_id``:
-    the snapshot that must be current; otherwise the request fails with a conflict.
+    Exactly one of ``snapshot_id`` (an id, tag or number) and ``timestamp`` (as in :class:`TagRequest`).
+    ``base_snapshot_id``: the snapshot that must be current; otherwise the request fails with a conflict.
     """
 
     snapshot_id: Word | None = None
