@@ -109,9 +109,9 @@ class Sentences:
             for edges in grammar.edges
         ]
         #: The fewest tokens from each state to the end of its rule.
-        self._least = [_FAR] * len(self._edges)
+        self._shortest = [_FAR] * len(self._edges)
         for stop in grammar.stops:
-            self._least[stop] = 0
+            self._shortest[stop] = 0
         while self._improve():
             pass
 
@@ -123,17 +123,17 @@ class Sentences:
 
     def _improve(self) -> bool:
         """Go over all edges; whether a shorter way was found."""
-        before = list(self._least)
+        before = list(self._shortest)
         for state, edges in enumerate(self._edges):
-            self._least[state] = min([self._least[state], *map(self._cost, edges)])
-        return self._least != before
+            self._shortest[state] = min([self._shortest[state], *map(self._cost, edges)])
+        return self._shortest != before
 
     def _cost(self, edge: Edge) -> int:
         """The fewest tokens by an edge and from there to the end of the rule."""
         own = len(edge.tokens[:1])
         if edge.rule is not None:
-            own = 1 if edge.rule in self._rules else self._least[self._grammar.starts[edge.rule]]
-        return min(_FAR, own + self._least[edge.target])
+            own = 1 if edge.rule in self._rules else self._shortest[self._grammar.starts[edge.rule]]
+        return min(_FAR, own + self._shortest[edge.target])
 
     def _walk(self, rule: int, rng: random.Random, words: list[str], length: int) -> None:
         if rule in self._rules:
@@ -143,8 +143,8 @@ class Sentences:
         while state != stop:
             edges = [each for each in self._edges[state] if self._cost(each) < _FAR]
             if len(words) >= length:
-                least = min(map(self._cost, edges))
-                edges = [each for each in edges if self._cost(each) == least]
+                shortest = min(map(self._cost, edges))
+                edges = [each for each in edges if self._cost(each) == shortest]
             edge = rng.choice(edges)
             if edge.rule is not None:
                 self._walk(edge.rule, rng, words, length)
