@@ -13,6 +13,7 @@ import pytest
 
 from lamella.client.http import AsyncLamella, AsyncTable, Lamella, PruneResult, Table
 from lamella.client.http.call import TableName
+from lamella.client.http.constraints import TableConstraints
 from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.client.http.prune_request import read_order
 from lamella.client.http.scan import TableScan
@@ -489,6 +490,6 @@ def test_the_async_client_has_the_same_methods() -> None:
     is in one."""
     assert public(Lamella) == public(AsyncLamella)
     blocking = public(Table)
-    rows = {name for kind in (TableScan, TableWrite) for name in vars(kind) if name in blocking}
+    rows = {name for kind in (TableScan, TableWrite, TableConstraints) for name in vars(kind) if name in blocking}
     assert {"scan", "append", "overwrite", "upsert", "delete"} <= rows
     assert {name: how for name, how in blocking.items() if name not in rows} == public(AsyncTable)
