@@ -125,7 +125,7 @@ def iceberg(stage: Stage) -> None:
 
 @scene("docs/schema.md", spark=True)
 def schema(stage: Stage) -> None:
-    """Events with more columns, attached to Spark."""
+    """Events with more columns, and orders, attached to Spark."""
     count = 100
     more = {
         "note": ["n"] * count,
@@ -135,6 +135,7 @@ def schema(stage: Stage) -> None:
     columns = {name: values for name, values in events(count).items() if name not in ("country", "region")}
     table = stage.table("db.events", {**columns, **more})
     stage.lake.create_table("db.documents", schema=[Column(name="id", type="int32"), Column(name="v", type="variant")])
+    stage.table("shop.orders", {"id": [1, 2], "country": ["DE", "FR"], "amount": [10, 20]})
     attach(stage.names["spark"], "lake", stage.lake)
     block = table.segment(table.snapshot(table.info().snapshot_id).segments[0].segment_id).blocks[0]
     stage.names |= {"lake": stage.lake, "table": table, "block": block}
