@@ -100,13 +100,18 @@ ANSWERED = (
     "ALTER NAMESPACE {s} UNSET PROPERTIES ('a')",
     "CREATE TABLE {n} (a STRING COLLATE UTF8_BINARY, b ARRAY<STRING COLLATE UTF8_BINARY>)",
     "CREATE TABLE {n} (a INT) STORED AS PARQUET",
+    "CREATE TABLE {n} (a INT CHECK (a > 0))",
+    "CREATE TABLE {n} (a INT, CONSTRAINT c CHECK (a > 0) ENFORCED)",
+    "ALTER TABLE {t} ADD CONSTRAINT c CHECK (a > 0)",
+    "ALTER TABLE {t} ADD CHECK (a > b AND b IS NOT NULL)",
+    "ALTER TABLE {t} DROP CONSTRAINT IF EXISTS c",
+    "ALTER TABLE {t} ALTER COLUMN a SET NOT NULL",
 )
 
 #: By the code of the error, or what it says where Spark's own error has no code.
 REFUSED = {
     "CAST_INVALID_INPUT": ("DELETE FROM {t} WHERE 'x'",),
     "COLUMN_ALREADY_EXISTS": ("CREATE TABLE {n} (a INT, a INT)",),
-    "Cannot change nullable column to non-nullable": ("ALTER TABLE {t} ALTER COLUMN a SET NOT NULL",),
     "Couldn't find column": (
         "CREATE TABLE {n} (a INT) CLUSTER BY (nope)",
         "REPLACE TABLE {t} PARTITIONED BY (b) AS SELECT 1 a",
@@ -229,16 +234,8 @@ REFUSED = {
     ),
     "UNSUPPORTED_FEATURE.TABLESAMPLE_SYSTEM": ("SELECT * FROM {t} TABLESAMPLE SYSTEM (10 PERCENT)",),
     "UNSUPPORTED_FEATURE.TABLE_OPERATION": (
-        "CREATE TABLE {n} (a INT, PRIMARY KEY (a))",
-        "CREATE TABLE {n} (a INT CHECK (a > 0))",
-        "CREATE TABLE {n} (a INT, CONSTRAINT c UNIQUE (a))",
-        "CREATE TABLE {n} (a INT, FOREIGN KEY (a) REFERENCES {t} (a))",
         "CREATE TABLE {n} (a INT, b INT GENERATED ALWAYS AS (a + 1))",
         "CREATE TABLE {n} (a BIGINT GENERATED ALWAYS AS IDENTITY)",
-        "ALTER TABLE {t} ADD CONSTRAINT c CHECK (a > 0)",
-        "ALTER TABLE {t} ADD CONSTRAINT c PRIMARY KEY (a)",
-        "ALTER TABLE {t} DROP CONSTRAINT c",
-        "ALTER TABLE {t} DROP CONSTRAINT IF EXISTS c",
         "INSERT INTO {t} REPLACE USING (a) SELECT 1, 2",
         "INSERT INTO {t} REPLACE ON (a = 1) SELECT 1, 2",
     ),
@@ -249,6 +246,10 @@ REFUSED = {
     "UNSUPPORTED_TIME_TYPE": ("CREATE TABLE {n} (v TIME)",),
     "does not support partition for v2 tables": ("ALTER TABLE {t} PARTITION (b = 1) SET LOCATION '/tmp/x'",),
     "lamella.invalid_request": (
+        "CREATE TABLE {n} (a INT, PRIMARY KEY (a))",
+        "CREATE TABLE {n} (a INT, CONSTRAINT c UNIQUE (a))",
+        "CREATE TABLE {n} (a INT, FOREIGN KEY (a) REFERENCES {t} (a))",
+        "ALTER TABLE {t} ADD CONSTRAINT c PRIMARY KEY (a)",
         "CREATE TABLE {n} (d DATE) PARTITIONED BY (days(d))",
         "CREATE TABLE {n} (d DATE) PARTITIONED BY (years(d), bucket(4, d))",
         "CREATE TABLE {n} (d DATE) PARTITIONED BY (d)",
@@ -283,6 +284,7 @@ REFUSED = {
         "CREATE TABLE {n}",
         "ALTER TABLE {t} ADD COLUMN x2 INT NOT NULL",
         "ALTER TABLE {t} ALTER COLUMN a TYPE STRING",
+        "ALTER TABLE {t} DROP CONSTRAINT c",
         "ALTER TABLE {t} REPLACE COLUMNS (z INT)",
     ),
     "lamella.snapshot_not_found": (
