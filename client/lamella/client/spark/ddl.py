@@ -398,7 +398,11 @@ def _new_column(column: Column) -> Column:
 def _column(gateway: Gateway, column: Any) -> Column:
     name, dtype = str(column.name()), column.dataType()
     if _LIMITED_TEXT.search(str(dtype.json())):
-        raise InvalidSchema(f"column {name!r} is {dtype.sql()}, whose length is not checked; use STRING", column=name)
+        raise InvalidSchema(
+            f"column {name!r} is {dtype.sql()}, whose length is not checked; use STRING, with"
+            " CHECK (char_length(column) <= n)",
+            column=name,
+        )
     if column.generationExpression() is not None or column.identityColumnSpec() is not None:
         raise InvalidSchema(f"column {name!r} is generated, which is not supported", column=name)
     made = column_of(name, dtype, bool(column.nullable()))
