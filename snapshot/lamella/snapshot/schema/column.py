@@ -13,9 +13,10 @@ from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
@@ -203,15 +204,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.default if self.write_default is msgspec.UNSET else self.write_default
 
 
+ConstraintName = Annotated[str, Meta(max_length=255)]
+ConstraintCondition = Annotated[str, Meta(max_length=65_536)]
+ZoneName = Annotated[str, Meta(max_length=64)]
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A CHECK constraint: ``condition``, SQL text in the language of filters, is not false for any row.
 
     ``time_zone``: of dates and times without one in the condition.
     """
 
-    name: str
-    condition: str
-    time_zone: str = "UTC"
+    name: ConstraintName
+    condition: ConstraintCondition
+    time_zone: ZoneName = "UTC"
 
 
 class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):

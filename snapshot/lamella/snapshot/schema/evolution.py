@@ -18,11 +18,13 @@ from msgspec import Meta
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.schema.column import (
-    MAX_CHARACTERS,
     MAX_COLUMNS,
     Check,
     Column,
+    ConstraintCondition,
+    ConstraintName,
     Schema,
+    ZoneName,
     canonical_default,
     path_parts,
 )
@@ -126,15 +128,15 @@ class SetShredding(_Change, frozen=True, kw_only=True, tag="set-shredding"):
 class AddCheck(_Change, frozen=True, kw_only=True, tag="add-check"):
     """A new CHECK constraint; see :class:`~lamella.snapshot.schema.Check`."""
 
-    name: str
-    condition: str
-    time_zone: str = "UTC"
+    name: ConstraintName
+    condition: ConstraintCondition
+    time_zone: ZoneName = "UTC"
 
 
 class DropCheck(_Change, frozen=True, kw_only=True, tag="drop-check"):
     """Removes a CHECK constraint."""
 
-    name: str
+    name: ConstraintName
 
 
 class ReplaceColumns(_Change, frozen=True, kw_only=True, tag="replace"):
@@ -238,8 +240,8 @@ def evolve(
 
 
 def _with_check(checks: tuple[Check, ...], change: AddCheck) -> tuple[Check, ...]:
-    if not change.name or len(change.name) > MAX_CHARACTERS:
-        raise InvalidSchema(f"the name of a constraint has 1 to {MAX_CHARACTERS} characters")
+    if not change.name:
+        raise InvalidSchema("a constraint needs a name")
     if any(check.name.lower() == change.name.lower() for check in checks):
         raise InvalidSchema(f"there is already a constraint {change.name!r}", constraint=change.name)
     if len(checks) == MAX_CHECKS:
