@@ -14,6 +14,8 @@ DECIDED: Final = {
     "get_namespace": "any role on the namespace or on a table in it",
     "list_tables": "any role in the namespace; shows tables with `read`",
     "rename_table": "`maintain` on the table, and `write` on the namespace that gets the name",
+    "list_views": "any role in the namespace; shows views with `read`",
+    "rename_view": "`maintain` on the view, and `write` on the namespace that gets the name",
     "list_audit": "`admin` on the table, or on everything",
     "submit_job": "`maintain` on its table; on everything for what uses a worker's rights",
     "list_jobs": "any key; shows jobs of tables with `read`",
@@ -47,7 +49,7 @@ MORE: Final = {
     "put_schedule": "on everything for what uses a worker's rights",
     "put_policy": "on everything for what uses a worker's rights",
 }
-_SCOPES: Final = ("table", "namespace", "server", "request", "authenticated", "public")
+_SCOPES: Final = ("table", "view", "namespace", "server", "request", "authenticated", "public")
 _ROLES: Final = (None, "read", "write", "maintain", "admin")
 
 

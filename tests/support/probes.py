@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from support.tenants import TenantResources
+from support.tenants import TenantResources, view_definition
 
 Body = Callable[[TenantResources], Any]
 _NAMED: Final = re.compile(r"{(\w+)}")
@@ -105,6 +105,12 @@ PROBES: Final[Mapping[str, Probe]] = {
     "get_table": Probe(),
     "drop_table": Probe(),
     "rename_table": Probe(body=lambda p: {"name": f"{p.table}new"}),
+    "create_view": Probe(body=lambda p: {"name": f"{p.table}new", "definition": view_definition(p)}),
+    "list_views": Probe(),
+    "get_view": Probe(needs=("view",)),
+    "replace_view": Probe(needs=("view",), body=view_definition),
+    "rename_view": Probe(needs=("view",), body=lambda p: {"name": f"{p.view}new"}),
+    "drop_view": Probe(needs=("view",)),
     "show": Probe(),
     "evolve": Probe(body=lambda p: {"changes": [{"change": "drop", "column": p.column}]}),
     "create_namespace": Probe(body=lambda p: {"name": p.namespace}, also=(409,)),

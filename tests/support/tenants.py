@@ -46,6 +46,7 @@ class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
     lease_token: str = _ABSENT
     key: str = "none"
     dropped: str = "none"
+    view: str = "none"
     plan_id: str = "none"
     #: The same for all: a share is what each may read.
     share: str = "lamella"
@@ -54,7 +55,9 @@ class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
         """All that another tenant must not learn: names that no other tenant has, and ids."""
         named = (self.namespace, self.table, self.column, self.value, self.tag, self.index, self.schedule, self.key)
         ids = (self.table_id, self.snapshot_id, self.first_snapshot_id, self.segment_id, self.lease_id, self.job_id)
-        return tuple(each for each in (*named, *ids, self.dropped, *self.blocks) if each not in ("none", _ABSENT))
+        return tuple(
+            each for each in (*named, *ids, self.dropped, self.view, *self.blocks) if each not in ("none", _ABSENT)
+        )
 
 
 class Asker:
@@ -164,6 +167,8 @@ class Tenants:
             f"/v1/jobs/{resources.job_id}",
             f"/v1/keys/{resources.key}",
             f"/v1/namespaces/{resources.namespace}/dropped",
+            f"/v1/namespaces/{resources.namespace}/views",
+            f"/v1/namespaces/{resources.namespace}/views/{resources.view}",
         )
         paths = (*(one + each for each in below), one + "/policy", *others, "/v1/grants", "/v1/keys")
         found = {}
@@ -193,6 +198,21 @@ def _index(tenants: Tenants, resources: TenantResources) -> TenantResources:
     body = {"name": index, "kind": "bloom", "expression": resources.column}
     tenants.root.call("POST", f"{_path(resources)}/indexes", body)
     return msgspec.structs.replace(resources, index=index)
+
+
+VIEW_COLUMNS = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def _view(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    view = f"{resources.table}view"
+    body = {"name": view, "definition": view_definition(resources)}
+    tenants.root.call("POST", f"/v1/namespaces/{resources.namespace}/views", body)
+    return msgspec.structs.replace(resources, view=view)
+
+
+def view_definition(resources: TenantResources) -> dict[str, str]:
+    """The definition of a view of a table."""
+    return {"sql": f"TABLE {resources.table}", "schema_json": VIEW_COLUMNS}
 
 
 def _dropped_index(tenants: Tenants, resources: TenantResources) -> TenantResources:
@@ -255,6 +275,7 @@ def _path(resources: TenantResources) -> str:
 
 
 _MAKERS: Mapping[str, Callable[[Tenants, TenantResources], TenantResources]] = {
+    "view": _view,
     "plan_id": _plan,
     "tag": _tag,
     "lease_id": _lease,

@@ -56,6 +56,8 @@ from lamella.service.prune.routes import AggregateRoutes, PruneManyRoutes, Prune
 from lamella.service.tables.names import LocationRules
 from lamella.service.tables.routes import DroppedRoutes, NamespaceRoutes, SchemaRoutes, TableRoutes
 from lamella.service.tables.tables import Tables
+from lamella.service.tables.view_routes import ViewRoutes
+from lamella.service.tables.views import Views
 from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import TracedCalls, Traces
@@ -156,6 +158,7 @@ class Core:
             reader=reader,
             rules=self.rules,
         )
+        self.views = Views(catalog, ids, clock)
         self.tags = Tags(catalog, self.history, clock)
         self.changes = ChangeStream(catalog, self.warehouse, self.history, SignedTokens(secret, "lamella change token"))
         self.committer = Committer(
@@ -370,6 +373,9 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
         ).operations(),
         *NamespaceRoutes(
             catalog=core.catalog, readers=core.readers, mutations=core.mutations, tables=core.tables
+        ).operations(),
+        *ViewRoutes(
+            catalog=core.catalog, readers=core.readers, mutations=core.mutations, views=core.views
         ).operations(),
         *HistoryRoutes(
             catalog=core.catalog,

@@ -36,6 +36,7 @@
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
+    │   ├── ViewNotFound
     │   ├── SnapshotNotFound
     │   │   └── SnapshotExpired     no longer in the history
     │   ├── TagNotFound
@@ -319,6 +320,12 @@ class TableNotFound(NotFound):
     """No such table."""
 
     code = "table_not_found"
+
+
+class ViewNotFound(NotFound):
+    """No such view."""
+
+    code = "view_not_found"
 
 
 class SnapshotNotFound(NotFound):

@@ -35,6 +35,7 @@ _HOMES: Final = {
     "serve": "cli.service",
     "namespaces": "cli.tables",
     "tables": "cli.tables",
+    "views": "cli.views",
     "schema": "cli.tables",
     "index": "cli.index",
     "snapshots": "cli.tables",

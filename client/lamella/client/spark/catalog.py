@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.changelog import KEYS, LakeChangelog
@@ -17,7 +19,7 @@ from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.metadata_column import is_named
 from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
-from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
+from lamella.client.spark.proxy import Proxy, raise_java
 from lamella.client.spark.schema_evolution import (
     OPTION_KEYS,
     SCHEMA_EVOLUTION,
@@ -29,9 +31,10 @@ from lamella.client.spark.schema_evolution import (
 )
 from lamella.client.spark.sql_write import Destination, Pins
 from lamella.client.spark.table import CommandTable, EvolvingLakeTable, LakeTableProxy, StagedLakeTable, shape_of
+from lamella.client.spark.views import definition_of, stored_view
 from lamella.client.write.layout import Layout
 from lamella.client.write.new_table import drop_unused
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound, ViewNotFound
 from lamella.snapshot.schema.spark_types import required_schema
 from lamella.snapshot.wire import TableInfo
 
@@ -228,15 +231,19 @@ class LakeCatalog(Proxy):
         if name is None:
             raise_java(self._no_such_table(identifier))
         self._require_whole(name, "renamed")
-        namespace = [str(part) for part in new.namespace()]
-        if namespace[0] == self._name and len(namespace) > 1 and not self.namespaceExists(namespace):
-            namespace = namespace[1:]  # Spark does not take the catalog off the new name
         try:
-            self._lake.rename_table(name, ".".join([*namespace, str(new.name())]))
+            self._lake.rename_table(name, self._new_name(new))
         except AlreadyExists as error:
             raise_java(self._table_exists(new), error)
         except TableNotFound as error:
             raise_java(self._no_such_table(identifier), error)
+
+    def _new_name(self, new: Any) -> str:
+        """Return the new name of a table or view."""
+        namespace = [str(part) for part in new.namespace()]
+        if namespace[0] == self._name and len(namespace) > 1 and not self.namespaceExists(namespace):
+            namespace = namespace[1:]  # Spark does not take the catalog off the new name
+        return ".".join([*namespace, str(new.name())])
 
     def loadProcedure(self, identifier: Any) -> Any:
         if [str(part).lower() for part in identifier.namespace()] != [NAMESPACE]:
@@ -361,12 +368,9 @@ class LakeCatalog(Proxy):
         array = self._gateway.array(_STRING, namespace)
         return self._gateway.java_class(_ANALYSIS + "NoSuchNamespaceException")(array)
 
-    def _refuse(self, what: str) -> NoReturn:
-        refuse_in_jvm(self._gateway, f"Lamella's Spark catalog cannot {what}")
-
 
 class LakeRelationCatalog(LakeCatalog):
-    """A catalog that may answer a read of a table with a view. It stores no views.
+    """A catalog with views: those that the service stores, and those by which tables with deleted rows are read.
 
     Spark has this from version 4.2 on.
     """
@@ -375,7 +379,14 @@ class LakeRelationCatalog(LakeCatalog):
         implements = [*LakeCatalog.Java.implements, _CATALOG + "RelationCatalog"]  # noqa: RUF012
 
     def loadRelation(self, identifier: Any, *_options: Any) -> Any:
-        found = self._destination(identifier)
+        try:
+            found = self._destination(identifier)
+        except Py4JJavaError as error:
+            name = _table_name(identifier)
+            if name is not None and isinstance(error.__cause__, TableNotFound):
+                with suppress(ViewNotFound):
+                    return stored_view(self._gateway, self._name, self._lake.view(name))
+            raise
         name = str(identifier.name())
         if self._gateway.is_called_from("lookupTableOrView"):
             return self._proxy(identifier, found, is_altered=True)
@@ -392,34 +403,89 @@ class LakeRelationCatalog(LakeCatalog):
         return called_from("tryResolvePersistent") and not called_from("DataStreamReader")
 
     def listRelationSummaries(self, namespace: Any) -> Any:
-        return self.listTableSummaries(namespace)
+        summaries = self._gateway.java_class(_CATALOG + "TableSummary")
+        listed = [summaries.of(identifier, "EXTERNAL") for identifier in self._identifiers(namespace)]
+        listed += [summaries.of(identifier, "VIEW") for identifier in self._views(namespace)]
+        return self._gateway.array(_CATALOG + "TableSummary", listed)
 
-    def listViews(self, _namespace: Any) -> Any:
-        return self._gateway.empty_array(_CATALOG + "Identifier")
+    def listViews(self, namespace: Any) -> Any:
+        return self._gateway.array(_CATALOG + "Identifier", self._views(namespace))
 
-    def viewExists(self, _identifier: Any) -> bool:
-        return False
+    def viewExists(self, identifier: Any) -> bool:
+        name = _table_name(identifier)
+        if name is None:
+            return False
+        try:
+            self._lake.view(name)
+        except (ViewNotFound, NamespaceNotFound):
+            return False
+        return True
 
-    def loadView(self, identifier: Any) -> NoReturn:
-        raise_java(self._no_such_view(identifier))
+    def loadView(self, identifier: Any) -> Any:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_view(identifier))
+        try:
+            return stored_view(self._gateway, self._name, self._lake.view(name))
+        except (ViewNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_view(identifier), error)
 
     def invalidateView(self, _identifier: Any) -> None:
-        """Do nothing: there are no views."""
+        """Do nothing: views are not cached here."""
 
-    def createView(self, *_arguments: Any) -> None:
-        self._refuse("store views; use CREATE TEMPORARY VIEW, or a view in another catalog")
+    def createView(self, identifier: Any, view: Any) -> Any:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_namespace([]))
+        try:
+            made = self._lake.create_view(name, definition_of(self._name, view))
+        except AlreadyExists as error:
+            raise_java(self._gateway.java_class(_ANALYSIS + "ViewAlreadyExistsException")(identifier), error)
+        except NamespaceNotFound as error:
+            raise_java(self._no_such_namespace(list(identifier.namespace())), error)
+        return stored_view(self._gateway, self._name, made)
 
-    def createOrReplaceView(self, *_arguments: Any) -> None:
-        self.createView()
+    def replaceView(self, identifier: Any, view: Any) -> Any:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_view(identifier))
+        try:
+            made = self._lake.replace_view(name, definition_of(self._name, view))
+        except (ViewNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_view(identifier), error)
+        return stored_view(self._gateway, self._name, made)
 
-    def replaceView(self, identifier: Any, *_view: Any) -> NoReturn:
-        raise_java(self._no_such_view(identifier))
+    def createOrReplaceView(self, identifier: Any, view: Any) -> Any:
+        return self.replaceView(identifier, view) if self.viewExists(identifier) else self.createView(identifier, view)
 
-    def renameView(self, identifier: Any, _name: Any) -> NoReturn:
-        raise_java(self._no_such_view(identifier))
+    def renameView(self, identifier: Any, new: Any) -> None:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_view(identifier))
+        try:
+            self._lake.rename_view(name, self._new_name(new))
+        except AlreadyExists as error:
+            raise_java(self._gateway.java_class(_ANALYSIS + "ViewAlreadyExistsException")(new), error)
+        except ViewNotFound as error:
+            raise_java(self._no_such_view(identifier), error)
 
-    def dropView(self, _identifier: Any) -> bool:
-        return False
+    def dropView(self, identifier: Any) -> bool:
+        name = _table_name(identifier)
+        if name is None:
+            return False
+        try:
+            self._lake.drop_view(name)
+        except (ViewNotFound, NamespaceNotFound):
+            return False
+        return True
+
+    def _views(self, namespace: Any) -> list[Any]:
+        try:
+            names = self._lake.views(".".join(namespace))
+        except NamespaceNotFound as error:
+            raise_java(self._no_such_namespace(list(namespace)), error)
+        of = self._gateway.java_class(_CATALOG + "Identifier").of
+        return [of(namespace, name) for name in names]
 
     def _no_such_view(self, identifier: Any) -> Any:
         return self._gateway.java_class(_ANALYSIS + "NoSuchViewException")(identifier)

@@ -41,7 +41,7 @@ from lamella.service.catalog.records import (
     TableRecord,
     TagRecord,
 )
-from lamella.snapshot.wire import AuditEntry, GrantInfo, JobLine, NamespaceInfo, PruneRate
+from lamella.snapshot.wire import AuditEntry, GrantInfo, JobLine, NamespaceInfo, PruneRate, ViewInfo
 
 
 class AccessCatalog(Protocol):
@@ -314,6 +314,27 @@ class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
         Raises NamespaceNotFound, TableNotFound (it was dropped or renamed), AlreadyExists (the name is taken),
         QuotaExceeded.
         """
+
+    def create_view(self, view: ViewInfo, *, remember: StoredAnswer | None = None) -> None:
+        """Add a view. Raises NamespaceNotFound, AlreadyExists (a table or a view has the name)."""
+
+    def views(self, namespace: str) -> list[str]:
+        """Return the names of the views of a namespace, sorted. Raises NamespaceNotFound."""
+
+    def view(self, namespace: str, name: str) -> ViewInfo:
+        """Return a view. Raises NamespaceNotFound, ViewNotFound."""
+
+    def replace_view(self, before: ViewInfo, after: ViewInfo, *, remember: StoredAnswer | None = None) -> bool:
+        """Give a view the definition of ``after``; False if it is no longer as ``before``."""
+
+    def rename_view(self, view: ViewInfo, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> bool:
+        """Give a view that name; False if it is no longer as ``view``.
+
+        Raises NamespaceNotFound, AlreadyExists (a table or a view has the name).
+        """
+
+    def drop_view(self, view: ViewInfo, *, remember: StoredAnswer | None = None) -> None:
+        """Delete a view. Raises ViewNotFound."""
 
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
         """Return the tables that can be undropped, latest drop first; ``earlier``: also of dropped namespaces of that

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from lamella.service.catalog.quotas import Quotas
-from lamella.snapshot.errors import JobNotFound, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import JobNotFound, NamespaceNotFound, TableNotFound, ViewNotFound
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import (
     JobLine,
@@ -27,6 +27,11 @@ def no_namespace(name: str) -> NamespaceNotFound:
 def no_table(namespace: str, name: str) -> TableNotFound:
     """Return the error of a missing table in an existing namespace."""
     return TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
+
+
+def no_view(namespace: str, name: str) -> ViewNotFound:
+    """Return the error of a missing view in an existing namespace."""
+    return ViewNotFound(f"there is no view {namespace}.{name}", namespace=namespace, view=name)
 
 
 def no_job(job_id: str) -> JobNotFound:

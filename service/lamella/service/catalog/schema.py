@@ -94,6 +94,21 @@ tables = Table(
     ),
 )
 
+#: Queries under a name. ``definition`` is JSON. A table of the namespace never has the same name.
+views = Table(
+    "views",
+    metadata,
+    Column("view_id", String(36), primary_key=True),
+    Column("namespace_id", Integer, ForeignKey("namespaces.namespace_id"), nullable=False),
+    Column("name", String(128), nullable=False),
+    _text("definition"),
+    Column("owner", String(255), nullable=False),
+    _number("version"),
+    _number("created_at_ms"),
+    _number("updated_at_ms"),
+    Index("uq_views_namespace_id_name", "namespace_id", "name", unique=True),
+)
+
 snapshots = Table(
     "snapshots",
     metadata,
@@ -404,6 +419,12 @@ LOCK_NAMESPACE = SELECT_NAMESPACE.with_for_update()
 
 COUNT_TABLES = (
     select(func.count()).select_from(tables).where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
+)
+
+COUNT_VIEWS = select(func.count()).select_from(views).where(views.c.namespace_id == bindparam("in_namespace_id"))
+
+SELECT_VIEW_ID = select(views.c.view_id).where(
+    views.c.namespace_id == bindparam("in_namespace_id"), views.c.name == bindparam("view")
 )
 
 CHANGE_NAMESPACE = (

@@ -35,8 +35,9 @@ from lamella.service.catalog.snapshots import (
     SqlTags,
     require_in_history,
 )
-from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row
+from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row, refuse_view
 from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
+from lamella.service.catalog.views import SqlViews
 from lamella.snapshot.errors import (
     AlreadyExists,
     CommitConflict,
@@ -123,6 +124,7 @@ class SqlCatalog(
     SqlCleanup,
     SqlExpiry,
     SqlDropped,
+    SqlViews,
     SqlQuotas,
     SqlSession,
 ):
@@ -199,6 +201,9 @@ class SqlCatalog(
             count = connection.execute(sql.COUNT_TABLES, which).scalar_one()
             if count:
                 raise NamespaceNotEmpty(f"namespace {name!r} holds {count} tables", namespace=name, tables=count)
+            count = connection.execute(sql.COUNT_VIEWS, which).scalar_one()
+            if count:
+                raise NamespaceNotEmpty(f"namespace {name!r} holds {count} views", namespace=name, views=count)
             connection.execute(sql.DROP_NAMESPACE, {**which, "now_ms": now_ms})
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
@@ -271,6 +276,7 @@ class SqlCatalog(
             of_namespace = namespace_row(connection, sql.SHARE_NAMESPACE, table.namespace)["namespace_id"]
             if namespace == table.namespace:
                 to_namespace = of_namespace
+                refuse_view(connection, to_namespace, namespace, name)
             else:
                 to_namespace = self._lock_for_table(connection, namespace, name, table.table_id)
             which |= {"of_namespace_id": of_namespace, "to_namespace_id": to_namespace}

@@ -234,8 +234,13 @@ class SqlQuotas(SqlSession):
         """Lock a live namespace until the transaction ends, before a table is added to it; return its id.
 
         ``undropped``: the id of a table that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded. If the
-        table's name is taken, that is the error, whatever the quota.
+        table's name is taken, that is the error, whatever the quota; by a view, it is AlreadyExists.
         """
+        namespace_id = self._lock_for_table_quota(connection, namespace, name, undropped)
+        refuse_view(connection, namespace_id, namespace, name)
+        return namespace_id
+
+    def _lock_for_table_quota(self, connection: Connection, namespace: str, name: str, undropped: str | None) -> int:
         row = namespace_row(connection, sql.SELECT_NAMESPACE, namespace)
         quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
         brings_blocks = undropped is not None and quotas.bounds_commits
@@ -283,6 +288,13 @@ def namespace_row(connection: Connection, statement: Executable, name: str) -> R
     if row is None:
         raise no_namespace(name)
     return row
+
+
+def refuse_view(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+    """Raise AlreadyExists if a view has the name; its namespace is locked or shared."""
+    which = {"in_namespace_id": namespace_id, "view": name}
+    if connection.execute(sql.SELECT_VIEW_ID, which).first() is not None:
+        raise AlreadyExists(f"view '{namespace}.{name}' exists", namespace=namespace, view=name)
 
 
 _this_table = tables.c.table_id == bindparam("id")

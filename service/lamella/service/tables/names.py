@@ -25,7 +25,7 @@ from lamella.snapshot.vacuum import foreign_table
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import RefusedFile
 
-Kind = Literal["namespace", "table", "tag", "schedule", "key"]
+Kind = Literal["namespace", "table", "view", "tag", "schedule", "key"]
 
 MAX_NAME_LENGTH: Final = 128
 
@@ -34,6 +34,7 @@ _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     "namespace": re.compile(rf"{_PART}(?:\.{_PART})*"),
     "table": re.compile(_PART),
+    "view": re.compile(_PART),
     "tag": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
     "schedule": re.compile(_PART),
     "key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
@@ -41,6 +42,7 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
 _RULES: Final[dict[Kind, str]] = {
     "namespace": "letters, digits, '_' and '-' (not first) are allowed, and single dots between its levels",
     "table": "letters, digits, '_' and '-' (not first) are allowed",
+    "view": "letters, digits, '_' and '-' (not first) are allowed",
     "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it cannot be a UUID",
     "schedule": "letters, digits, '_' and '-' (not first) are allowed",
     "key": "letters, digits, '_', '-' and '.' (the last two not first) are allowed",

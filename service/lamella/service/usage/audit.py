@@ -182,7 +182,7 @@ def _target(request: Request) -> str | None:
     text = given.get("job_id")
     if "namespace" in given:
         # a namespace may be named like a table; readers of one may not know of the other
-        text = f"{given['namespace']}.{given.get('table', '*')}"
+        text = f"{given['namespace']}.{given.get('table', given.get('view', '*'))}"
     if text is None:
         return None
     # PostgreSQL stores no NUL, and terminals interpret control characters

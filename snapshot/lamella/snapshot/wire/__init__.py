@@ -216,6 +216,7 @@ from lamella.snapshot.wire.tables import (
     TableInfo,
     TableList,
 )
+from lamella.snapshot.wire.views import CreateView, ViewDefinition, ViewInfo, ViewList
 from lamella.snapshot.wire.watching import (
     AuditEntry,
     AuditList,
@@ -267,6 +268,7 @@ __all__ = [
     "CreateKey",
     "CreateNamespace",
     "CreateTable",
+    "CreateView",
     "DepthFigures",
     "DiffAnswer",
     "DiffRequest",
@@ -414,6 +416,9 @@ __all__ = [
     "Verdict",
     "VerifyAnswer",
     "VerifyRequest",
+    "ViewDefinition",
+    "ViewInfo",
+    "ViewList",
     "WhatIfAnswer",
     "WhatIfRequest",
     "WhoAmI",

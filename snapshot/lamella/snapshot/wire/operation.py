@@ -32,7 +32,7 @@ from lamella.snapshot.wire.access import Role
 
 Answer = TypeVar("Answer")
 Method = Literal["GET", "POST", "PUT", "DELETE"]
-Scope = Literal["public", "authenticated", "request", "server", "namespace", "table"]
+Scope = Literal["public", "authenticated", "request", "server", "namespace", "table", "view"]
 Resend = Literal["freely", "with_key", "reported", "never"]
 
 JSON: Final = "application/json"
@@ -45,11 +45,14 @@ NAMESPACES: Final = "/v1/namespaces"
 NAMESPACE: Final = "/v1/namespaces/{namespace}"
 TABLES: Final = "/v1/namespaces/{namespace}/tables"
 TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
+VIEWS: Final = "/v1/namespaces/{namespace}/views"
+VIEW: Final = "/v1/namespaces/{namespace}/views/{view}"
 
 #: Descriptions of path parameters.
 PATH_PARAMETERS: Final = {
     "namespace": "Name of a namespace.",
     "table": "Name of a table.",
+    "view": "Name of a view.",
     "snapshot_id": "Id of a snapshot.",
     "segment_id": "Id of a segment.",
     "tag": "Name of a tag.",
@@ -82,9 +85,9 @@ OF_A_FILTER: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExc
 class Permission(msgspec.Struct, frozen=True):
     """The permission that an operation requires: a role and its scope. Every operation has one.
 
-    ``scope``: the role is required on the ``server``, or on the ``namespace`` or ``table`` in the path. ``public``: no
-    key is required. ``authenticated``: any key; the answer has only what the key may see. ``request``: the operation's
-    handler decides from the request, and the service enforces that it does.
+    ``scope``: the role is required on the ``server``, or on the ``namespace``, ``table`` or ``view`` in the path.
+    ``public``: no key is required. ``authenticated``: any key; the answer has only what the key may see. ``request``:
+    the operation's handler decides from the request, and the service enforces that it does.
     """
 
     scope: Scope
@@ -112,6 +115,11 @@ BY_REQUEST: Final = Permission("request")
 def on_table(role: Role) -> Permission:
     """A role on the table in the path."""
     return Permission("table", role)
+
+
+def on_view(role: Role) -> Permission:
+    """A role on the view in the path. Grants on a table's name are on a view of this name."""
+    return Permission("view", role)
 
 
 def on_namespace(role: Role) -> Permission:

@@ -15,12 +15,14 @@ from lamella.client.http.aio.maintenance import AsyncLakeMaintenance, AsyncTable
 from lamella.client.http.aio.prune import AsyncTablePrune
 from lamella.client.http.aio.tables import AsyncLakeTables, AsyncTableContents
 from lamella.client.http.aio.usage import AsyncLakeAudit, AsyncTableFeedback, AsyncTableUsage
+from lamella.client.http.aio.views import AsyncLakeViews
 from lamella.client.http.call import TableName
 
 
 class AsyncLakeMethods(
     AsyncConnection,
     AsyncLakeTables,
+    AsyncLakeViews,
     AsyncLakeMaintenance,
     AsyncLakeIndexes,
     AsyncLakeExternal,

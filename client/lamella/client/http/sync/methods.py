@@ -17,11 +17,13 @@ from lamella.client.http.sync.maintenance import LakeMaintenance, TableMaintenan
 from lamella.client.http.sync.prune import TablePrune
 from lamella.client.http.sync.tables import LakeTables, TableContents
 from lamella.client.http.sync.usage import LakeAudit, TableFeedback, TableUsage
+from lamella.client.http.sync.views import LakeViews
 
 
 class LakeMethods(
     Connection,
     LakeTables,
+    LakeViews,
     LakeMaintenance,
     LakeIndexes,
     LakeExternal,

@@ -23,6 +23,7 @@ from lamella.snapshot.wire.operations import (
     prune,
     tables,
     usage,
+    views,
 )
 
 OPERATIONS: Final[tuple[Operation[Any], ...]] = tuple(
@@ -40,6 +41,7 @@ OPERATIONS: Final[tuple[Operation[Any], ...]] = tuple(
         prune,
         tables,
         usage,
+        views,
     )
     for operation in operations_of(topic)
 )
