@@ -168,7 +168,8 @@ class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknow
     """Arguments of ``lamella export iceberg``.
 
     ``snapshot``: an id, tag or number; by default the current one. ``location``: the folder of the export, in place of
-    one in the table's own. ``columns``: ``a,b``, the columns whose statistics are exported, in place of the first hundred.
+    one in the table's own. ``columns``: ``a,b``, the columns whose statistics are exported, in place of the first
+    hundred.
     ``hold``: the tag that keeps the exported snapshot from expiring. ``no_hold``: let it expire like any other.
     ``trust_files``: do not open registered files to check whether Iceberg's readers can read them.
     """
