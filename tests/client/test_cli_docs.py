@@ -22,7 +22,7 @@ SHARED: dict[str, Callable[[str, set[str]], bool]] = {
     "Options of compact, recluster and purge": lambda _name, own: {"--max-blocks", "--dry-run"} <= own,
     "Options of tag create and tag move": lambda name, _own: name in ("lamella tag create", "lamella tag move"),
     "Options of every schema change": lambda name, _own: (
-        name.startswith("lamella schema ") and name.split()[2] != "show"
+        name.startswith("lamella schema ") and name.split()[2] not in ("show", "add-check")
     ),
 }
 
