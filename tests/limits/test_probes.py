@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,16 +220,15 @@ def frozen(server: PostgresServer) -> Iterator[None]:
     parent = int(row[0].split()[0])
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=True)
     pids = [parent, *map(int, found.stdout.split())]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            with suppress(ProcessLookupError):  # that of the connection above ends about now
+                os.kill(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                continue
 
 
 def test_a_service_that_cannot_write_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def smallest(schema: dict[str, Any]) -> Any:
         case "boolean":
             return False
         case "string":
-            return "x"
+            return "x" * max(found.get("minLength", 1), 1)
     return None
 
 
