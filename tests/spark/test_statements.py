@@ -291,7 +291,7 @@ REFUSED = {
         "SELECT * FROM {t} VERSION AS OF 'nope'",
         "SELECT * FROM {t} CHANGES FROM VERSION '1' TO VERSION '2'",
         "SELECT * FROM {t} CHANGES FROM VERSION 'nope'",
-        "SELECT * FROM {t} VERSION AS OF 1",
+        "SELECT * FROM {t} VERSION AS OF 999",
         "SELECT * FROM {t} FOR VERSION AS OF '01a1fd3a-a3bb-7c8a-be00-8c70114c4023'",
         "SELECT * FROM {t} TIMESTAMP AS OF '1999-01-01'",
     ),
