@@ -94,12 +94,14 @@ def test_workers_end_with_the_process_that_looks_after_them(server: ServerProces
 
 
 LOADED = """
+import os
 import sys
 from lamella.service.process.supervisor import listening, run_workers
 import lamella.service.app
 
 def made():
-    print("loaded", "lamella.service.app" in sys.modules, "threads", len(sys._current_frames()), flush=True)
+    line = f"loaded {'lamella.service.app' in sys.modules} threads {len(sys._current_frames())}\\n"
+    os.write(1, line.encode())  # in one call: print writes part by part when Python does not buffer
     raise TypeError  # as uvicorn takes it: this can never be started
 
 with listening("127.0.0.1", 0, 2) as sockets:
