@@ -118,9 +118,9 @@ def test_long_answers_to_callbacks_are_sent_without_a_delay(spark: SparkSession,
     """The JVM sends all parts of an answer at once, on each connection that it has opened."""
     for text in queries(spark, table):
         spark.sql(text).collect()
-    connections = Gateway(spark).connections._open
-    assert connections
-    assert all(each.java_connection.getSocket().getTcpNoDelay() for each in connections)
+    sockets = Gateway(spark).classes.threads.sockets()
+    assert sockets.size()
+    assert all(sockets.get(at).getTcpNoDelay() for at in range(sockets.size()))
 
 
 @pytest.mark.soak

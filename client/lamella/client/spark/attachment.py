@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
-from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
+from lamella.client.spark.block_scan import NO_FILTERS, RelationIndex, file_index, parquet_scan, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
 from lamella.client.spark.changelog import KEYS, ChangesScan, ChangesScanBuilder, LakeChangelog, TableHistory
 from lamella.client.spark.column_statistics import LakeColumnStatistics
@@ -18,7 +18,7 @@ from lamella.client.spark.deleted_rows import RowsTable, table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
-from lamella.client.spark.local_rows import LakeStatistics, LocalRows
+from lamella.client.spark.local_rows import LocalRows
 from lamella.client.spark.metadata_tables import MetadataScan, MetadataScanBuilder, MetadataTableProxy
 from lamella.client.spark.procedures import LakeProcedure
 from lamella.client.spark.proxy import runtime_exception
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["catalog", "views"]
 _PROXIES = (
-    *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
+    *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, StagedLakeTable),
     *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
     *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
     *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
@@ -219,7 +219,7 @@ def attach(
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
         kind = LakeRelationCatalog if _missing(lambda: _probe_relation_catalog(gateway)) is None else LakeCatalog
-        _catalogs(gateway).put(name, kind(gateway, name, lake, settings, writing))
+        _catalogs(gateway).put(name, kind(gateway, name, lake, settings, writing)._in_jvm())
         return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
@@ -262,9 +262,12 @@ def _probe_catalog(gateway: Gateway) -> None:
     selection = BlockSelection(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
     index = file_index(gateway, selection, "probe", struct)
     options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
-    scan = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-        gateway.session, index, struct, struct, options
-    ).build()
+    scan = parquet_scan(gateway, {}, index, struct, options, NO_FILTERS, struct)
+    column = HiddenColumn(gateway, "a", "long", nullable=True)._in_jvm()
+    if str(column.name()) != "a":
+        raise LamellaError("Spark's JVM does not ask Python")
+    gateway.classes.expressions.text(gateway.seq([]), gateway.conf)
+    gateway.classes.requests.text(options)
     if len(scan.toBatch().planInputPartitions()) != 1 or not scan.estimateStatistics().sizeInBytes().isPresent():
         raise LamellaError("Spark's Parquet scan does not plan the file that it was given")
 

@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
 # Hadoop itself would serialise them (an ``ArrayWritable`` of ``FileStatus``, each of which is a length and a
 # ``FileStatusProto`` message) and the JVM reads them back from one byte array.
 
-_FILE_STATUS = "org.apache.hadoop.fs.FileStatus"
+_PACKED_FROM_BYTES = 64 << 10
 _BLOCK_SIZE_BYTES = 128 << 20
 # FileStatusProto: fileType=FT_FILE(2) in field 1; the required fields between length and modification time are
 # permission{0644}, owner "" and group "".
@@ -81,12 +83,12 @@ _PERMISSION_OWNER_GROUP = b"\x22\x03\x08\xa4\x03\x2a\x00\x32\x00"
 
 def file_statuses(gateway: Gateway, files: Sequence[tuple[str, int]]) -> Any:
     """Return a ``FileStatus[]`` of ``(Hadoop path, size in bytes)``; modification times are unknown and set to 0."""
-    status = gateway.shared(_FILE_STATUS, lambda: gateway.java_class("java.lang.Class").forName(_FILE_STATUS))
-    writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
-    read = gateway.copy_bytes(writable, encode(files)).get()  # a Writable[], not the requested FileStatus[]
-    made = gateway.new_array(_FILE_STATUS, len(files))
-    gateway.static("java.lang.System", "arraycopy")(read, 0, made, 0, len(files))
-    return made
+    return gateway.classes.files.read(*_packed(encode(files)))
+
+
+def _packed(data: bytes) -> tuple[bytes, bool]:
+    """Return data for the JVM, and whether it is deflated: it is sent as base64 text through a socket."""
+    return (zlib.compress(data, 1), True) if len(data) >= _PACKED_FROM_BYTES else (data, False)
 
 
 def encode(files: Iterable[tuple[str, int]]) -> bytes:
@@ -133,6 +135,8 @@ _REST: Final = _PERMISSION_OWNER_GROUP + b"\x38\x00\x40\x00\x50\x01\x58" + _vari
 
 #: More than the weight of any listing, and small enough that Guava can add a few without overflow.
 UNLIMITED_BYTES: Final = 1 << 60
+#: File indexes of more blocks are made each time, since the JVM would hold all their files.
+_REUSED_BLOCKS: Final = 512
 
 
 def file_index(
@@ -146,38 +150,30 @@ def file_index(
 ) -> Any:
     """Return an ``InMemoryFileIndex`` of exactly these blocks; ``schema``: the ``StructType`` of the data.
 
-    ``partitions``: a ``PartitionSpec`` with the values of each folder; None: there are none.
+    ``digest``: that of the selection. The most recent indexes of a few blocks are used again: Spark takes a millisecond
+    to make one. ``partitions``: a ``PartitionSpec`` with the values of each folder; None: there are none.
 
     Raises:
         LamellaError: Spark's index contains other files than given.
     """
+    is_reused = partitions is None and cache_bytes == UNLIMITED_BYTES and len(selection.locations) <= _REUSED_BLOCKS
+    if not is_reused:
+        return _new_index(gateway, selection, digest, schema, partitions, cache_bytes)
+    make = partial(_new_index, gateway, selection, digest, schema, None, cache_bytes)
+    return gateway.recent(f"index {digest} {schema.json()}", make)
+
+
+def _new_index(
+    gateway: Gateway, selection: BlockSelection, digest: str, schema: Any, partitions: Any, cache_bytes: int
+) -> Any:
     refuse_hidden(selection.locations)
     # This root is never read. It depends on the content, since Spark treats two indexes with the same root as equal.
-    root = gateway.path(f"file:///lamella/{digest}")
-    cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
-    cache.putLeafFiles(root, file_statuses(gateway, selection.files()))
-    index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
-        gateway.session,
-        gateway.seq([root]),
-        # With partitions, Spark looks files up by their folders and does not allow this option.
-        gateway.scala_map({})
-        if partitions is not None
-        else gateway.shared("recursive", lambda: gateway.scala_map({"recursiveFileLookup": "true"})),
-        gateway.some(schema),
-        cache,
-        gateway.some(partitions)
-        if partitions is not None
-        else gateway.shared("no partitions", lambda: gateway.some(_no_partitions(gateway))),
-        gateway.none,
-    )
-    found = index.allFiles().size()
-    if found != len(selection.locations):
+    root = f"file:///lamella/{digest}"
+    data, is_deflated = _packed(encode(selection.files()))
+    found = gateway.classes.scans.index(gateway.session, root, data, is_deflated, schema, partitions, cache_bytes)
+    if isinstance(found, int):
         raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(selection.locations)}")
-    return index
-
-
-def _no_partitions(gateway: Gateway) -> Any:
-    return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
+    return found
 
 
 # Constants of blocks as Spark's partition values.
@@ -364,8 +360,28 @@ NOTES: Final[dict[ReadPath, str]] = {
 _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
 
 
+class Pushed(msgspec.Struct, frozen=True, eq=False):
+    """Conditions by which Spark's reader may skip: some of a Scala ``Seq`` of expressions, by their numbers."""
+
+    filters: Any = None
+    numbers: tuple[int, ...] = ()
+
+
+NO_FILTERS: Final = Pushed()
+
+
+def parquet_scan(
+    gateway: Gateway, settings: Mapping[str, str], index: Any, schema: Any, options: Any, pushed: Pushed, columns: Any
+) -> Any:
+    """Return a ``ParquetScan`` of a file index; ``columns``: those that are read, as a ``StructType``."""
+    session = session_with(gateway, settings)
+    numbers = " ".join(map(str, pushed.numbers))
+    return gateway.classes.scans.scan(session, index, schema, options, pushed.filters, numbers, columns)
+
+
 class BlockScan:
-    """A scan of the JVM and what Spark is told about it. ``schema``: what it reads, by the names of the plan.
+    """A scan of the JVM and what Spark is told about it. ``own_schema``: what it reads, by the names of the plan; None:
+    the schema of Spark's own scan.
 
     ``in_order``: Spark needs the columns in the order of ``required``, whatever ``schema`` says.
     """
@@ -379,22 +395,25 @@ class BlockScan:
         required_json: str,
         options: Any,
         *,
-        pushed: Sequence[Any] = (),
+        pushed: Pushed = NO_FILTERS,
         in_order: bool = False,
     ) -> None:
         wanted = _with_defaults(json.loads(required_json), table)
         plain = json.dumps(wanted)
         constant = None
+        self._gateway = gateway
+        self._selection = selection
+        self._native: Any = None
         self._vectors: tuple[Gateway, LakeTable, BlockSelection, list[bytes]] | None = None
         self._files: tuple[Gateway, LakeTable, BlockSelection, dict[str, Any]] | None = None
-        self.schema = required
+        self.own_schema = required
         self.way: ReadPath = "python"
         if not selection.locations:
-            self.way, self._native = "name", None
+            self.way = "name"
             self._batch = _NoBlocks(gateway)
             return
         if id_column(table.schema) in [field["name"] for field in wanted["fields"]]:
-            self.way, self._native = "ids", None
+            self.way = "ids"
             blocks = [(source, None) for source in sources_of(selection)]
             self._batch = scan_with_ids(gateway, table, blocks, plain, row_count=selection.row_count).toBatch()
             return
@@ -423,7 +442,6 @@ class BlockScan:
             if apart and (self.way == "id" or (in_order and not _is_last(wanted, apart))):
                 self.way = "python"
         if self.way in ("python", "deletes", "signed"):
-            self._native = None
             self._batch = python_scan(gateway, table, selection, plain, hidden).toBatch()
             return
         values = [] if constant is None else constant_fields(table, constant, apart=self.way == "renamed")
@@ -438,21 +456,16 @@ class BlockScan:
             if constant is not None and values:
                 # Spark's reader returns the values after the columns of the files.
                 required = gateway.struct_type(_joined(json.loads(text)["fields"], values))
-                self.schema = gateway.struct_type(
+                self.own_schema = gateway.struct_type(
                     _joined(in_files["fields"], constant_fields(table, constant, apart=False))
                 )
             options_used = _with_options(gateway, options, _BY_ID if self.way == "id" else {})
         index = file_index(gateway, selection, selection.digest(), struct, partitions=partitions)
-        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            session_with(gateway, _settings(gateway, wanted)), index, struct, struct, options_used
-        )
-        if pushed and self.way == "name":
-            builder.pushFilters(gateway.seq(pushed))
-        builder.pruneColumns(gateway.struct_type(plain) if self.way == "name" else required)
-        self._native = builder.build()
-        self._batch = self._native.toBatch()
+        columns = gateway.struct_type(plain) if self.way == "name" else required
+        chosen = pushed if self.way == "name" else NO_FILTERS
+        self._native = parquet_scan(gateway, _settings(gateway, wanted), index, struct, options_used, chosen, columns)
         if self.way == "name":
-            self.schema = self._native.readSchema()
+            self.own_schema = None
 
     def _by_vectors(
         self,
@@ -462,7 +475,7 @@ class BlockScan:
         wanted: dict[str, Any],
         hidden: Sequence[str],
         options: Any,
-        pushed: Sequence[Any],
+        pushed: Pushed,
     ) -> bool:
         """Read blocks with deleted rows by Spark's reader, which reads the hidden columns too, if that is possible."""
         in_files = _without(wanted, hidden)
@@ -477,20 +490,11 @@ class BlockScan:
             return False
         index_field, deleted_field = hidden_fields(table.schema)
         struct = gateway.struct_type(_joined(json.loads(table.columns.readable)["fields"], [index_field]))
-        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            session_with(gateway, _settings(gateway, in_files)),
-            file_index(gateway, selection, selection.digest(), struct),
-            struct,
-            struct,
-            options,
-        )
-        if pushed:
-            builder.pushFilters(gateway.seq(pushed))
-        builder.pruneColumns(gateway.struct_type(_joined(in_files["fields"], [index_field])))
-        self._native = builder.build()
-        self._batch = self._native.toBatch()
+        index = file_index(gateway, selection, selection.digest(), struct)
+        columns = gateway.struct_type(_joined(in_files["fields"], [index_field]))
+        self._native = parquet_scan(gateway, _settings(gateway, in_files), index, struct, options, pushed, columns)
         read = json.loads(str(self._native.readSchema().json()))["fields"]
-        self.schema = gateway.struct_type(_joined(read, [deleted_field]))
+        self.own_schema = gateway.struct_type(_joined(read, [deleted_field]))
         self._vectors = (gateway, table, selection, marks)
         self.way = "vectors"
         return True
@@ -503,7 +507,7 @@ class BlockScan:
         wanted: dict[str, Any],
         metadata: dict[str, Any],
         options: Any,
-        pushed: Sequence[Any],
+        pushed: Pushed,
     ) -> bool:
         """Read ``_metadata`` by Spark's reader too, as values of files, if that is possible."""
         in_files = _without(wanted, [metadata["name"]])
@@ -521,23 +525,18 @@ class BlockScan:
         ):
             return False
         struct = gateway.struct_type(_joined(json.loads(table.columns.readable)["fields"]))
-        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            session_with(gateway, _settings(gateway, in_files)),
-            file_index(gateway, selection, selection.digest(), struct),
-            struct,
-            struct,
-            options,
-        )
-        if pushed:
-            builder.pushFilters(gateway.seq(pushed))
-        builder.pruneColumns(gateway.struct_type(plain))
-        self._native = builder.build()
-        self._batch = self._native.toBatch()
+        index = file_index(gateway, selection, selection.digest(), struct)
+        columns = gateway.struct_type(plain)
+        self._native = parquet_scan(gateway, _settings(gateway, in_files), index, struct, options, pushed, columns)
         read = json.loads(str(self._native.readSchema().json()))["fields"]
-        self.schema = gateway.struct_type(_joined(read, [metadata]))
+        self.own_schema = gateway.struct_type(_joined(read, [metadata]))
         self._files = (gateway, table, selection, metadata)
         self.way = "files"
         return True
+
+    @cached_property
+    def _batch(self) -> Any:
+        return self._native.toBatch()
 
     def partitions(self) -> Any:
         """Return ``InputPartition[]``."""
@@ -558,11 +557,22 @@ class BlockScan:
             return with_file_values(gateway, factory, [metadata])
         return factory
 
-    def size_bytes(self) -> int | None:
-        """Spark's own estimate for the requested columns in bytes; None when it has none."""
+    def size_bytes(self) -> int:
+        """Spark's own estimate for the requested columns in bytes; the size of the files when it has none."""
+        files_bytes = max(1, sum(self._selection.sizes))
         if self._native is None:
-            return None
-        return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
+            return files_bytes
+        return int(self._gateway.classes.scans.sizeBytes(self._native, files_bytes))
+
+    @property
+    def native(self) -> Any:
+        """Spark's own scan, if all that Spark asks of it is true of this one; None: it is not."""
+        return None if self._vectors is not None else self._native
+
+    @property
+    def schema(self) -> Any:
+        """What it reads, by the names of the plan."""
+        return self._native.readSchema() if self.own_schema is None else self.own_schema
 
 
 def metadata_partitions(gateway: Gateway, table: LakeTable, selection: BlockSelection, metadata: dict[str, Any]) -> Any:
@@ -590,8 +600,7 @@ class _NoBlocks:
         struct = gateway.struct_type(_joined())
         index = file_index(gateway, BlockSelection([], [], [], 0), "empty", struct)
         options = gateway.java_class(SQL + "util.CaseInsensitiveStringMap").empty()
-        make = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")
-        return make(gateway.session, index, struct, struct, options).build().toBatch().createReaderFactory()
+        return parquet_scan(gateway, {}, index, struct, options, NO_FILTERS, struct).toBatch().createReaderFactory()
 
 
 def _read_path(table: LakeTable, selection: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:
@@ -633,7 +642,7 @@ def _settings(gateway: Gateway, wanted: dict[str, Any]) -> dict[str, str]:
     """Return session settings with which Spark's reader reads these columns correctly, where they differ from the
     session's."""
     settings = {}
-    if gateway.spark.conf.get("spark.sql.caseSensitive", "false") == "true":
+    if gateway.setting("spark.sql.caseSensitive", "false") == "true":
         settings["spark.sql.caseSensitive"] = "false"  # files may spell a name another way; the table has each once
     if any(field["type"] == "binary" and "EXISTS_DEFAULT" in field["metadata"] for field in wanted["fields"]):
         settings["spark.sql.parquet.enableVectorizedReader"] = "false"  # it has no default values of that type

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 from py4j.protocol import Py4JJavaError
 
 from lamella.client.http import Lamella
@@ -15,7 +17,7 @@ from lamella.client.spark.constraints import CHECK
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
-from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.lake import LakeTable, Settings, load_table, table_of
 from lamella.client.spark.metadata_column import is_named
 from lamella.client.spark.metadata_tables import METADATA_TABLES, MetadataTableProxy, split_name
 from lamella.client.spark.procedures import NAMESPACE, PROCEDURES, LakeProcedure, procedure_named
@@ -41,10 +43,30 @@ from lamella.snapshot.wire import TableInfo
 _CATALOG = CONNECTOR + "catalog."
 _ANALYSIS = SQL + "catalyst.analysis."
 _STRING = "java.lang.String"
+#: Tables that are not made anew while they do not change.
+_MAX_KNOWN = 256
+
+
+class _Known(msgspec.Struct, frozen=True, eq=False):
+    """A table as it was when it was last loaded, and its object in the JVM.
+
+    ``time_type``: whether the session had the type; None: the table has no column of it.
+    """
+
+    info: TableInfo
+    time_type: bool | None
+    destination: Destination
+    made: Any
 
 
 class LakeCatalog(Proxy):
     """Implements ``TableCatalog`` and ``SupportsNamespaces`` on a Lamella service."""
+
+    _once_for_all = (
+        "defaultNamespace capabilities tableStateOptionKeys changelogStateOptionKeys supportedCustomMetrics"
+        " useNullableQuerySchema"
+    )
+    _once = "name"
 
     class Java:
         implements = [  # noqa: RUF012
@@ -60,6 +82,8 @@ class LakeCatalog(Proxy):
         self._settings = settings
         self._writing = writing
         self._shapes = lru_cache(maxsize=64)(partial(shape_of, gateway))  # a few calls a column
+        self._known: LRUCache[str, _Known] = LRUCache(maxsize=_MAX_KNOWN)
+        self._lock = threading.Lock()
         self._pins = Pins(by_thread=gateway.pins_threads)
         self._pending = PendingChanges()
         # Which statement a change of columns is for is known by its thread.
@@ -147,7 +171,7 @@ class LakeCatalog(Proxy):
         return self._gateway.array(_CATALOG + "TableSummary", listed)
 
     def tableExists(self, identifier: Any) -> bool:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             return False
         try:
@@ -157,29 +181,61 @@ class LakeCatalog(Proxy):
         return True
 
     def loadTable(self, identifier: Any, *how: Any) -> Any:
-        destination = self._destination(identifier, *how)
-        options = _options(how)
+        name, is_read_now = self._requested(identifier, how)
+        if is_read_now:
+            return self._read_now(identifier, name)[1]
+        destination = self._destination(identifier, name, *how)
         is_written = _writes(how) and destination.table.schema_update is None
-        merges = is_written and merges_schema(destination.table.properties, options)
-        return self._proxy(identifier, destination, merges=merges)
+        merges = is_written and merges_schema(destination.table.properties, _options(how))
+        return self._proxy(name, destination, merges=merges)
 
-    def _proxy(
-        self, identifier: Any, destination: Destination, *, merges: bool = False, is_altered: bool = False
-    ) -> Proxy:
+    def _read_now(self, identifier: Any, name: str) -> tuple[Destination, Any]:
+        """Return a table as it is now and its object in the JVM.
+
+        While nothing of the table changes these are the same: Spark has asked for most of it already.
+        """
+        table_name, appended = _parts(name)
+        if appended in METADATA_TABLES or self._pins.read(table_name) is not None:
+            found = self._destination(identifier, name)
+            return found, self._proxy(name, found)
+        info = self._table_info(identifier, table_name)
+        with self._lock:
+            known = self._known.get(name)
+        if known is None or known.info != info or known.time_type is not self._time_type_of(info):
+            time_type = self._time_type_of(info)
+            table = table_of(self._lake, table_name, self._settings, info, time_type=bool(time_type))
+            found = self._as_destination(table)
+            known = _Known(info, time_type, found, self._proxy(name, found))
+            with self._lock:
+                self._known[name] = known
+        return known.destination, known.made
+
+    def _time_type_of(self, info: TableInfo) -> bool | None:
+        """Return whether the session has the type of columns of a table; None: the table has no such column."""
+        return self._has_time_type() if any(leaf.dtype.name == "time" for leaf in info.schema.leaves()) else None
+
+    def _proxy(self, name: str, destination: Destination, *, merges: bool = False) -> Any:
+        """Return a table for the JVM; ``name``: as Spark asked for it."""
         table = destination.table
-        name = f"{self._name}.{table.name}"
-        _, kind = split_name(str(identifier.name()))
-        if kind:
-            shape = self._shapes(METADATA_TABLES[kind].schema())
-            return MetadataTableProxy(self._gateway, table, name + kind, kind, shape)
-        if str(identifier.name()).endswith(ROWS):
-            return RowsTable(destination, name, self._shapes(rows_schema(table)))
+        shown = f"{self._name}.{table.name}"
+        _, appended = _parts(name)
+        if appended in METADATA_TABLES:
+            shape = self._shapes(METADATA_TABLES[appended].schema())
+            return MetadataTableProxy(self._gateway, table, shown + appended, appended, shape)
+        if appended == ROWS:
+            return RowsTable(destination, shown, self._shapes(rows_schema(table)))._in_jvm()
         shape = self._shapes(table.columns.shown)
-        if is_altered:
-            return CommandTable(destination, name, shape, self._shapes(required_schema(table.columns.shown))[1])
         if self._evolves:
-            return EvolvingLakeTable(destination, name, shape, merges=merges)
-        return LakeTableProxy(destination, name, shape)
+            return EvolvingLakeTable(destination, shown, shape, merges=merges)._in_jvm()
+        return LakeTableProxy(destination, shown, shape)._in_jvm()
+
+    def _command_table(self, name: str, destination: Destination) -> Any:
+        """Return the table of a command such as ``ALTER TABLE``; ``name``: as Spark asked for it."""
+        if _parts(name)[1]:
+            return self._proxy(name, destination)
+        shown = destination.table.columns.shown
+        required = self._shapes(required_schema(shown))[1]
+        return CommandTable(destination, f"{self._name}.{destination.table.name}", self._shapes(shown), required)
 
     def invalidateTable(self, _identifier: Any) -> None:
         """Do nothing: tables are not cached here."""
@@ -207,7 +263,7 @@ class LakeCatalog(Proxy):
         return True
 
     def alterTable(self, identifier: Any, changes: Any) -> Any:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
         if self._gateway.is_called_from(SCHEMA_EVOLUTION):
@@ -227,7 +283,7 @@ class LakeCatalog(Proxy):
         return self._drop(identifier, purge=True)
 
     def renameTable(self, identifier: Any, new: Any) -> None:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
         self._require_whole(name, "renamed")
@@ -259,7 +315,7 @@ class LakeCatalog(Proxy):
         return self._gateway.array(_CATALOG + "Identifier", listed)
 
     def loadChangelog(self, identifier: Any, *how: Any) -> Any:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
         try:
@@ -267,17 +323,14 @@ class LakeCatalog(Proxy):
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
 
-    def _destination(self, identifier: Any, *how: Any, update: Update | None = None) -> Destination:
+    def _destination(self, identifier: Any, name: str, *how: Any, update: Update | None = None) -> Destination:
         """Return a table to read from and write to; ``update``: returns changes with which it is seen."""
-        name = _table_name(identifier)
-        name, kind = split_name(name or "")
-        if not name or ((name.endswith(ROWS) or kind) and _writes(how)):
+        name, appended = _parts(name)
+        if appended and _writes(how):
             raise_java(self._no_such_table(identifier))
-        name = name.removesuffix(ROWS)
         snapshot_id, timestamp_ms = _time_travel(how)
         if snapshot_id is None and timestamp_ms is None:
             snapshot_id = self._pins.read(name)
-        time_type = self._gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
         try:
             table = load_table(
                 self._lake,
@@ -285,12 +338,44 @@ class LakeCatalog(Proxy):
                 self._settings,
                 snapshot_id=snapshot_id,
                 timestamp_ms=timestamp_ms,
-                time_type=time_type,
+                time_type=self._has_time_type(),
                 update=update or (self._pending.take(self._gateway, name) if _writes(how) else no_update),
             )
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
+        return self._as_destination(table)
+
+    def _as_destination(self, table: LakeTable) -> Destination:
         return Destination(gateway=self._gateway, lake=self._lake, table=table, pins=self._pins, defaults=self._writing)
+
+    def _table_info(self, identifier: Any, name: str) -> TableInfo:
+        try:
+            return self._lake.table(name).info()
+        except (TableNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_table(identifier), error)
+
+    def _has_time_type(self) -> bool:
+        return self._gateway.setting("spark.sql.timeType.enabled", "false") == "true"
+
+    def _table_name(self, identifier: Any) -> str | None:
+        parts = str(self._gateway.classes.requests.name(identifier)).split("\0")[:-1]
+        return ".".join(parts) if len(parts) > 1 else None
+
+    def _name_of(self, identifier: Any) -> str:
+        name = self._table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_table(identifier))
+        return name
+
+    def _requested(self, identifier: Any, how: tuple[Any, ...]) -> tuple[str, bool]:
+        """Return the name of a table, and whether Spark loads it to read it as it is now, without options."""
+        if how and isinstance(how[0], str | int):
+            return self._name_of(identifier), False
+        context, options = (*how, None, None)[:2]
+        *parts, now = str(self._gateway.classes.requests.load(identifier, context, options)).split("\0")
+        if len(parts) < 2:
+            raise_java(self._no_such_table(identifier))
+        return ".".join(parts), now == "now"
 
     def _spec(self, *what: Any) -> TableSpec:
         """Return the spec from a ``TableInfo``, or from columns, partitions and properties, as Spark before 4.1 passes
@@ -308,7 +393,7 @@ class LakeCatalog(Proxy):
         )
 
     def _create(self, identifier: Any, spec: TableSpec) -> TableInfo:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_namespace([]))
         try:
@@ -319,10 +404,11 @@ class LakeCatalog(Proxy):
             raise_java(self._no_such_namespace(list(identifier.namespace())), error)
 
     def _stage(self, identifier: Any, spec: TableSpec, *, replaces: bool) -> Any:
-        self._require_whole(_table_name(identifier))
+        self._require_whole(self._table_name(identifier))
         made = None if replaces else self._create(identifier, spec)
         try:
-            destination = self._destination(identifier, update=spec.update_of if replaces else None)
+            name = self._name_of(identifier)
+            destination = self._destination(identifier, name, update=spec.update_of if replaces else None)
         except BaseException:
             if made is not None:
                 drop_unused(self._lake, made)
@@ -340,7 +426,7 @@ class LakeCatalog(Proxy):
             raise InvalidRequest(f"{name} is a part of {table}, and cannot be {what} by itself")
 
     def _drop(self, identifier: Any, *, purge: bool) -> bool:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             return False
         self._require_whole(name)
@@ -379,23 +465,29 @@ class LakeRelationCatalog(LakeCatalog):
         implements = [*LakeCatalog.Java.implements, _CATALOG + "RelationCatalog"]  # noqa: RUF012
 
     def loadRelation(self, identifier: Any, *_options: Any) -> Any:
+        name, is_command = self._relation_name(identifier)
         try:
-            found = self._destination(identifier)
+            found, made = self._read_now(identifier, name)
         except Py4JJavaError as error:
-            name = _table_name(identifier)
-            if name is not None and isinstance(error.__cause__, TableNotFound):
+            if isinstance(error.__cause__, TableNotFound):
                 with suppress(ViewNotFound):
                     return stored_view(self._gateway, self._name, self._lake.view(name))
             raise
-        name = str(identifier.name())
-        if self._gateway.is_called_from("lookupTableOrView"):
-            return self._proxy(identifier, found, is_altered=True)
-        is_plain = name.endswith(ROWS) or split_name(name)[1] or not reads_by_view(found.table)
+        if is_command:
+            return self._command_table(name, found)
+        is_plain = _parts(name)[1] or not reads_by_view(found.table)
         # A view has no hidden columns.
         if is_plain or not self._is_read() or is_named(self._gateway, found.table.schema):
-            return self._proxy(identifier, found)
+            return made
         _, columns = self._shapes(found.table.columns.shown)
         return view_of(self._gateway, self._name, found.table, columns)
+
+    def _relation_name(self, identifier: Any) -> tuple[str, bool]:
+        """Return the name of a table or view, and whether a command asks for it."""
+        *parts, command = str(self._gateway.classes.requests.relation(identifier)).split("\0")
+        if len(parts) < 2:
+            raise_java(self._no_such_table(identifier))
+        return ".".join(parts), command == "command"
 
     def _is_read(self) -> bool:
         # DESCRIBE and other commands ask for relations too, and are about the table. Spark has no streams of views.
@@ -412,7 +504,7 @@ class LakeRelationCatalog(LakeCatalog):
         return self._gateway.array(_CATALOG + "Identifier", self._views(namespace))
 
     def viewExists(self, identifier: Any) -> bool:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             return False
         try:
@@ -422,7 +514,7 @@ class LakeRelationCatalog(LakeCatalog):
         return True
 
     def loadView(self, identifier: Any) -> Any:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_view(identifier))
         try:
@@ -434,7 +526,7 @@ class LakeRelationCatalog(LakeCatalog):
         """Do nothing: views are not cached here."""
 
     def createView(self, identifier: Any, view: Any) -> Any:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_namespace([]))
         try:
@@ -446,7 +538,7 @@ class LakeRelationCatalog(LakeCatalog):
         return stored_view(self._gateway, self._name, made)
 
     def replaceView(self, identifier: Any, view: Any) -> Any:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_view(identifier))
         try:
@@ -459,7 +551,7 @@ class LakeRelationCatalog(LakeCatalog):
         return self.replaceView(identifier, view) if self.viewExists(identifier) else self.createView(identifier, view)
 
     def renameView(self, identifier: Any, new: Any) -> None:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             raise_java(self._no_such_view(identifier))
         try:
@@ -470,7 +562,7 @@ class LakeRelationCatalog(LakeCatalog):
             raise_java(self._no_such_view(identifier), error)
 
     def dropView(self, identifier: Any) -> bool:
-        name = _table_name(identifier)
+        name = self._table_name(identifier)
         if name is None:
             return False
         try:
@@ -491,9 +583,10 @@ class LakeRelationCatalog(LakeCatalog):
         return self._gateway.java_class(_ANALYSIS + "NoSuchViewException")(identifier)
 
 
-def _table_name(identifier: Any) -> str | None:
-    namespace = list(identifier.namespace())
-    return ".".join([*namespace, str(identifier.name())]) if namespace else None
+def _parts(name: str) -> tuple[str, str]:
+    """Return the name of a table and what Spark appended to it; the latter is empty for the table itself."""
+    table, kind = split_name(name)
+    return (name.removesuffix(ROWS), ROWS) if not kind and name.endswith(ROWS) else (table, kind)
 
 
 def _writes(how: tuple[Any, ...]) -> bool:

@@ -157,7 +157,7 @@ class TermWalker:
         value = e.value()
         spark_type = e.dataType().typeName()
         if value is not None and (spark_type == "string" or spark_type.startswith("decimal")):
-            value = value.toString()
+            value = str(value)
         return literal(dtype, spark_type, value)
 
     def _case(self, e: Any, depth: int) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class TermWalker:
         variant, path = children_of(e)
         if kind_of(path) != "Literal" or path.value() is None:
             raise Inexpressible("a path that is not constant")
-        return variant_get(self._schema, _path(variant), str(path.value().toString()), str(dtype.typeName()))
+        return variant_get(self._schema, _path(variant), str(path.value()), str(dtype.typeName()))
 
     def _cast(self, e: Any, depth: int) -> dict[str, Any]:
         if str(e.child().dataType().typeName()) == "variant":
@@ -335,15 +335,15 @@ def find_leaf(schema: Schema, path: list[str]) -> Leaf:
 
 
 #: The attribute of py4j's proxy for an expression that caches its class, which never changes.
-_KIND: Final = "_lamella_kind"
+KIND: Final = "_lamella_kind"
 
 
 def kind_of(e: Any) -> str:
     """Return the class of an expression; fetched from the JVM once per py4j object."""
     known = vars(e)
-    found = known.get(_KIND)
+    found = known.get(KIND)
     if found is None:
-        found = known[_KIND] = str(e.getClass().getSimpleName())
+        found = known[KIND] = str(e.getClass().getSimpleName())
     return str(found)
 
 
@@ -626,7 +626,7 @@ class ConstantExpression:
     """A constant of Spark's, with the methods of Catalyst's ``Literal`` that are used here."""
 
     def __init__(self, value: Any, dtype: Any) -> None:
-        self.__dict__[_KIND] = "Literal"
+        self.__dict__[KIND] = "Literal"
         self._value = value
         self._dtype = dtype
 
@@ -641,7 +641,7 @@ class _FieldReference:
     """A field of a struct column, with the methods of Catalyst's ``GetStructField`` that are used here."""
 
     def __init__(self, child: Any, ordinal: int, dtype: Any) -> None:
-        self.__dict__[_KIND] = "GetStructField"
+        self.__dict__[KIND] = "GetStructField"
         self._child = child
         self._ordinal = ordinal
         self._dtype = dtype

@@ -89,8 +89,7 @@ class LakeColumnStatistics(Proxy):
 
 def is_wanted(gateway: Gateway) -> bool:
     """Whether Spark's optimiser uses statistics of columns."""
-    conf = gateway.session.sessionState().conf()
-    return bool(conf.cboEnabled()) or bool(conf.planStatsEnabled())
+    return bool(gateway.classes.scans.wantsColumnStatistics(gateway.conf))
 
 
 def column_statistics(gateway: Gateway, table: LakeTable, names: Iterable[str], row_count: int) -> dict[Any, Any]:

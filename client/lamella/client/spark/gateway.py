@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from cachetools import LRUCache
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 
+from lamella.client.spark.jvm_classes import JvmClasses, jvm_classes
 from lamella.snapshot.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -37,14 +37,10 @@ if TYPE_CHECKING:
 #: Number of connections not used by any JVM thread that may stay open.
 _IDLE: Final = 16
 
+#: Objects of the JVM that are used again.
+_MAX_RECENT: Final = 128
+
 _log = logging.getLogger(__name__)
-
-
-class _Connection(msgspec.Struct, frozen=True, eq=False):
-    """py4j's ``ClientServerConnection`` in the JVM, and the ``java.lang.Thread`` that opened it."""
-
-    java_connection: Any
-    java_thread: Any
 
 
 class CallbackConnections:
@@ -54,9 +50,6 @@ class CallbackConnections:
         self._gateway = gateway
         self._client = gateway._gateway_client
         self._pins_threads = isinstance(gateway, ClientServer)
-        self._lock = threading.Lock()
-        self._open: list[_Connection] = []
-        self._limit = _IDLE
         self._thread = threading.local()
 
     @contextmanager
@@ -80,59 +73,19 @@ class CallbackConnections:
                 self._client.deque.remove(connection)
 
     def _add(self) -> None:
+        """Note the connection of the current callback, and close those that no JVM thread uses if they are many.
+
+        py4j assigns a connection to a thread under a lock, which is held while they are closed. So a thread that is
+        outside py4j then must take that lock before it can use its connection, and opens another one when it finds it
+        closed. Membership in py4j's own list of idle connections is not sufficient: a callback within a callback puts
+        the connection there while the outer one still uses it.
+        """
         try:
             client = self._gateway.java_gateway_server.getCallbackClient()
-            java_thread = self._gateway.jvm.java.lang.Thread.currentThread()
-            added = _Connection(client.getPerThreadConnection(), java_thread)
-            # py4j writes answers of more than 8 KiB in parts. Without this, the second part waits until this side has
-            # acknowledged the first, about 40 ms.
-            added.java_connection.getSocket().setTcpNoDelay(True)
-            with self._lock:
-                self._open.append(added)
-                if len(self._open) <= self._limit:
-                    return
-                seen, self._open = self._open, []
-            busy = self._close_idle(client, seen)
-            with self._lock:
-                self._open += busy
-                self._limit = max(_IDLE, 2 * len(self._open))
+            jvm_classes(self._gateway).threads.opened(client, _IDLE)
         except Py4JError:
             # This must not fail the query.
             _log.warning("callback connections are not closed: unexpected version of py4j", exc_info=True)
-
-    def _close_idle(self, client: Any, connections: list[_Connection]) -> list[_Connection]:
-        """Close the connections that no JVM thread uses; returns the others.
-
-        py4j assigns a connection to a thread under a lock, which is held here. So a thread that is outside py4j now
-        must take that lock before it can use its connection, and opens another one when it finds it closed. Membership
-        in py4j's own list of idle connections is not sufficient: a callback within a callback puts the connection there
-        while the outer one still uses it.
-        """
-        jvm = self._gateway.jvm
-        fields = client.getClass().getSuperclass()
-        lock, idle = (_private(client, fields, name) for name in ("lock", "connections"))
-        closed = jvm.java.util.ArrayList()
-        busy = []
-        lock.lock()
-        try:
-            for connection in connections:
-                if "py4j." in self.stack_text(connection.java_thread):
-                    busy.append(connection)
-                else:
-                    connection.java_connection.shutdown()
-                    closed.add(connection.java_connection)
-            idle.removeAll(closed)
-        finally:
-            lock.unlock()
-        return busy
-
-    def stack_text(self, java_thread: Any) -> str:
-        """Return the stack trace of a JVM thread as text; empty braces when it has ended."""
-        return str(self._array_text(java_thread.getStackTrace()))
-
-    @cached_property
-    def _array_text(self) -> Any:
-        return self._gateway.jvm.org.apache.commons.lang3.ArrayUtils.toString
 
 
 @cache
@@ -141,19 +94,10 @@ def callback_connections(gateway: Any) -> CallbackConnections:
     return CallbackConnections(gateway)
 
 
-def _private(instance: Any, java_class: Any, name: str) -> Any:
-    field = java_class.getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(instance)
-
-
 #: Prefixes of Spark's own classes.
 SQL = "org.apache.spark.sql."
 CONNECTOR = SQL + "connector."
 DATASOURCES = SQL + "execution.datasources."
-
-_PACKED_FROM_BYTES: Final = 64 << 10
-_BUFFER_BYTES: Final = 64 << 10
 
 
 class Gateway:
@@ -183,7 +127,15 @@ class Gateway:
         self._classes: dict[str, Any] = {}
         self._constants: dict[tuple[str, str], Any] = {}
         self._made: dict[str, Any] = {}
-        self._struct_types = lru_cache(maxsize=64)(session.parseDataType)
+        self._kinds: dict[type, Any] = {}
+        self._recent: LRUCache[str, Any] = LRUCache(maxsize=_MAX_RECENT)
+        self._lock = threading.Lock()
+        self._struct_types = lru_cache(maxsize=256)(session.parseDataType)
+
+    @cached_property
+    def classes(self) -> JvmClasses:
+        """Classes of our own in the JVM."""
+        return jvm_classes(self._gateway)
 
     @property
     def pins_threads(self) -> bool:
@@ -241,6 +193,16 @@ class Gateway:
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = make()
+        return found
+
+    def recent(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return an immutable object of the JVM, made anew unless it is one of the most recent ones."""
+        with self._lock:
+            found = self._recent.get(name)
+        if found is None:
+            found = make()
+            with self._lock:
+                self._recent[name] = found
         return found
 
     def empty_array(self, element: str) -> Any:
@@ -302,29 +264,26 @@ class Gateway:
         """Return Scala's ``Some(value)``."""
         return self.static("scala.Option", "apply")(value)
 
-    def copy_bytes(self, writable: Any, data: bytes) -> Any:
-        """Let a Hadoop ``Writable`` read ``data``, in one call whatever the size.
-
-        Data is sent to the JVM as base64 text through a socket, so large data is compressed.
-        """
-        packed = len(data) >= _PACKED_FROM_BYTES
-        stream = self.java_class("java.io.ByteArrayInputStream")(zlib.compress(data, 1) if packed else data)
-        if packed:
-            # The data is read a few bytes at a time, and without a buffer each read is a native call.
-            inflated = self.java_class("java.util.zip.InflaterInputStream")(stream)
-            stream = self.java_class("java.io.BufferedInputStream")(inflated, _BUFFER_BYTES)
-        writable.readFields(self.java_class("java.io.DataInputStream")(stream))
-        return writable
-
     def python_object(self, java_object: Any) -> Any:
         """Return the Python object behind a proxy that the JVM returned; None: it is no such proxy."""
-        proxies = self.java_class("java.lang.reflect.Proxy")
-        if not proxies.isProxyClass(java_object.getClass()):
-            return None
-        handler = proxies.getInvocationHandler(java_object)
-        if str(handler.getClass().getName()) != "py4j.reflection.PythonProxyHandler":
-            return None
-        return self._gateway.gateway_property.pool[str(_private(handler, handler.getClass(), "id"))]
+        found = self.classes.proxies.idOf(java_object)
+        return None if found is None else self._gateway.gateway_property.pool[found]
+
+    def kind(self, proxy: type, make: Callable[[Any], Any]) -> Any:
+        """Return what the JVM remembers of the objects of a class of proxies (``Proxies.java``), made on first use."""
+        found = self._kinds.get(proxy)
+        if found is None:
+            found = self._kinds[proxy] = make(self.classes.proxies)
+        return found
+
+    def local_property(self, name: str) -> str | None:
+        """Return a property of Spark's of the current thread."""
+        found = self._context.getLocalProperty(name)
+        return None if found is None else str(found)
+
+    @cached_property
+    def _context(self) -> Any:
+        return self.session.sparkContext()
 
     @contextmanager
     def active_session(self, session: Any) -> Iterator[None]:
@@ -343,9 +302,18 @@ class Gateway:
             else:
                 sessions.clearActiveSession()
 
+    def setting(self, name: str, default: str) -> str:
+        """Return a setting of the session as it is now."""
+        return str(self.conf.getConfString(name, default))
+
     def time_zone(self) -> str:
         """Return the session's current time zone."""
-        return str(self.session.sessionState().conf().sessionLocalTimeZone())
+        return str(self.conf.sessionLocalTimeZone())
+
+    @cached_property
+    def conf(self) -> Any:
+        """The session's ``SQLConf``."""
+        return self.session.sessionState().conf()
 
     def thread_id(self) -> int:
         """Return the id of the JVM thread that runs the current callback (see :attr:`pins_threads`)."""
@@ -353,8 +321,7 @@ class Gateway:
 
     def is_called_from(self, class_name: str) -> bool:
         """Whether the current callback was called by a class of Spark; False without pinned threads."""
-        thread = self.static("java.lang.Thread", "currentThread")()
-        return self.pins_threads and class_name in self.connections.stack_text(thread)
+        return self.pins_threads and bool(self.classes.threads.isCalledFrom(class_name))
 
     def struct_type(self, schema_json: str) -> Any:
         """Return a ``StructType`` from its JSON; the most recent ones are cached."""

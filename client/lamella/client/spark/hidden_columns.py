@@ -14,6 +14,8 @@ _COLUMN: Final = CONNECTOR + "catalog.MetadataColumn"
 class HiddenColumn(Proxy):
     """A hidden column; ``dtype``: its type as in Spark's JSON."""
 
+    _once = "name dataType isNullable comment transform metadataInJSON"
+
     class Java:
         implements = [_COLUMN]  # noqa: RUF012  # py4j reads it from the class
 
@@ -46,5 +48,5 @@ def columns_array(gateway: Gateway, *columns: HiddenColumn) -> Any:
     """Return a ``MetadataColumn[]``."""
     made = gateway.new_array(_COLUMN, len(columns))
     for at, column in enumerate(columns):
-        gateway.static("java.lang.reflect.Array", "set")(made, at, column)  # py4j puts no proxy into an array by itself
+        made[at] = column._in_jvm()
     return made

@@ -535,42 +535,67 @@ def load_table(
     handle = lake.table(name)
     info = handle.info()
     if snapshot_id is None and timestamp_ms is None:
-        history, schema_ids, properties = info.history, info.schema_ids_in_use, info.properties
-        features = info.required_features
-        cluster_key: tuple[Sequence[str], str] = (info.cluster_key, info.cluster_kind)
-        snapshot = info.snapshot_id
-        totals = (info.block_count, info.row_count, info.file_size_bytes)
-    else:
-        # A filter that never matches: the answer names the snapshot and lists no block.
-        answer = handle.prune(
-            _NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns", reader_features=FEATURES
-        )
-        manifest = handle.snapshot(answer.snapshot_id)
-        history, schema_ids, properties = manifest.history, manifest.schema_ids_in_use, manifest.properties
-        features = manifest.features
-        key = manifest.cluster_key
-        cluster_key = ((), "linear") if key is None else (key.columns, key.kind)
-        snapshot = answer.snapshot_id
-        totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
-    changed = update(info)
-    if changed is not None and changed.changes:
-        history = (*history, evolve(history[-1], changed.changes, history=history))
+        return table_of(lake, name, settings, info, time_type=time_type, changed=update(info))
+    # A filter that never matches: the answer names the snapshot and lists no block.
+    answer = handle.prune(
+        _NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns", reader_features=FEATURES
+    )
+    manifest = handle.snapshot(answer.snapshot_id)
+    key = manifest.cluster_key
+    history, changed = _evolved(manifest.history, update(info))
     return LakeTable(
         lake,
         name,
         table_id=info.table_id,
         location=info.location,
-        snapshot_id=snapshot,
+        snapshot_id=answer.snapshot_id,
         history=history,
-        schema_ids_in_use=schema_ids,
+        schema_ids_in_use=manifest.schema_ids_in_use,
         columns=spark_schema(history[-1], time_type=time_type),
-        properties=properties,
-        cluster_key=cluster_key,
-        totals=totals,
-        features=features,
+        properties=manifest.properties,
+        cluster_key=((), "linear") if key is None else (key.columns, key.kind),
+        totals=(answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total),
+        features=manifest.features,
         settings=settings,
         schema_update=changed,
     )
+
+
+def table_of(
+    lake: Lamella,
+    name: str,
+    settings: Settings,
+    info: TableInfo,
+    *,
+    time_type: bool = False,
+    changed: SchemaUpdate | None = None,
+) -> LakeTable:
+    """Return a table in the state that the service told; ``changed``: schema changes with which it is seen."""
+    history, changed = _evolved(info.history, changed)
+    return LakeTable(
+        lake,
+        name,
+        table_id=info.table_id,
+        location=info.location,
+        snapshot_id=info.snapshot_id,
+        history=history,
+        schema_ids_in_use=info.schema_ids_in_use,
+        columns=spark_schema(history[-1], time_type=time_type),
+        properties=info.properties,
+        cluster_key=(info.cluster_key, info.cluster_kind),
+        totals=(info.block_count, info.row_count, info.file_size_bytes),
+        features=info.required_features,
+        settings=settings,
+        schema_update=changed,
+    )
+
+
+def _evolved(
+    history: tuple[Schema, ...], changed: SchemaUpdate | None
+) -> tuple[tuple[Schema, ...], SchemaUpdate | None]:
+    if changed is not None and changed.changes:
+        history = (*history, evolve(history[-1], changed.changes, history=history))
+    return history, changed
 
 
 def client_of(url_or_client: str | Lamella) -> Lamella:

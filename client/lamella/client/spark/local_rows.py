@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
-from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.statement import ReadScan
 
 _READ: Final = CONNECTOR + "read."
@@ -107,7 +104,7 @@ class LocalRows(ReadScan):
         return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
-        return LakeStatistics(self._gateway, max(1, self._rows.nbytes), self._rows.num_rows)
+        return statistics(self._gateway, max(1, self._rows.nbytes), self._rows.num_rows)
 
     def estimateSizeInBytes(self) -> Any:
         return self._gateway.optional_long(max(1, self._rows.nbytes))
@@ -116,30 +113,7 @@ class LocalRows(ReadScan):
         return True
 
 
-class LakeStatistics(Proxy):
-    """The size of what a scan reads, its rows, and what is known of their columns."""
-
-    class Java:
-        implements = [_READ + "Statistics"]  # noqa: RUF012
-
-    def __init__(
-        self, gateway: Gateway, size_bytes: int, row_count: int, columns: Mapping[Any, Any] | None = None
-    ) -> None:
-        """``columns``: by ``NamedReference``, the statistics of columns, if Spark uses any."""
-        super().__init__(gateway)
-        self._size_bytes = size_bytes
-        self._row_count = row_count
-        self._columns = columns or {}
-
-    def sizeInBytes(self) -> Any:
-        return self._size
-
-    @cached_property
-    def _size(self) -> Any:
-        return self._gateway.optional_long(self._size_bytes)
-
-    def numRows(self) -> Any:
-        return self._gateway.optional_long(self._row_count)
-
-    def columnStats(self) -> Any:
-        return self._gateway.java_map(self._columns)
+def statistics(gateway: Gateway, size_bytes: int, row_count: int, columns: Any = None) -> Any:
+    """Return the ``Statistics`` of what a scan reads; ``columns``: a ``java.util.Map`` of those of columns, by
+    ``NamedReference``."""
+    return gateway.classes.scans.statistics(size_bytes, row_count, columns)

@@ -27,7 +27,7 @@ from lamella.client.spark.block_list import (
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.local_filter import LazyColumns, LocalFilter
-from lamella.client.spark.local_rows import LakeStatistics, LocalRows, internal_rows
+from lamella.client.spark.local_rows import LocalRows, internal_rows, statistics
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.spark.scan import filter_text, shortened
@@ -338,7 +338,7 @@ class MetadataScan(LocalRows):
 
     def estimateStatistics(self) -> Any:
         rows = self._table.block_count if self._kind == "$blocks" else 1_000
-        return LakeStatistics(self._gateway, max(1, 200 * rows), rows)
+        return statistics(self._gateway, max(1, 200 * rows), rows)
 
     def estimateSizeInBytes(self) -> Any:
         return self.estimateStatistics().sizeInBytes()

@@ -8,6 +8,7 @@ Rules for every proxy:
   have removed it by then.
 - Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must contain
   everything that determines which rows are read.
+- What Spark asks often and never changes is asked once (``_once``): a call to Python is a round trip through a socket.
 - A proxy inherits no default method of a Java interface: every method that Spark calls must exist. Methods that only
   later versions of Spark call are refused by name.
 """
@@ -19,7 +20,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NoReturn
 from zlib import crc32
 
@@ -136,6 +137,15 @@ class Proxy:
 
     Java: ClassVar[type]
 
+    #: Methods without parameters that the JVM calls once for each object, separated by blanks.
+    _once: ClassVar[str] = ""
+    #: Those that have the same answer for all objects of the class.
+    _once_for_all: ClassVar[str] = ""
+    #: Pairs of such a method and a class of Spark that gets another answer.
+    _unless: ClassVar[str] = ""
+    #: Classes of the objects that methods return, if the JVM asks them once too.
+    _returned: ClassVar[Mapping[str, type[Proxy]]] = {}
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
@@ -160,6 +170,26 @@ class Proxy:
     def _key(self) -> str:
         """A key that is equal for two objects only if Spark may use one for the other."""
         return f"{type(self).__name__}#{id(self):x}"
+
+    @classmethod
+    def _remembered(cls, gateway: Gateway) -> Any:
+        return gateway.kind(cls, lambda proxies: cls._new_remembered(gateway, proxies))
+
+    @classmethod
+    def _new_remembered(cls, gateway: Gateway, proxies: Any) -> Any:
+        made = proxies.kind(cls._once, cls._once_for_all, cls._unless)
+        for method, returned in cls._returned.items():
+            made.returning(method, returned._remembered(gateway))
+        return made
+
+    def _in_jvm(self, *answers: Any) -> Any:
+        """Return an object of the JVM that stands for this one, and is compared and hashed there by its key.
+
+        ``answers``: a ``java.util.Map`` of those that are known.
+
+        It refers to this object, which therefore must not keep it: neither would ever be released.
+        """
+        return self._remembered(self._gateway).around(self, *answers)
 
     @_guarded
     def toString(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lamella.client.rewrite.source import Source
 from lamella.client.spark.gateway import CONNECTOR, Gateway
-from lamella.client.spark.local_rows import LakeStatistics
+from lamella.client.spark.local_rows import statistics
 from lamella.client.spark.metadata_column import NAME, is_named
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import Ids, Runs, id_column, positions_in
@@ -207,7 +207,7 @@ class RowLevelScan(Proxy):
         return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
-        return LakeStatistics(self._gateway, max(1, sum(self._selection.sizes)), self._selection.row_count)
+        return statistics(self._gateway, max(1, sum(self._selection.sizes)), self._selection.row_count)
 
     def estimateSizeInBytes(self) -> Any:
         return self._gateway.optional_long(max(1, sum(self._selection.sizes)))

@@ -20,16 +20,17 @@ from lamella.client.spark.aggregates import (
     known_rows,
     pushed_aggregates,
 )
-from lamella.client.spark.block_scan import NOTES, BlockScan
+from lamella.client.spark.block_scan import NO_FILTERS, NOTES, BlockScan, Pushed
 from lamella.client.spark.catalyst import FilterWalker, kind_of, order_of
 from lamella.client.spark.column_statistics import column_statistics, is_wanted
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import BlockSelection, LakeTable
 from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
-from lamella.client.spark.local_rows import LakeStatistics, LocalRows
+from lamella.client.spark.local_rows import LocalRows, statistics
 from lamella.client.spark.metadata_column import NAME, filter_of_blocks, has_metadata, matching_blocks
 from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.read_expression import live, read_expressions, referred_names
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
 from lamella.client.spark.stream_read import LakeStream
@@ -59,6 +60,7 @@ _OPERATOR_TEXTS: Final = {
 _TESTS: Final = {"is-null": "IS NULL", "not-null": "IS NOT NULL", "is-nan": "IS NAN"}
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock; the zone is written behind it
 _MAX_VALUES: Final = 5
+_SEPARATOR: Final = "\0"
 _MAX_RESIDUAL: Final = 120
 
 
@@ -191,6 +193,8 @@ def _order(spark_type: str) -> Any:
 _log = logging.getLogger(__name__)
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
+_PAGE_INDEX: Final = "parquet.filter.columnindex.enabled"
+_NO_OPTIONS: Final = "{}"
 # In characters: residuals of longer filters (lists of values) are not worth returning for a line of text.
 _MAX_RESIDUAL_TREE = 10_000
 
@@ -221,8 +225,10 @@ class Request:
         #: True: only blocks with deleted rows are read; False: only the others; None: both.
         self.has_deletes: bool | None = None
         self.tree: dict[str, Any] = TRUE
-        #: The conjuncts as Spark's expressions and as trees, in Spark's order.
-        self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
+        #: The filter, as Spark passed it.
+        self.filters: Any = None
+        #: The conjuncts as their numbers in the filter and as trees, in Spark's order.
+        self.conjuncts: list[tuple[int, dict[str, Any]]] = []
         #: Conjuncts that only Spark evaluates: which rows of a file are deleted.
         self.of_rows: list[Any] = []
         #: Conditions on ``_metadata`` by which blocks are left out.
@@ -237,6 +243,11 @@ class Request:
         self.expected: KnownRows | None = None
         self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
+
+    @cached_property
+    def options_text(self) -> str:
+        """The options, as the text of a map."""
+        return str(self.gateway.classes.requests.text(self.options))
 
     def required_json(self) -> str:
         """The requested columns, as the JSON of their struct type."""
@@ -263,18 +274,19 @@ class Request:
 
     def push(self, filters: Any) -> None:
         """Set the conjuncts of the filter, a Scala ``Seq`` of expressions."""
-        walker = FilterWalker(self.table.schema, time_zone=self.gateway.time_zone())
-        for at in range(filters.size()):
-            expression = filters.apply(at)
+        self.filters = filters
+        expressions, time_zone = read_expressions(self.gateway, filters)
+        walker = FilterWalker(self.table.schema, time_zone=time_zone)
+        for at, expression in enumerate(expressions):
             chosen = None if self.has_deletes is not None else self._chosen_blocks(expression)
             if chosen is not None:
                 self.has_deletes = chosen
             elif self._is_of_rows(expression):
-                self.of_rows.append(fast_condition(self.gateway, self.table.schema, expression))
+                self.of_rows.append(fast_condition(self.gateway, self.table.schema, live(expression)))
             else:
                 if self._uses_metadata(expression):
-                    self.of_blocks.push(expression, self.gateway.time_zone())
-                self.conjuncts.append((expression, walker.tree(expression)))
+                    self.of_blocks.push(live(expression), time_zone)
+                self.conjuncts.append((at, walker.tree(expression)))
         self.time_zone = walker.time_zone
         trees = [tree for _, tree in self.conjuncts]
         if trees:
@@ -325,10 +337,10 @@ class Request:
         """Return whether a conjunct is about the columns that say which rows are deleted."""
         if self.deletes_column is None:
             return False
-        return not _referred(expression).isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
+        return not referred_names(expression).isdisjoint(field["name"] for field in hidden_fields(self.table.schema))
 
     def _uses_metadata(self, expression: Any) -> bool:
-        return has_metadata(self.table.schema) and _referred(expression) == {NAME}
+        return has_metadata(self.table.schema) and referred_names(expression) == {NAME}
 
     def blocks(self, tree: dict[str, Any], *, limited: bool = False, time_zone: str | None = None) -> BlockSelection:
         """Return the blocks that a filter selects; ``limited``: only those needed for the limit. ``time_zone``: of the
@@ -351,15 +363,11 @@ class Request:
         found = [columns_in(tree) for _, tree in self.conjuncts]
         return sorted({name for names in found if names is not None for name in names})
 
-    def pushed(self, believed: Collection[str]) -> tuple[list[Any], list[str]]:
+    def pushed(self, believed: Collection[str]) -> tuple[Pushed, list[str]]:
         """Return the conjuncts that Spark's reader may skip by, and a text of each."""
         sound = [pair for pair in self.conjuncts if is_sound_in_parquet(pair[1], self.table.schema, believed)]
-        return [expression for expression, _ in sound], sorted(json.dumps(tree, sort_keys=True) for _, tree in sound)
-
-
-def _referred(expression: Any) -> set[str]:
-    """Return the names of the columns that an expression refers to."""
-    return {text.rpartition("#")[0] for text in str(expression.references().mkString(";")).split(";")}
+        texts = sorted(json.dumps(tree, sort_keys=True) for _, tree in sound)
+        return Pushed(self.filters, tuple(at for at, _ in sound)), texts
 
 
 class Plan:
@@ -367,11 +375,12 @@ class Plan:
 
     def __init__(self, request: Request, tree: dict[str, Any], selection: BlockSelection) -> None:
         gateway, table = request.gateway, request.table
+        self._gateway = gateway
         self.tree = tree
         self.selection = selection
         # Not when every row matches: Spark then does not read the columns of the filter, and when its reader skips
         # pages it treats an unread column as all null.
-        pushed, texts = ([], []) if request.fully_pushed else request.pushed(self.selection.believed)
+        pushed, texts = (NO_FILTERS, []) if request.fully_pushed else request.pushed(self.selection.believed)
         self.scan = BlockScan(
             gateway,
             table,
@@ -382,9 +391,7 @@ class Plan:
             pushed=pushed,
         )
         #: Everything that determines which rows are read: two scans with the same key are interchangeable.
-        self.key = json.dumps(
-            [table.key, selection.digest(), request.required_json(), texts, _options_text(request.options)]
-        )
+        self.key = json.dumps([table.key, selection.digest(), request.required_json(), texts, request.options_text])
 
     @cached_property
     def partitions(self) -> Any:
@@ -399,26 +406,24 @@ class Plan:
     @cached_property
     def is_columnar(self) -> bool:
         """Whether Spark reads the blocks in batches of columns; False without blocks."""
+        if self.scan.native is not None:
+            return bool(self._gateway.classes.scans.isColumnar(self.scan.native))
         partitions = self.partitions
         return len(partitions) > 0 and bool(self.reader_factory.supportColumnarReads(partitions[0]))
 
     @cached_property
     def size_bytes(self) -> int:
         """Spark's own estimate for the requested columns of the selected blocks."""
-        return max(1, self.scan.size_bytes() or sum(self.selection.sizes))
+        return self.scan.size_bytes()
 
 
 def _reader_options(request: Request, selection: BlockSelection) -> Any:
     if request.table.trusts_page_index(selection):
         return request.options
-    name = "parquet.filter.columnindex.enabled"
-    merged = request.gateway.java_map({name: "false"})
-    merged.putAll(request.options.asCaseSensitiveMap())
-    return request.gateway.java_class(SQL + "util.CaseInsensitiveStringMap")(merged)
-
-
-def _options_text(options: Any) -> str:
-    return str(options.asCaseSensitiveMap().toString())
+    scans = request.gateway.classes.scans
+    if request.options_text != _NO_OPTIONS:
+        return scans.withOption(request.options, _PAGE_INDEX, "false")
+    return request.gateway.shared(_PAGE_INDEX, lambda: scans.withOption(request.options, _PAGE_INDEX, "false"))
 
 
 class LakeScanBuilder(Proxy):
@@ -427,6 +432,8 @@ class LakeScanBuilder(Proxy):
     The filter goes back to Spark, which evaluates it again after the scan, unless every row of the selected blocks is
     proven to match. Only then does Spark push down a limit, which it also applies itself.
     """
+
+    _once_for_all = "pushedFilters isPartiallyPushed"
 
     class Java:
         implements = [  # noqa: RUF012  # py4j reads it from the class
@@ -448,24 +455,31 @@ class LakeScanBuilder(Proxy):
         super().__init__(gateway)
         self._request = Request(gateway, table, options, deletes_column)
         self._known: KnownRows | None = None
+        #: Spark does not ask streams for fewer columns.
+        self._is_batch = False
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
         request = self._request
         if request.expect_aggregates():
-            return self._gateway.seq([])
+            return self._nothing()
         request.select()
         if request.fully_pushed:
-            return self._gateway.seq(request.of_rows)
+            return self._gateway.seq(request.of_rows) if request.of_rows else self._nothing()
         if request.has_deletes is None:
             return filters
-        return self._gateway.seq([*(expression for expression, _ in request.conjuncts), *request.of_rows])
+        left = (request.filters.apply(at) for at, _ in request.conjuncts)
+        return self._gateway.seq([*left, *request.of_rows])
+
+    def _nothing(self) -> Any:
+        return self._gateway.shared("empty Seq", self._gateway.seq)
 
     def pushedFilters(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
 
     def pruneColumns(self, required: Any) -> None:
         self._request.required = required
+        self._is_batch = True
 
     def supportCompletePushDown(self, aggregation: Any) -> bool:
         # Spark replaces an average by a sum and a count only if results may be partial.
@@ -503,11 +517,18 @@ class LakeScanBuilder(Proxy):
         if self._request.deletes_column in names:
             # No file has it. Spark reads it if it did not pass on a filter by it as it stands.
             raise InvalidRequest(f"{self._request.deletes_column} can only be a condition of its own")
-        return LakeScan(self._gateway, self._request)
+        scan = LakeScan(self._gateway, self._request)
+        return scan._planned() if self._is_batch else scan._in_jvm()
 
 
 class LakeScan(ReadScan):
     """One scan. Its filter never changes; join keys that arrive later make a new plan for one execution."""
+
+    _once = (
+        "readSchema columnarSupportMode estimateStatistics estimateSizeInBytes filterAttributes"
+        " reflectsFullyPushedDownFilters"
+    )
+    _once_for_all = "supportedCustomMetrics reportDriverMetrics pushedPredicates supportsIterativePushdown"
 
     class Java:
         implements = [  # noqa: RUF012
@@ -528,6 +549,25 @@ class LakeScan(ReadScan):
     def _plan(self) -> Plan:
         """Made when it is needed: a stream has a plan for each micro-batch instead."""
         return Plan(self._request, self._request.tree, self._selection())
+
+    def _planned(self) -> Any:
+        """Return the object of the JVM for a scan of one snapshot, which has the answers of Spark's own scan."""
+        plan = self._plan
+        native = plan.scan.native
+        if native is None:
+            return self._in_jvm()
+        selection, exact = plan.selection, self.reflectsFullyPushedDownFilters()
+        answers = self._gateway.classes.scans.answers(
+            native,
+            plan.scan.own_schema,
+            sum(selection.sizes),
+            selection.row_count,
+            plan.key,
+            self._join_columns(),
+            exact,
+            self._column_statistics(),
+        )
+        return self._in_jvm(answers)
 
     def _selection(self) -> BlockSelection:
         request = self._request
@@ -619,38 +659,40 @@ class LakeScan(ReadScan):
     def estimateStatistics(self) -> Any:
         if self._stream is not None:  # of the table, for lack of anything better
             table = self._request.table
-            return LakeStatistics(self._gateway, max(1, table.size_bytes), table.row_count)
-        return self._statistics
+            return statistics(self._gateway, max(1, table.size_bytes), table.row_count)
+        return statistics(
+            self._gateway, self._plan.size_bytes, self._plan.selection.row_count, self._column_statistics()
+        )
 
     def estimateSizeInBytes(self) -> Any:
-        return self.estimateStatistics().sizeInBytes()
+        if self._stream is not None:
+            return self._gateway.optional_long(max(1, self._request.table.size_bytes))
+        return self._gateway.optional_long(self._plan.size_bytes)
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         # The statistics are those of the selected blocks: when every row there matches, they need no filter. False
         # would let Spark evaluate the conditions that are not returned by pushFilters, also where they were replaced.
         return self._request.fully_pushed or self._request.has_deletes is not None
 
-    @cached_property
-    def _statistics(self) -> LakeStatistics:
-        request, row_count = self._request, self._plan.selection.row_count
-        columns = {}
-        if is_wanted(self._gateway):
-            columns = column_statistics(self._gateway, request.table, request.required_names(), row_count)
-        return LakeStatistics(self._gateway, self._plan.size_bytes, row_count, columns)
+    def _column_statistics(self) -> Any:
+        """Return the statistics of columns as a ``java.util.Map``; None: Spark uses none."""
+        request, rows = self._request, self._plan.selection.row_count
+        if not is_wanted(self._gateway):
+            return None
+        found = column_statistics(self._gateway, request.table, request.required_names(), rows)
+        return self._gateway.java_map(found)
 
     def filterAttributes(self) -> Any:
-        return self._join_columns
+        """The columns by whose join keys the scan leaves out blocks."""
+        return self._gateway.classes.scans.references(self._join_columns())
 
-    @cached_property
-    def _join_columns(self) -> Any:
-        """The columns by whose join keys the scan leaves out blocks: Spark asks for them dozens of times."""
-        names: list[str] = []
+    def _join_columns(self) -> str:
+        """Return the quoted names of these columns, separated by U+0000."""
         # See toBatch. Also, the blocks left by join keys may be fewer than a limit needs.
-        if self._gateway.pins_threads and self._request.limit is None:
-            names = prunable_columns(self._request.table.schema, self._request.required_names())
-        column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
-        columns = [column(quoted(name)) for name in names]
-        return self._gateway.array(CONNECTOR + "expressions.NamedReference", columns)
+        if not self._gateway.pins_threads or self._request.limit is not None:
+            return ""
+        names = prunable_columns(self._request.table.schema, self._request.required_names())
+        return _SEPARATOR.join(quoted(name) for name in names if _SEPARATOR not in name)
 
     def filter(self, predicates: Any) -> None:
         table = self._request.table

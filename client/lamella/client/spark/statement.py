@@ -131,7 +131,7 @@ def changing_query(gateway: Gateway, verb: str) -> Any:
 
 def running_query(gateway: Gateway) -> Any:
     """Return the ``QueryExecution`` that the current callback is part of; None: it is not known."""
-    number = gateway.session.sparkContext().getLocalProperty(_EXECUTION) if gateway.pins_threads else None
+    number = gateway.local_property(_EXECUTION) if gateway.pins_threads else None
     if number is None:
         return None
     return gateway.java_class(SQL + "execution.SQLExecution").getQueryExecution(int(number))

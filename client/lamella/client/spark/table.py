@@ -6,14 +6,15 @@ Includes tables made by ``CREATE TABLE AS SELECT``.
 from __future__ import annotations
 
 import json
-from functools import cached_property
-from typing import Any, Final, NoReturn
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NoReturn
 
 from lamella.client.spark.constraints import checks_array
 from lamella.client.spark.engine import delete
 from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.hidden_columns import HiddenColumn, columns_array
 from lamella.client.spark.metadata_column import NAME, has_metadata, metadata_type
+from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.row_level import RowLevel
 from lamella.client.spark.row_level_write import RowLevelWrite
@@ -24,7 +25,7 @@ from lamella.client.spark.statement import ReadTable
 from lamella.client.write.commit import EVERY_ROW
 from lamella.client.write.new_table import drop_unused
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
-from lamella.snapshot.schema import path_parts, quoted
+from lamella.snapshot.schema import Schema, path_parts, quoted
 from lamella.snapshot.schema.spark_types import declared_schema
 from lamella.snapshot.wire import TableInfo
 
@@ -45,6 +46,17 @@ _CAPABILITIES: Final = (
 class LakeTableProxy(ReadTable):
     """A table at one snapshot."""
 
+    _once = (
+        "name id version schema columns partitioning constraints properties capabilities metadataColumns"
+        " canRenameConflictingMetadataColumns"
+    )
+    _once_for_all = "supportedCustomMetrics reportDriverMetrics"
+    _unless = (
+        "columns ShowCreateTableExec partitioning ShowCreateTableExec properties ShowCreateTableExec"
+        " metadataColumns DescribeTableExec capabilities V2WriteCommand"
+    )
+    _returned: ClassVar[Mapping[str, type[Proxy]]] = {"newScanBuilder": LakeScanBuilder}
+
     class Java:
         implements = [  # noqa: RUF012  # py4j reads it from the class
             _CATALOG + "SupportsRead",
@@ -61,7 +73,6 @@ class LakeTableProxy(ReadTable):
         self._table = destination.table
         self._shown_name = shown_name
         self._struct, self._columns = shape
-        self._columns_calls = 0
 
     def _key(self) -> str:
         return f"Lamella {self._shown_name}@{self._table.snapshot_id}"
@@ -79,9 +90,7 @@ class LakeTableProxy(ReadTable):
         return self._struct
 
     def columns(self) -> Any:
-        self._columns_calls += 1
-        # The first call is about a query in any case.
-        if self._columns_calls > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
+        if (declared := self._declared()) is not None and self._is_written_as_sql():
             return shape_of(self._gateway, declared)[1]
         return self._columns
 
@@ -128,13 +137,12 @@ class LakeTableProxy(ReadTable):
             return self._gateway.empty_array(_CATALOG + "MetadataColumn")
         return self._hidden_columns
 
-    @cached_property
+    @property
     def _hidden_columns(self) -> Any:
-        schema = self._table.schema
-        columns = [HiddenColumn(self._gateway, id_column(schema), "long", nullable=True)]
-        if has_metadata(schema):
-            columns.append(HiddenColumn(self._gateway, NAME, metadata_type(), nullable=True))
-        return columns_array(self._gateway, *columns)
+        gateway, schema = self._gateway, self._table.schema
+        return gateway.shared(
+            f"hidden columns {id_column(schema)} {has_metadata(schema)}", lambda: _hidden_columns(gateway, schema)
+        )
 
     def canRenameConflictingMetadataColumns(self) -> bool:
         return False
@@ -199,6 +207,13 @@ class LakeTableProxy(ReadTable):
         )
 
 
+def _hidden_columns(gateway: Gateway, schema: Schema) -> Any:
+    columns = [HiddenColumn(gateway, id_column(schema), "long", nullable=True)]
+    if has_metadata(schema):
+        columns.append(HiddenColumn(gateway, NAME, metadata_type(), nullable=True))
+    return columns_array(gateway, *columns)
+
+
 def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
     """Return the ``StructType`` and ``Column[]`` of a schema in Spark's JSON; takes a few calls per column."""
     struct = gateway.struct_type(schema_json)
@@ -223,10 +238,13 @@ class CommandTable(LakeTableProxy):
         """``required``: ``Column[]`` of the same columns, all of them required."""
         super().__init__(destination, shown_name, shape)
         self._required = required
+        self._is_resolved = False
 
     def columns(self) -> Any:
-        columns = super().columns()
-        return self._required if self._columns_calls == 1 else columns
+        if self._is_resolved:
+            return super().columns()
+        self._is_resolved = True
+        return self._required
 
 
 class EvolvingLakeTable(LakeTableProxy):
