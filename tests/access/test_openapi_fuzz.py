@@ -142,6 +142,7 @@ def fuzz(service: Described, name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", PROBES)
+@pytest.mark.few(64)
 def test_requests_are_answered_as_the_document_says(service: Described, name: str) -> None:
     """Right ones, generated ones that fit the schemas, and generated ones that do not."""
     fuzz(service, name, 2)

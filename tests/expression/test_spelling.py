@@ -15,6 +15,7 @@ A = n.Ref("a")
 
 
 @pytest.mark.parametrize("seed", range(200))
+@pytest.mark.few(60)
 def test_a_tree_reads_back_as_the_predicate_that_was_written(seed: int) -> None:
     """The JSON tree of a random predicate, through JSON text, is that predicate again."""
     rng = Random(seed)

@@ -66,6 +66,7 @@ def shape(tree: tuple[Column, ...], known: frozenset[int]) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(300))
+@pytest.mark.few(60)
 def test_the_changes_make_the_wanted_columns_and_keep_what_columns_are(seed: int) -> None:
     """Names, types, order and ids of the columns that stay; what is new has an id that nobody had."""
     random = Random(seed)

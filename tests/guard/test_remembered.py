@@ -59,7 +59,7 @@ def tracked() -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_prunes_leave_nothing_behind_for_the_collector(table: Table, form: str) -> None:
     """What a filter was read as, what it was bound to, and what it left: all of it is remembered."""
     warehouse = table.opened()

@@ -152,7 +152,7 @@ def kinds_of_objects(folder: Path) -> Mapping[str, list[Path]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set[str], damage: str) -> None:
     """Each kind in turn, all objects of it at once: snapshots, segments, groups, sidecars, pages, indexes."""
     kinds = kinds_of_objects(made)

@@ -72,6 +72,7 @@ def refuses(lakes: Lakes, name: str, does: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@pytest.mark.few(1)
 def test_every_statement_refuses_a_violating_row(spark: SparkSession, lakes: Lakes, bad: str) -> None:
     """Whether Spark finds it or the writer of blocks, nothing is committed."""
     name = new_table(spark, lakes)
@@ -82,6 +83,7 @@ def test_every_statement_refuses_a_violating_row(spark: SparkSession, lakes: Lak
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@pytest.mark.few(1)
 def test_every_writer_of_frames_refuses_a_violating_row(
     spark: SparkSession, lakes: Lakes, tmp_path: Path, bad: str
 ) -> None:

@@ -67,7 +67,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize("conditions", [CONDITIONS[::3], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("conditions", [CONDITIONS[::6], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
 def test_one_frame_can_be_filtered_in_many_ways_at_once(
     spark: SparkSession, lake_url: str, table: LakeTable, conditions: Sequence[str]
 ) -> None:

@@ -158,6 +158,7 @@ def check(spark: SparkSession, lake: Lamella, odd: LakeTable, ansi: str, seed: i
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.few(1)
 def test_no_filter_that_spark_accepts_fails_or_loses_a_row(
     spark: SparkSession, lake: Lamella, odd: LakeTable, ansi: str
 ) -> None:

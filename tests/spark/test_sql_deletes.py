@@ -96,7 +96,7 @@ def left(lakes: Lakes, name: str) -> set[int]:
     return {row["id"] for file in files for row in pq.read_table(file, columns=["id"]).to_pylist()}
 
 
-@pytest.mark.parametrize("conditions", [CONDITIONS[::3], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("conditions", [CONDITIONS[::6], pytest.param(CONDITIONS, marks=pytest.mark.soak)])
 def test_rows_go_for_which_spark_finds_the_condition_true(
     spark: SparkSession, lakes: Lakes, conditions: Sequence[str]
 ) -> None:

@@ -319,6 +319,7 @@ def filled_in(statement: str, lakes: Lakes, space: str) -> str:
 
 
 @pytest.mark.parametrize("statement", ANSWERED)
+@pytest.mark.few(48)
 def test_a_statement_is_answered(spark: SparkSession, lakes: Lakes, space: str, statement: str) -> None:
     """Without an error."""
     spark.sql(filled_in(statement, lakes, space)).collect()
@@ -327,6 +328,7 @@ def test_a_statement_is_answered(spark: SparkSession, lakes: Lakes, space: str, 
 @pytest.mark.parametrize(
     ("statement", "code"), [(statement, code) for code, statements in REFUSED.items() for statement in statements]
 )
+@pytest.mark.few(74)
 def test_a_statement_is_refused(spark: SparkSession, lakes: Lakes, space: str, statement: str, code: str) -> None:
     """By a typed error with a code, without a traceback of ours, and without leaving a table."""
     text = filled_in(statement, lakes, space)

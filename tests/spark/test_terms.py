@@ -180,7 +180,7 @@ def truth(spark: SparkSession, rising: LakeTable) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.few(36)
+@pytest.mark.few(20)
 def test_a_function_in_the_where_clause_prunes_and_loses_no_row(
     spark: SparkSession, rising: LakeTable, truth: dict[str, list[int]], condition: str
 ) -> None:
@@ -228,7 +228,7 @@ def test_what_says_nothing_is_null_where_its_column_is(spark: SparkSession, lake
         assert blocks_read(spark.table(table.sql).where(condition)) == (1, 2)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 24))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, *range(2, 24)))])
 def test_random_terms_through_sql_equal_a_full_scan(spark: SparkSession, lakes: Lakes, seed: int) -> None:
     """Filters of the whole language through the catalog, with ANSI mode and without, in many time zones."""
     rng = Random(seed)

@@ -32,6 +32,7 @@ def one_after_another(base: dict[str, str], requests: list[Request]) -> tuple[di
 
 
 @pytest.mark.parametrize("seed", range(300))
+@pytest.mark.few(60)
 def test_many_change_sets_are_as_good_as_one_after_another(seed: int) -> None:
     """What lands, what does not, and which blocks are left in which segment, are those of a plain model."""
     rng = Random(seed)
