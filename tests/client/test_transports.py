@@ -224,6 +224,18 @@ def test_an_answer_that_comes_before_the_body_was_read_is_read(scripted: Scripte
     lake.close()
 
 
+def test_a_connection_whose_request_was_too_large_is_not_used_again(scripted: Scripted) -> None:
+    """The service answers before it has read the body, and may close the connection later."""
+    problem = b'{"type":"about:blank","title":"t","status":413,"detail":"too large","code":"body_too_large"}'
+    server = scripted(Reply(raw=answer("413 Content Too Large", problem)), Reply(raw=ok(b'{"tables": ["t"]}')))
+    lake = Lamella(server.url, policy=RetryPolicy(attempts=1))
+    with pytest.raises(BodyTooLarge):
+        lake.table("db.t").register(["x"])
+    assert lake.tables("db") == ("t",)
+    assert [each.connection for each in server.received] == [0, 1]
+    lake.close()
+
+
 def test_threads_share_a_client(scripted: Scripted) -> None:
     """Many threads get their own answers, over no more connections than there are threads."""
     server = scripted(Reply(raw=ok(b'{"tables": ["t"]}')))

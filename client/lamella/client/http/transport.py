@@ -65,6 +65,7 @@ CUT_OFF: Final = "the answer was cut off"
 
 #: A day: no service waits longer.
 _MAX_MS: Final = 86_400_000
+_TOO_LARGE: Final = 413
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +203,8 @@ class PooledTransport:
                     raise http.client.HTTPException("the response has no Content-Length")
                 headers = {name.lower(): value for name, value in answer.getheaders()}
                 response = HttpResponse(status=answer.status, headers=headers, body=_body(answer))
-                reusable = whole and not answer.will_close
+                # The service may not have read a body that it found too large, and then closes the connection.
+                reusable = whole and not answer.will_close and answer.status != _TOO_LARGE
         except (OSError, http.client.HTTPException) as error:
             raise TransportFailure(_reason(error), sent=True) from error
         finally:
