@@ -338,6 +338,12 @@ def test_an_invalid_policy_is_refused_when_it_is_set(world: World, properties: d
         world.table.commit(operation="alter", properties=properties)
 
 
+def test_an_unknown_mode_of_a_delete_is_refused(world: World) -> None:
+    """It is no silent copy-on-write."""
+    with pytest.raises(InvalidRequest, match="mode is one of auto, copy-on-write, merge-on-read, not 'fast'"):
+        world.delete("a < 20", mode="fast")  # type: ignore[arg-type]
+
+
 def test_a_delete_beside_another_delete_and_a_compaction_is_repeated_where_needed(world: World) -> None:
     """What others deleted merges at once; blocks that they rewrote are read again."""
     world.delete("a = 1")

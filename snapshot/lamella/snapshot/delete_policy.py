@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -34,20 +34,26 @@ class DeletePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self.mode == "merge-on-read"
 
 
-def delete_policy_of(properties: Mapping[str, str]) -> DeletePolicy:
-    """Returns the policy that a table's properties set.
+def delete_policy_of(properties: Mapping[str, str], *, mode: DeleteMode | None = None) -> DeletePolicy:
+    """Returns the policy that a table's properties set. ``mode``: replaces that of the properties.
 
     Raises:
-        InvalidRequest: a property has an invalid value.
+        InvalidRequest: a property, or ``mode``, has an invalid value.
     """
     policy = DeletePolicy()
-    mode = properties.get(DELETE_MODE, policy.mode)
-    if mode not in get_args(DeleteMode):
-        known = ", ".join(get_args(DeleteMode))
-        raise InvalidRequest(f"property {DELETE_MODE} is one of {known}, not {mode[:100]!r}", property=DELETE_MODE)
+    if mode is None:
+        mode = _mode(properties.get(DELETE_MODE, policy.mode), f"property {DELETE_MODE}", property=DELETE_MODE)
+    else:
+        mode = _mode(mode, "mode")
     text = properties.get(MAX_DELETED_SHARE)
     share = policy.max_deleted_share if text is None else _share(text)
     return msgspec.structs.replace(policy, mode=mode, max_deleted_share=share)
+
+
+def _mode(given: str, where: str, **details: str) -> DeleteMode:
+    if given not in get_args(DeleteMode):
+        raise InvalidRequest(f"{where} is one of {', '.join(get_args(DeleteMode))}, not {given[:100]!r}", **details)
+    return cast("DeleteMode", given)
 
 
 def _share(text: str) -> float:

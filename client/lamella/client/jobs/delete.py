@@ -75,8 +75,8 @@ def delete_rows(
     """Delete the rows that match a filter (SQL text or JSON tree) in one commit, which also has ``added`` blocks and
     schema changes.
 
-    ``mode``: whether blocks are rewritten; see :class:`lamella.snapshot.deletes.DeletePolicy`. None: as the table's
-    properties say.
+    ``mode``: whether blocks are rewritten; see :class:`lamella.snapshot.delete_policy.DeletePolicy`. None: as the
+    table's properties say.
 
     Rows that others add in the meantime stay, as if added after the delete.
 
@@ -99,9 +99,7 @@ def delete_rows(
             storage_options=context.storage_options,
         )
         target.check()
-        policy = delete_policy_of(state.snapshot.properties)
-        if mode is not None:
-            policy = msgspec.structs.replace(policy, mode=mode)
+        policy = delete_policy_of(state.snapshot.properties, mode=mode)
         outcome = _candidates(context, state, where, time_zone, case_sensitive)
         with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:
             stage = RemoveRows(
