@@ -51,6 +51,11 @@ class JvmClasses:
         return _instance(self._gateway, self._compiled("Requests", self._threads.getClassLoader()))
 
     @cached_property
+    def subqueries(self) -> Any:
+        """Conditions with subqueries in the plan of a running query."""
+        return _instance(self._gateway, self._compiled("Subqueries"))
+
+    @cached_property
     def threads(self) -> Any:
         """Threads that call Python, and their connections."""
         return _instance(self._gateway, self._threads)

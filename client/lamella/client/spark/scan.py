@@ -618,12 +618,18 @@ class LakeScan(ReadScan):
         return LakeBatch(self._gateway, narrowed or self._plan, self)
 
     def by_subqueries(self, plan: Plan) -> Plan:
-        """Return a plan without the blocks that conditions with scalar subqueries exclude, which have their values by
-        now."""
+        """Return a plan without the blocks that conditions with subqueries exclude, which have their values by now."""
         request = self._request
         if request.limit is not None:
             return plan  # the blocks that are left may be fewer than a limit needs
-        found = subquery_filter(self._gateway, self, request.table.schema)
+        # What join keys have left is what semi joins leave.
+        found = subquery_filter(
+            self._gateway,
+            self,
+            request.table.schema,
+            request.table.settings.max_join_keys,
+            semi_joins=plan is self._plan,
+        )
         if found is None:
             return plan
         tree = {"type": "and", "children": [plan.tree, found[0]]}
