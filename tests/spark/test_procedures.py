@@ -54,6 +54,22 @@ def test_blocks_are_compacted_on_executors(spark: SparkSession, lakes: Lakes) ->
     assert spark.sql(f"SELECT count(*), sum(id) FROM {table.sql}").collect()[0][:] == (400, sum(range(400)))
 
 
+def test_blocks_are_analyzed_on_executors(spark: SparkSession, lakes: Lakes) -> None:
+    """Registered files without statistics get those of their values; Spark's own statement says that it is not for
+    tables of other catalogs."""
+    table = lakes.empty(numbers(1)[0].schema).add(*numbers(3), write_statistics=False)
+    (part,) = call(spark, f"analyze('{table.name}', columns => 'a, s', max_blocks => 1)")
+    assert (part["blocks"], part["rows"], part["remaining_blocks"]) == (1, 100, 2)
+    (done,) = call(spark, f"analyze(table => '{table.sql}')")
+    assert (done["blocks"], done["failures"], done["remaining_blocks"], done["reason"]) == (3, 0, 0, None)
+    assert done["snapshot_id"] == table.snapshot_id()
+    assert table.lake.table(table.name).info().distinct_of_values["b"] == 3
+    (nothing,) = call(spark, f"analyze('{table.name}')")
+    assert (nothing["blocks"], nothing["snapshot_id"]) == (0, None)
+    with pytest.raises(AnalysisException, match="NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"):
+        spark.sql(f"ANALYZE TABLE {table.sql} COMPUTE STATISTICS FOR ALL COLUMNS")
+
+
 def test_advice_is_given_by_column(spark: SparkSession, lakes: Lakes) -> None:
     """A row for each score: by bounds, and by each kind of index; unknown names are refused."""
     table = written(spark, lakes)

@@ -101,6 +101,19 @@ def test_a_stream_reads_what_the_table_has_and_then_what_is_added(
     assert stream.run() == []
 
 
+def test_an_analysis_adds_no_rows(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
+    """The blocks are the same files with other statistics, also if a stream has read only some of them."""
+    first, second, third = numbers(3)
+    stream = Streamed(spark, lakes.of(first), tmp_path)
+    assert stream.run() == values(first)
+    stream.table.add(second, write_statistics=False)
+    spark.sql(f"CALL {CATALOG}.system.analyze('{stream.table.name}')").collect()
+    assert stream.run() == values(second)
+    spark.sql(f"CALL {CATALOG}.system.analyze('{stream.table.name}')").collect()
+    stream.table.add(third)
+    assert stream.run() == values(third)
+
+
 def test_limits_divide_what_there_is(spark: SparkSession, lakes: Lakes, tmp_path: Path) -> None:
     """By blocks and by bytes, a large first snapshot and later ones alike; a micro-batch has at least one block."""
     blocks = numbers(7, rows=10)

@@ -70,6 +70,11 @@ def test_every_argument_is_an_option_of_the_kinds_command(kind: JobKind) -> None
         ("vacuum", {"execute": True, "older_than": "7d"}, ["vacuum", "--execute", "--older-than=7d", "--", "db.t"]),
         ("vacuum", {"execute": False}, ["vacuum", "--", "db.t"]),
         ("index_refresh", {"index": "-i", "mode": "full"}, ["index", "refresh", "--mode=full", "--", "db.t", "-i"]),
+        (
+            "analyze",
+            {"columns": "a, -b", "max_blocks": 3},
+            ["analyze", "--columns=a, -b", "--max-blocks=3", "--", "db.t"],
+        ),
         ("delete", {"where": "--a = 1"}, ["delete", "--where=--a = 1", "--", "db.t"]),
         ("update", {"set": {"a": "b = c"}, "all": True}, ["update", "--set=a=b = c", "--all", "--", "db.t"]),
         ("update", {"set": {"a": "1"}, "where": "b = 2"}, ["update", "--set=a=1", "--where=b = 2", "--", "db.t"]),
@@ -118,7 +123,7 @@ def test_wrong_arguments_are_refused_with_their_position(kind: str, arguments: d
 
 def test_a_kind_that_is_not_there_is_refused_by_name() -> None:
     """The answer says which kinds there are."""
-    with pytest.raises(InvalidRequest, match=r"no job kind 'compat'; there are compact, delete"):
+    with pytest.raises(InvalidRequest, match=r"no job kind 'compat'; there are analyze, compact, delete"):
         job_kind_named("compat")
 
 

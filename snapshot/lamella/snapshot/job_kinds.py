@@ -83,6 +83,16 @@ class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown
     max_blocks: Count | None = None
 
 
+class AnalyzeArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``columns``: ``a,b``; all by default. ``max_bytes``, ``max_blocks``: maximum to read. ``processes``: processes of
+    the engine on the worker's machine."""
+
+    columns: Text | None = None
+    max_bytes: Count | None = None
+    max_blocks: Count | None = None
+    processes: Count | None = None
+
+
 class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``where``: the rows to delete. ``time_zone``: for timestamps in it without one. ``mode``: whether blocks are
     rewritten, in place of the table's property ``write.delete.mode``."""
@@ -272,6 +282,16 @@ BUILTIN: Final = (
         positional=("index",),
         final_statuses=(1, 2),  # 1: some blocks cannot be indexed
         server_only=False,
+    ),
+    JobKind(
+        name="analyze",
+        text="Read the values of blocks whose statistics are incomplete or inexact.",
+        command=("analyze",),
+        arguments=AnalyzeArguments,
+        is_spark=True,
+        final_statuses=(1, 2),  # 1: some blocks could not be read
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
     ),
     JobKind(
         name="delete",

@@ -54,6 +54,7 @@ _HOMES: Final = {
     "why-not": "advice.commands",
     "recorded": "advice.commands",
     "clustering": "cli.layout",
+    "analyze": "cli.rewrite",
     "compact": "cli.rewrite",
     "recluster": "cli.rewrite",
     "purge": "cli.rewrite",

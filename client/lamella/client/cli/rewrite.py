@@ -1,4 +1,5 @@
-"""``lamella compact``, ``recluster``, ``purge``, ``delete`` and ``update``: jobs that rewrite blocks."""
+"""``lamella compact``, ``recluster``, ``purge``, ``delete`` and ``update``: jobs that rewrite blocks; and ``analyze``,
+which reads them."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table, size_text
 
 if TYPE_CHECKING:
+    from lamella.client.jobs.analyze import AnalyzeResult
     from lamella.client.jobs.context import JobContext
     from lamella.client.jobs.rewrite import RewriteResult
     from lamella.client.rewrite.engine import Engine
@@ -165,6 +167,38 @@ def purge(session: Session, runtime: EngineOptions, /, table: str, **given: Any)
 
 
 @click.command()
+@click.option("--columns", metavar="A,B", help="Only these columns.")
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Maximum file bytes to read.")
+@click.option("--max-blocks", type=click.IntRange(min=1), help="Maximum number of blocks to read.")
+@engine_options()
+def analyze(
+    session: Session,
+    runtime: EngineOptions,
+    /,
+    table: str,
+    columns: str | None,
+    max_bytes: int | None,
+    max_blocks: int | None,
+) -> None:
+    """Read the values of blocks whose statistics are incomplete or inexact: bounds, nulls, sums, and counts of distinct
+    values.
+
+    Exit status 1: some blocks could not be read and were left unchanged.
+    """
+    from lamella.client.jobs.analyze import analyze as analyze_blocks
+
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    with runtime.started("analyze") as engine, _context(session, runtime, table, engine, {}, "analyzing") as context:
+        done = analyze_blocks(context, wanted, max_bytes=max_bytes, max_blocks=max_blocks)
+    if session.as_json:
+        session.emit(done)
+    else:
+        _show_analyzed(done)
+    if done.failures:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
 @click.option("--where", "condition", metavar="SQL", required=True, help="The rows to delete.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @click.option(
@@ -299,6 +333,24 @@ def _show(done: RewriteResult) -> None:
         click.echo(f"left: {len(failure.blocks)} blocks, {failure.reason}", err=True)
     if done.remaining_blocks or done.remaining_bytes:
         click.echo(f"left for later runs: about {done.remaining_blocks:,} blocks, {size_text(done.remaining_bytes)}")
+
+
+def _show_analyzed(done: AnalyzeResult) -> None:
+    if done.snapshot_id is None:
+        click.echo("no block got better statistics")
+    else:
+        click.echo(
+            f"{done.blocks:,} blocks ({size_text(done.file_bytes)}) with {done.rows:,} rows got statistics of their"
+            f" values; snapshot {done.snapshot_id}"
+        )
+    if done.conflicts:
+        click.echo(f"{done.conflicts:,} blocks were left because another writer changed them")
+    for failure in done.failures[:MAX_LISTED]:
+        click.echo(f"left: {failure.location}: {failure.reason}", err=True)
+    if len(done.failures) > MAX_LISTED:
+        click.echo(f"and {len(done.failures) - MAX_LISTED:,} more", err=True)
+    if done.remaining_blocks:
+        click.echo(f"left for later runs: {done.remaining_blocks:,} blocks")
 
 
 def _show_plan(session: Session, planned: PlanAnswer) -> None:

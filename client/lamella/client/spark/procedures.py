@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lamella.client.http import Lamella
 from lamella.client.http.client import Table
+from lamella.client.jobs.analyze import analyze
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.jobs.report import job_reporter
 from lamella.client.jobs.rewrite import Bounds, RewriteResult, compact, purge, recluster
@@ -27,6 +28,7 @@ from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import (
+    AnalyzeArguments,
     Arguments,
     CompactArguments,
     Name,
@@ -44,6 +46,8 @@ _PROCEDURES: Final = _CATALOG + "procedures."
 NAMESPACE: Final = "system"
 #: Arguments of jobs that say where they run, which the session decides here.
 _OF_THE_ENGINE: Final = frozenset({"memory_mib", "processes", "scratch"})
+#: At most this many blocks that could not be read are named in a result.
+_NAMED_FAILURES: Final = 10
 
 
 class BuildIndexArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -204,6 +208,24 @@ def _purge(call: Call, given: PurgeArguments) -> list[Sequence[Any]]:
         return _rewritten(purge(context, bounds))
 
 
+def _analyze(call: Call, given: AnalyzeArguments) -> list[Sequence[Any]]:
+    with call.job("analyzing", Sizes()) as context:
+        done = analyze(context, _names(given.columns), max_bytes=given.max_bytes, max_blocks=given.max_blocks)
+    failed = "; ".join(f"{each.location}: {each.reason}" for each in done.failures[:_NAMED_FAILURES])
+    return [
+        (
+            done.blocks,
+            done.rows,
+            done.file_bytes,
+            done.conflicts,
+            len(done.failures),
+            done.remaining_blocks,
+            done.snapshot_id,
+            failed or None,
+        )
+    ]
+
+
 def _regroup(call: Call, given: RegroupArguments) -> list[Sequence[Any]]:
     done = call.table.regroup(
         _names(given.by) or [],
@@ -303,6 +325,22 @@ PROCEDURES: Final = (
         _recluster,
     ),
     Procedure("purge", "Write blocks anew without their deleted rows.", PurgeArguments, _REWRITE, _purge),
+    Procedure(
+        "analyze",
+        "Read the values of blocks whose statistics are incomplete or inexact.",
+        AnalyzeArguments,
+        {
+            "blocks": "long",
+            "rows": "long",
+            "file_bytes": "long",
+            "conflicts": "long",
+            "failures": "long",
+            "remaining_blocks": "long",
+            "snapshot_id": "string",
+            "reason": "string",
+        },
+        _analyze,
+    ),
     Procedure(
         "regroup",
         "Move blocks between segments so that segments prune better; no data is written.",

@@ -177,8 +177,8 @@ _MAX_CHANGED: Final = 250_000
 _MAX_ID: Final = 2_000
 #: What plans express: constants as partitions, deleted rows as deletion vectors.
 _FEATURES: Final = (CONSTANTS, DELETES)
-#: Operations that rewrite the same rows into other files.
-_SAME_ROWS: Final = frozenset({"compact", "purge", "recluster"})
+#: Operations that replace blocks by others with the same rows.
+_SAME_ROWS: Final = frozenset({"analyze", "compact", "purge", "recluster"})
 
 Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
 #: What a prune keeps, what is left of the filter, and what a task takes at most, in bytes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -195,10 +195,12 @@ def _without_shredded(block: Block, schema: Schema) -> Block:
     return msgspec.structs.replace(block, col_stats=stats)
 
 
-def with_scanned_column(store: Store, footer: Footer, schema: Schema, block: Block, column_id: int) -> Block:
-    """Returns ``block`` with the statistics of one column's values, if the file has the column; raises as
+def with_scanned_columns(
+    store: Store, footer: Footer, schema: Schema, block: Block, column_ids: Collection[int]
+) -> Block:
+    """Returns ``block`` with the statistics of the values of these columns, as far as the file has them; raises as
     :func:`verified`."""
-    columns = [column for column in plan(footer.metadata.schema, schema).present if column.column_id == column_id]
+    columns = [column for column in plan(footer.metadata.schema, schema).present if column.column_id in column_ids]
     return _with_values(store, footer, columns, block)
 
 
@@ -212,7 +214,8 @@ def _with_values(store: Store, footer: Footer, columns: Sequence[PlannedColumn],
         return msgspec.structs.replace(block, col_stats=stats)
     try:
         for column in columns:
-            found, sketch = _scanned(store, footer, file, column, stats[column.column_id])
+            known = stats.get(column.column_id) or unknown(column.dtype, "not recorded")
+            found, sketch = _scanned(store, footer, file, column, known)
             stats[column.column_id] = found
             if sketch is not None:
                 sketches[column.column_id] = sketch

@@ -13,7 +13,7 @@ from lamella.snapshot.errors import CorruptDeletes, InvalidRequest, LamellaError
 from lamella.snapshot.manifest import Block, DeleteFile
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
 from lamella.snapshot.parquet.block import optional_in_files, with_constants
-from lamella.snapshot.parquet.file_values import verified, with_scanned_column
+from lamella.snapshot.parquet.file_values import verified, with_scanned_columns
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
@@ -240,7 +240,7 @@ def _with_values(
             footer = read_footer(store, block.location)
             if footer.sha256 != block.footer_sha256:
                 raise
-            block = with_scanned_column(store, footer, optional_in_files(schema, block.constants), block, column_id)
+            block = with_scanned_columns(store, footer, optional_in_files(schema, block.constants), block, (column_id,))
             if block.col_stats[column_id].source != "scan":
                 raise
 
