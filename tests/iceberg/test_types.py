@@ -19,7 +19,7 @@ TYPES = {
     **dict.fromkeys(("int8", "int16", "int32"), "int"),
     **{"int64": "long", "float32": "float", "float64": "double"},
     **{"decimal(9,2)": "decimal(9, 2)", "decimal(38,0)": "decimal(38, 0)"},
-    **dict.fromkeys(("string", "enum", "json"), "string"),
+    **dict.fromkeys(("string", "enum", "json", "varchar(3)", "char(3)"), "string"),
     **dict.fromkeys(("binary", "bson"), "binary"),
     **{"fixed(3)": "fixed[3]", "time(us)": "time"},
     **{"timestamp(us)": "timestamptz", "timestamp_ntz(us)": "timestamp"},

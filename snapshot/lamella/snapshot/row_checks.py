@@ -14,6 +14,7 @@ from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Check, Column, Leaf, Schema
 from lamella.snapshot.schema.arrow import conform_leaf
 from lamella.snapshot.schema.evolution import AddCheck
+from lamella.snapshot.schema.text_lengths import check_text, has_text_length
 from lamella.snapshot.stats.measure import leaf_values
 
 
@@ -28,7 +29,8 @@ class RowChecks:
         """Check rows whose columns are the schema's, in its order and in the corresponding Arrow types.
 
         Raises:
-            SchemaMismatch: a required column has a null, or a required field where the value around it is not null.
+            SchemaMismatch: a required column has a null, or a required field where the value around it is not null; a
+                text does not have the length that its column gives it.
             CheckViolation: a constraint is false for a row, or cannot be computed.
         """
         for at, column in self._columns:
@@ -86,9 +88,12 @@ def _shown(columns: Mapping[int, Any], leaves: Sequence[Leaf], row: int) -> str:
 
 
 def _requires(column: Column) -> bool:
-    """Returns whether a column, or a field in it, may not be null; the keys of maps never are."""
-    parts = column.fields[1:] if column.dtype.name == "map" else column.fields
-    return not column.nullable or any(map(_requires, parts))
+    """Returns whether a column, or a field in it, may not be null or has text of a length; the keys of maps are never
+    null."""
+    if column.dtype.name == "map":
+        key, value = column.fields
+        return not column.nullable or has_text_length(key) or _requires(value)
+    return not column.nullable or column.text_length is not None or any(map(_requires, column.fields))
 
 
 def _check_values(values: Any, column: Column, path: str, nulls: int) -> None:
@@ -96,6 +101,8 @@ def _check_values(values: Any, column: Column, path: str, nulls: int) -> None:
     around them."""
     if nulls and not column.nullable:
         raise SchemaMismatch(f"column {path!r} is required and has nulls", column=path)
+    if column.text_length is not None:
+        check_text(values, column, path)
     for part, inner, inner_nulls in _parts(values, column):
         if _requires(part):
             _check_values(inner, part, f"{path}.{part.name}", inner_nulls)
@@ -115,6 +122,6 @@ def _parts(values: Any, column: Column) -> Iterable[tuple[Column, Any, int]]:
         return [(column.fields[0], elements, elements.null_count)]
     if column.dtype.name == "map":
         entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
-        _, items = pc.list_flatten(values.cast(pa.list_(entry))).flatten()
-        return [(column.fields[1], items, items.null_count)]
+        keys, items = pc.list_flatten(values.cast(pa.list_(entry))).flatten()
+        return [(column.fields[0], keys, 0), (column.fields[1], items, items.null_count)]
     return ()

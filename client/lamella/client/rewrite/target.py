@@ -14,6 +14,7 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatc
 from lamella.snapshot.manifest import ClusterStats, TableIndex
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.arrow import cast_values, leaf_type
+from lamella.snapshot.schema.text_lengths import fitted_text
 from lamella.snapshot.storage import FsspecStore, TableLayout
 
 #: Types that a written file describes in the same way as the file it was read from.
@@ -125,14 +126,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """Return batches, whose columns are the table's by position, as rows in the table's types.
 
         Raises:
-            SchemaMismatch: a value does not fit its type, or a required column has nulls.
+            SchemaMismatch: a value does not fit its type, a text is too long, or a required column has nulls.
         """
         wanted = arrow_schema(self.schema)
         rows = pa.Table.from_batches(batches)
         try:
             arrays = [
-                pa.chunked_array([cast_values(part, field.type) for part in rows.column(at).chunks], field.type)
-                for at, field in enumerate(wanted)
+                pa.chunked_array(
+                    [
+                        fitted_text(cast_values(part, field.type), column, column.name)
+                        for part in rows.column(at).chunks
+                    ],
+                    field.type,
+                )
+                for at, (column, field) in enumerate(zip(self.schema.columns, wanted, strict=True))
             ]
         except pa.ArrowInvalid as error:
             raise SchemaMismatch(f"a value does not fit the table's type: {error}") from error

@@ -224,7 +224,10 @@ class LakeCatalog(Proxy):
             return MetadataTableProxy(self._gateway, table, shown + appended, appended, shape)
         if appended == ROWS:
             return RowsTable(destination, shown, self._shapes(rows_schema(table)))._in_jvm()
-        shape = self._shapes(table.columns.shown)
+        typed = table.columns.typed
+        if table.schema_update is not None:  # Spark takes these columns into its plan as they are
+            typed = self._gateway.planned_schema(typed)
+        shape = self._shapes(typed)
         if self._evolves:
             return EvolvingLakeTable(destination, shown, shape, merges=merges)._in_jvm()
         return LakeTableProxy(destination, shown, shape)._in_jvm()
@@ -233,7 +236,7 @@ class LakeCatalog(Proxy):
         """Return the table of a command such as ``ALTER TABLE``; ``name``: as Spark asked for it."""
         if _parts(name)[1]:
             return self._proxy(name, destination)
-        shown = destination.table.columns.shown
+        shown = destination.table.columns.typed
         required = self._shapes(required_schema(shown))[1]
         return CommandTable(destination, f"{self._name}.{destination.table.name}", self._shapes(shown), required)
 
@@ -417,7 +420,7 @@ class LakeCatalog(Proxy):
             raise_java(self._table_exists(identifier))
         destination = msgspec.structs.replace(destination, properties=spec.properties if replaces else {})
         name = f"{self._name}.{destination.table.name}"
-        return StagedLakeTable(destination, name, self._shapes(destination.table.columns.shown), made=made)
+        return StagedLakeTable(destination, name, self._shapes(destination.table.columns.typed), made=made)
 
     def _require_whole(self, name: str | None, what: str = "dropped or replaced") -> None:
         """Raise InvalidRequest for the name of a part of a table, such as ``t$blocks``."""
@@ -471,7 +474,7 @@ class LakeRelationCatalog(LakeCatalog):
         except Py4JJavaError as error:
             if isinstance(error.__cause__, TableNotFound):
                 with suppress(ViewNotFound):
-                    return stored_view(self._gateway, self._name, self._lake.view(name))
+                    return stored_view(self._gateway, self._name, self._lake.view(name), is_read=not is_command)
             raise
         if is_command:
             return self._command_table(name, found)
@@ -479,7 +482,7 @@ class LakeRelationCatalog(LakeCatalog):
         # A view has no hidden columns.
         if is_plain or not self._is_read() or is_named(self._gateway, found.table.schema):
             return made
-        _, columns = self._shapes(found.table.columns.shown)
+        _, columns = self._shapes(self._gateway.planned_schema(found.table.columns.typed))
         return view_of(self._gateway, self._name, found.table, columns)
 
     def _relation_name(self, identifier: Any) -> tuple[str, bool]:

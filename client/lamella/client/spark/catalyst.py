@@ -57,6 +57,8 @@ _WITH_INTERVAL: Final = {
     **{"DateAddYMInterval": "MONTH", "TimestampAddYMInterval": "MONTH"},
     **{"TimestampAddInterval": "MICROSECOND", "TimeAdd": "MICROSECOND"},  # the second: until Spark 4.0
 }
+#: The function by which Spark pads what it reads of a column of type ``CHAR(n)``.
+_PADDING: Final = "readSidePadding"
 #: The metadata of a field that Spark's optimizer has put in place of a path of a variant.
 _VARIANT_METADATA: Final = "__VARIANT_METADATA_KEY"
 _DAY_US: Final = 86_400_000_000
@@ -100,6 +102,8 @@ class TermWalker:
             return self.pushed_field(e) or find_leaf(self._schema, _path(e)).reference
         if name == "Cast":
             return self._cast(e, depth)
+        if name in ("StaticInvoke", "StringRPad"):
+            return self._padded(e, name)
         if name == "VariantGet":
             return self._variant_get(e, e.dataType())
         if name in ("If", "CaseWhen"):
@@ -121,6 +125,19 @@ class TermWalker:
         if name in _ONE_ARGUMENT and len(children) > 1:
             raise Inexpressible("only blanks are trimmed")
         return apply(_FUNCTIONS[name], *(self._argument(child, depth + 1) for child in children))
+
+    def _padded(self, e: Any, name: str) -> TermTree:
+        """Return a column of type ``char(n)`` that Spark pads to this length: its values are stored like that."""
+        if name == "StaticInvoke" and str(e.functionName()) != _PADDING:
+            raise Inexpressible(f"function {e.functionName()} is not used")
+        column, count, *padding = children_of(e)
+        if kind_of(column) not in COLUMNS or kind_of(count) != "Literal" or any(map(_is_no_blank, padding)):
+            raise Inexpressible(f"function {name} is not used")
+        leaf = find_leaf(self._schema, _path(column))
+        length = self._schema.text_lengths.get(leaf.id)
+        if length is None or not length.is_padded or int(count.value()) != length.max_chars:
+            raise Inexpressible("padded text")
+        return leaf.reference
 
     def _cast_variant(self, e: Any, dtype: Any) -> dict[str, Any]:
         made = self._variant_get(e, dtype) if kind_of(e) == "VariantGet" else self.pushed_field(e, dtype)
@@ -278,6 +295,10 @@ def branches_of(e: Any) -> tuple[list[tuple[Any, Any]], Any]:
     children = children_of(e)
     pairs = list(zip(children[::2], children[1::2], strict=False))
     return pairs, children[-1] if len(children) % 2 else None
+
+
+def _is_no_blank(e: Any) -> bool:
+    return kind_of(e) != "Literal" or str(e.value()) != " "
 
 
 def _of_a_time(name: str, children: list[Any]) -> list[Any]:

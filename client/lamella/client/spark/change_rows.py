@@ -28,7 +28,7 @@ from lamella.client.scan.row_changes import (
 from lamella.client.scan.row_difference import SIDES, RowDifference
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import LakeTable
-from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, spark_arrow_schema
+from lamella.client.spark.python_blocks import PARTITION_BYTES, plain_struct, scan_of, spark_arrow_schema
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import arrow_field, conformed
 from lamella.snapshot.storage import FsspecStore, Store
@@ -252,5 +252,5 @@ def changes_scan(
         storage_options=table.settings.storage_options,
     )
     gateway.spark.dataSource.register(ChangesSource)
-    reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
+    reader = gateway.spark.read.format(_FORMAT).schema(plain_struct(struct))
     return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())

@@ -164,7 +164,7 @@ class LakeChangelog(Proxy):
         for key in requested.keys:
             if key.lower() not in taken:
                 raise UnknownColumn(f"there is no column {key!r}", column=key)
-        return cls(gateway, table, requested, shapes(changed_schema(table)))
+        return cls(gateway, table, requested, shapes(gateway.planned_schema(changed_schema(table.columns.typed))))
 
     def _key(self) -> str:
         requested = self._requested
@@ -197,9 +197,9 @@ class LakeChangelog(Proxy):
         return ChangesScanBuilder(self._gateway, self._table, self._requested)
 
 
-def changed_schema(table: LakeTable) -> str:
-    """Return the columns of a table and those that say what happened to a row, in Spark's JSON."""
-    shown = json.loads(table.columns.shown)
+def changed_schema(columns: str) -> str:
+    """Return columns of a table and those that say what happened to a row, in Spark's JSON."""
+    shown = json.loads(columns)
     return json.dumps({**shown, "fields": [*shown["fields"], *CHANGE_FIELDS]})
 
 
@@ -218,7 +218,7 @@ class ChangesScanBuilder(Proxy):
         self._requested = requested
         self._tree: dict[str, Any] = TRUE
         self._time_zone = "UTC"
-        self._fields: list[dict[str, Any]] = json.loads(changed_schema(table))["fields"]
+        self._fields: list[dict[str, Any]] = json.loads(changed_schema(table.columns.shown))["fields"]
 
     def pushFilters(self, filters: Any) -> Any:
         if not self._requested.keys:  # the other row of an update may not match

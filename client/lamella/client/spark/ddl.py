@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -290,9 +289,6 @@ def _column_position(position: Any) -> tuple[bool, str | None]:
     return False, str(position.column())
 
 
-_LIMITED_TEXT: Final = re.compile(r'"(?:var)?char\(')
-
-
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The definition of a new table."""
 
@@ -397,12 +393,6 @@ def _new_column(column: Column) -> Column:
 
 def _column(gateway: Gateway, column: Any) -> Column:
     name, dtype = str(column.name()), column.dataType()
-    if _LIMITED_TEXT.search(str(dtype.json())):
-        raise InvalidSchema(
-            f"column {name!r} is {dtype.sql()}, whose length is not checked; use STRING, with"
-            " CHECK (char_length(column) <= n)",
-            column=name,
-        )
     if column.generationExpression() is not None or column.identityColumnSpec() is not None:
         raise InvalidSchema(f"column {name!r} is generated, which is not supported", column=name)
     made = column_of(name, dtype, bool(column.nullable()))

@@ -56,7 +56,7 @@ class RowsTable(LakeTableProxy):
 def rows_schema(table: LakeTable) -> str:
     """Return the schema of ``t$rows`` in Spark's JSON: the hidden columns are behind the others, since Spark asks for
     metadata columns again and again, by a callback for each member of each."""
-    shown = json.loads(table.columns.shown)
+    shown = json.loads(table.columns.typed)
     name = deletes_column(table.schema)
     hidden = [{"name": name, "type": "boolean", "nullable": False, "metadata": {}}, *hidden_fields(table.schema)]
     return json.dumps({**shown, "fields": [*shown["fields"], *hidden]})

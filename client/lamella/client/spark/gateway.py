@@ -327,6 +327,14 @@ class Gateway:
         """Return a ``StructType`` from its JSON; the most recent ones are cached."""
         return self._struct_types(schema_json)
 
+    def planned_schema(self, schema_json: str) -> str:
+        """Return a schema in Spark's JSON as Spark's plans have it: ``varchar(n)`` and ``char(n)`` are strings, whose
+        metadata has the type."""
+        if "char(" not in schema_json:
+            return schema_json
+        planned = self.java_class(SQL + "catalyst.util.CharVarcharUtils").replaceCharVarcharWithStringInSchema
+        return str(planned(self.struct_type(schema_json)).json())
+
     def optional_long(self, value: int) -> Any:
         """Return ``OptionalLong.of(value)``."""
         return self.static("java.util.OptionalLong", "of")(value)

@@ -17,6 +17,7 @@ from lamella.client.rewrite.source import rows_of_file
 from lamella.snapshot.errors import InvalidSchema, LamellaError
 from lamella.snapshot.manifest import DeleteFile
 from lamella.snapshot.schema import Schema, parse_type
+from lamella.snapshot.schema.spark_types import TEXT_TYPE
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.constant import Constants
 from lamella.snapshot.storage import FsspecStore
@@ -273,7 +274,7 @@ def blocks_frame(
     see :class:`BlockGroup`."""
     listed = BlockListOption.of(table, selection, hidden)
     spark.dataSource.register(BlocksSource)
-    reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
+    reader = spark.read.format(_FORMAT).schema(plain_struct(struct))
     signed = signed_blocks(table, selection)
     if signed is not None:
         reader = reader.option(URLS, msgspec.json.encode(signed).decode())
@@ -290,6 +291,17 @@ def python_scan(
         LamellaError: this version of Spark plans it in an unknown way.
     """
     return scan_of(blocks_frame(gateway.spark, table, selection, struct, hidden))
+
+
+def plain_struct(struct: str) -> StructType:
+    """Return the schema of rows that Python workers read; ``struct``: the columns, as JSON.
+
+    Without the lengths of text that Spark's plan knows: of ``CHAR(n)`` it would pad what is read, which is padded.
+    """
+    columns = json.loads(struct)
+    for field in columns["fields"]:
+        field["metadata"].pop(TEXT_TYPE, None)
+    return StructType.fromJson(columns)
 
 
 def scan_of(frame: DataFrame) -> Any:

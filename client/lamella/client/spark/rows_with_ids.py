@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import Source, grouped, positioned_rows
 from lamella.client.spark.metadata_column import FilePart, metadata_field, values_of
-from lamella.client.spark.python_blocks import PARTITION_BYTES, scan_of, signed_blocks, spark_arrow_schema
+from lamella.client.spark.python_blocks import PARTITION_BYTES, plain_struct, scan_of, signed_blocks, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column, ids_of, shift_for
 from lamella.snapshot.deletes import Positions
 from lamella.snapshot.schema import Schema
@@ -224,5 +224,5 @@ def _scan(
         signed=signed,
     )
     gateway.spark.dataSource.register(RowsSource)
-    reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
+    reader = gateway.spark.read.format(_FORMAT).schema(plain_struct(struct))
     return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())

@@ -20,7 +20,7 @@ from lamella.client.spark.ddl import column_of, schema_change
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.statement import elements, running_query
 from lamella.snapshot.errors import InvalidRequest, LamellaError, SchemaMismatch
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema import Schema, parse_type
 from lamella.snapshot.schema.evolution import SchemaChange, WidenColumn, evolve
 from lamella.snapshot.wire import SchemaUpdate, TableInfo
 
@@ -82,9 +82,14 @@ def is_possible(gateway: Gateway, schema: Schema, change: Any) -> bool:
         return False
     try:
         wanted = schema_change(gateway, kind, change)
-        return isinstance(wanted, WidenColumn) and bool(evolve(schema, [wanted]))
+        return isinstance(wanted, WidenColumn) and not _is_text(wanted) and bool(evolve(schema, [wanted]))
     except LamellaError:
         return False
+
+
+def _is_text(change: WidenColumn) -> bool:
+    """Whether a type is text, of any length: rows do not change how long the text of a column may be."""
+    return parse_type(change.type).is_text
 
 
 def merges_schema(properties: Mapping[str, str], options: Mapping[str, str]) -> bool:

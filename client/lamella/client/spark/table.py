@@ -96,7 +96,7 @@ class LakeTableProxy(ReadTable):
 
     def _declared(self) -> str | None:
         """Return the schema with required columns as not null, as those of a query never are; None: there are none."""
-        shown = self._table.columns.shown
+        shown = self._table.columns.typed
         declared = declared_schema(shown, self._table.schema)
         return None if json.loads(declared) == json.loads(shown) else declared
 

@@ -34,11 +34,13 @@ def definition_of(catalog: str, view: Any) -> ViewDefinition:
     )
 
 
-def stored_view(gateway: Gateway, catalog: str, info: ViewInfo) -> Any:
-    """Return Spark's ``View`` of a view that the service stores."""
+def stored_view(gateway: Gateway, catalog: str, info: ViewInfo, *, is_read: bool = False) -> Any:
+    """Return Spark's ``View`` of a view that the service stores. ``is_read``: a query reads it, which compares
+    ``char(n)`` only as its plan has it."""
     given = info.definition
+    schema_json = gateway.planned_schema(given.schema_json) if is_read else given.schema_json
     builder = getattr(gateway.java_class(_VIEW), "Builder")()  # noqa: B009  # a class inside of a class
-    builder = builder.withSchema(gateway.struct_type(given.schema_json))
+    builder = builder.withSchema(gateway.struct_type(schema_json))
     builder = builder.withProperties(gateway.java_map(given.properties)).withOwner(info.owner)
     if given.comment is not None:
         builder = builder.withComment(given.comment)

@@ -1,6 +1,7 @@
 """Rows as the table's columns: matched by name, in its types, with every value unchanged.
 
-A value that has no equal one in the column's type is an error: nothing is rounded, cut or wrapped.
+A value that has no equal one in the column's type is an error: nothing is rounded, cut or wrapped. Only blanks at the
+end of text are added or cut off where its column has a length, as in Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from lamella.client.write.arrow_types import is_list, leaf_dtype, may_store, typ
 from lamella.client.write.python_values import PythonRows, leaf_array
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.arrow import new_values
+from lamella.snapshot.schema.arrow import list_offsets, new_values
+from lamella.snapshot.schema.text_lengths import fitted_text
 from lamella.snapshot.variant.arrow import check_variants, whole_variants
 
 #: Rows of Arrow, or dictionaries of Python.
@@ -60,7 +62,8 @@ class TableColumns:
             if position is None:
                 arrays.append(_absent(column, field, chunk.num_rows))
             else:
-                arrays.append(_required(_fit(chunk.column(position), column, field.type, column.name), field))
+                values = _fit(chunk.column(position), column, field.type, column.name)
+                arrays.append(_required(fitted_text(values, column, column.name), field))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
     def _positions(self, given: pa.Schema) -> list[int | None]:
@@ -95,6 +98,7 @@ class TableColumns:
                 array = _absent(column, field, len(rows))
             else:
                 array = _fit_python(given.values, column, field.type, column.name)
+                array = fitted_text(array, column, column.name)
                 if column.default_of_new_rows is not None and given.is_absent is not None:
                     array = pc.if_else(pa.array(given.is_absent), _absent(column, field, len(rows)), array)
             arrays.append(_required(array, field))
@@ -143,7 +147,7 @@ def _fit_array(values: pa.Array, column: Column, target: Any, path: str) -> pa.A
         lengths = pc.fill_null(pc.list_value_length(values), 0)
         elements = values.flatten()
         inner = _fit_part(elements, column.fields[0], target.value_field, f"{path}.element")
-        return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=values.is_null())
+        return pa.ListArray.from_arrays(list_offsets(lengths), inner, type=target, mask=values.is_null())
     source = leaf_dtype(kind)
     if source is None or column.fields or not may_store(source, column.dtype):
         raise SchemaMismatch(
@@ -175,7 +179,7 @@ def _fit_map(values: pa.MapArray, column: Column, target: Any, path: str) -> pa.
     lengths = pc.fill_null(entries.value_lengths(), 0)
     keys, items = entries.flatten().flatten()
     return _map(
-        _offsets(lengths),
+        list_offsets(lengths),
         _fit_part(keys, column.fields[0], target.key_field, f"{path}.key"),
         _fit_part(items, column.fields[1], target.item_field, f"{path}.value"),
         target,
@@ -236,10 +240,6 @@ def _exact(values: pa.Array, target: Any) -> pa.Array:
     return values.cast(target, safe=True)
 
 
-def _offsets(lengths: pa.Array) -> pa.Array:
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
-
-
 def _shown(column: Column) -> str:
     if not column.dtype.is_nested:
         return column.type
@@ -284,7 +284,7 @@ def _python_list(values: Sequence[Any], column: Column, target: Any, path: str) 
     array = _fit_python(elements, column.fields[0], target.value_type, f"{path}.element")
     inner = _fit_part(array, column.fields[0], target.value_field, f"{path}.element")
     is_null = pa.array([value is None for value in values], pa.bool_())
-    return pa.ListArray.from_arrays(_offsets(_lengths(given)), inner, type=target, mask=is_null)
+    return pa.ListArray.from_arrays(list_offsets(_lengths(given)), inner, type=target, mask=is_null)
 
 
 def _python_map(values: Sequence[Any], column: Column, target: Any, path: str) -> pa.Array:
@@ -294,7 +294,7 @@ def _python_map(values: Sequence[Any], column: Column, target: Any, path: str) -
     keys = _fit_python([pair[0] for pair in pairs], key, target.key_type, f"{path}.key")
     items = _fit_python([pair[1] for pair in pairs], item, target.item_type, f"{path}.value")
     return _map(
-        _offsets(_lengths(given)),
+        list_offsets(_lengths(given)),
         _fit_part(keys, key, target.key_field, f"{path}.key"),
         _fit_part(items, item, target.item_field, f"{path}.value"),
         target,

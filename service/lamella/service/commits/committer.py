@@ -122,8 +122,8 @@ class Committer:
             schema = head.schema
             if schema.has_constraints:
                 raise NotProven(
-                    "the table has constraints, and files are registered without reading their rows; append the rows"
-                    " instead (lamella append), which checks each of them"
+                    "the table has constraints or text of limited length, and files are registered without reading"
+                    " their rows; append the rows instead (lamella append), which checks each of them"
                 )
             present = self._warehouse.has_blocks(table.pointer, found)
             # Files that may not be registered whatever their version; for the others the footers have to be read first.

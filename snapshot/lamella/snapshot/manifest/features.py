@@ -18,7 +18,7 @@ CONSTANTS: Final = "constants"
 DELETES: Final = "deletes"
 #: The features that this release reads, and that its own readers support.
 FEATURES: Final = (CONSTANTS, DELETES)
-#: The writer checks new rows by the constraints of the schema.
+#: The writer checks new rows by the constraints of the schema, and stores text of a length that it gives.
 CONSTRAINTS: Final = "constraints"
 #: The features of writers that this release knows, and that its own writers support.
 WRITER_FEATURES: Final = (CONSTRAINTS,)
@@ -46,7 +46,8 @@ def require_writer_feature(declared: Iterable[str]) -> None:
     """Raise WriterFeatureMissing unless a writer declared that it checks constraints."""
     if CONSTRAINTS not in declared:
         raise WriterFeatureMissing(
-            "the table has constraints, and nothing says that the rows satisfy them: write the rows with a release of"
-            " Lamella that checks constraints; a writer that checked each row declares constraints in writer_features",
+            "the table has constraints or text of limited length, and nothing says that the rows satisfy them: write"
+            " the rows with a release of Lamella that checks constraints; a writer that checked each row declares"
+            " constraints in writer_features",
             features=[CONSTRAINTS],
         )

@@ -126,7 +126,7 @@ def cast_values(values: pa.Array, target: Any) -> pa.Array:
     if pa.types.is_list(target) and pa.types.is_list(values.type):
         lengths = pc.fill_null(values.value_lengths(), 0)
         elements = cast_values(values.flatten(), target.value_type)
-        return pa.ListArray.from_arrays(_offsets(lengths), elements, type=target, mask=values.is_null())
+        return pa.ListArray.from_arrays(list_offsets(lengths), elements, type=target, mask=values.is_null())
     if pa.types.is_map(target) and pa.types.is_map(values.type):
         entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
         lengths = pc.fill_null(entries.value_lengths(), 0)
@@ -134,7 +134,7 @@ def cast_values(values: pa.Array, target: Any) -> pa.Array:
             cast_values(part, kind)
             for part, kind in zip(entries.flatten().flatten(), (target.key_type, target.item_type), strict=True)
         )
-        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=target, mask=values.is_null())
+        return pa.MapArray.from_arrays(list_offsets(lengths), keys, items, type=target, mask=values.is_null())
     return values.cast(target, safe=True)
 
 
@@ -152,7 +152,7 @@ def without_hidden_nulls(values: pa.Array) -> pa.Array:
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
         lengths = pc.fill_null(values.value_lengths(), 0)
         elements = without_hidden_nulls(values.flatten())
-        return pa.ListArray.from_arrays(_offsets(lengths), elements, type=kind, mask=values.is_null())
+        return pa.ListArray.from_arrays(list_offsets(lengths), elements, type=kind, mask=values.is_null())
     if pa.types.is_map(kind) and pa.types.is_nested(kind.item_type):
         whole = values.take(pa.array(range(len(values)), pa.int64()))  # no offset, and no entries of null maps
         items = without_hidden_nulls(whole.items)
@@ -310,7 +310,7 @@ def _conform(values: pa.Array | None, count: int, then: Column | None, now: Colu
         lengths = pc.fill_null(values.value_lengths(), 0)
         element = values.flatten()
         inner = _conform(element, len(element), then.fields[0], now.fields[0], target.value_type)
-        return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=values.is_null())
+        return pa.ListArray.from_arrays(list_offsets(lengths), inner, type=target, mask=values.is_null())
     if pa.types.is_map(target):
         # As a list of structs of key and value; null lists then leave no entries behind.
         entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
@@ -318,7 +318,7 @@ def _conform(values: pa.Array | None, count: int, then: Column | None, now: Colu
         key, value = entries.flatten().flatten()
         keys = _conform(key, len(key), then.fields[0], now.fields[0], target.key_type)
         items = _conform(value, len(value), then.fields[1], now.fields[1], target.item_type)
-        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=target, mask=values.is_null())
+        return pa.MapArray.from_arrays(list_offsets(lengths), keys, items, type=target, mask=values.is_null())
     return values if values.type == target else values.cast(target, safe=True)
 
 
@@ -334,7 +334,8 @@ def _struct(values: pa.StructArray, then: Column, now: Column, target: Any) -> p
     return pa.StructArray.from_arrays(arrays, fields=list(target), mask=values.is_null())
 
 
-def _offsets(lengths: pa.Array) -> pa.Array:
+def list_offsets(lengths: pa.Array) -> pa.Array:
+    """Returns the offsets of lists of these lengths."""
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 
 

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
-from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type
+from lamella.snapshot.schema.types import PER_SECOND, DataType, TextLength, canonical_type, parse_type, text_length
 from lamella.snapshot.variant.paths import path_text, variant_steps
 
 # Default values of columns: what a row of a file that lacks the column holds there.
@@ -69,6 +69,19 @@ def canonical_default(dtype: DataType, text: str, column: str) -> str:
     except InvalidSchema as error:
         raise InvalidSchema(f"the default of column {column!r}: {error.message}", column=column) from error
     return _written(dtype, value)
+
+
+def stored_default(column: Column, text: str) -> str:
+    """Returns the normalized spelling of a default of a column, padded if its type is ``char(n)``; raises InvalidSchema
+    that names the column."""
+    written = canonical_default(column.dtype, text, column.name)
+    length = column.text_length
+    fitted = written if length is None else length.fit(written)
+    if fitted is None:
+        raise InvalidSchema(
+            f"the default of column {column.name!r}: {text!r} is too long for {column.type}", column=column.name
+        )
+    return fitted
 
 
 def _read(dtype: DataType, text: str) -> int | float | bytes | None:
@@ -175,9 +188,10 @@ def path_parts(path: str) -> tuple[str, ...] | None:
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column, or a field inside one.
 
-    ``type`` is a type's text; ``struct``, ``list`` (one field ``element``) and ``map`` (``key``, ``value``) have their
-    parts in ``fields``, and ``variant`` its shredded fields, which are named by their paths (``$.a.b``). ``id`` 0 means
-    not yet assigned (:meth:`Schema.assign` assigns it).
+    ``type`` is a type's text, of which ``varchar(n)`` and ``char(n)`` are strings of that length; ``struct``, ``list``
+    (one field ``element``) and ``map`` (``key``, ``value``) have their parts in ``fields``, and ``variant`` its
+    shredded fields, which are named by their paths (``$.a.b``). ``id`` 0 means not yet assigned (:meth:`Schema.assign`
+    assigns it).
 
     ``default``: the value of every row of a file that lacks the column, as text (see docs/schema.md); None: such rows
     are null. ``write_default``: what writers put into rows that come without the column, if that is another value;
@@ -197,6 +211,11 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def dtype(self) -> DataType:
         """Returns the parsed type."""
         return parse_type(self.type)
+
+    @property
+    def text_length(self) -> TextLength | None:
+        """Returns how long its text is; None: it has no text, or of any length."""
+        return text_length(self.type)
 
     @property
     def default_of_new_rows(self) -> str | None:
@@ -286,14 +305,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             fields = tuple(number(f) for f in column.fields)
             if column.dtype.name == "variant":
                 fields = tuple(_with_usual_path(f) for f in fields)
-            default = column.default and canonical_default(column.dtype, column.default, column.name)
+            default = column.default and stored_default(column, column.default)
             written = column.write_default
             if written:
-                written = canonical_default(column.dtype, written, column.name)
+                written = stored_default(column, written)
             return msgspec.structs.replace(
                 column,
                 id=given,
-                type=str(column.dtype),
+                type=canonical_type(column.type),
                 fields=fields,
                 default=default,
                 write_default=msgspec.UNSET if written == default else written,
@@ -324,7 +343,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 raise InvalidSchema(f"column {column.name!r} of type {kind} has fields {names}", column=column.name)
             for default in (column.default, column.default_of_new_rows):
                 if default is not None:
-                    canonical_default(column.dtype, default, column.name)
+                    stored_default(column, default)
         below = [column for top in self.columns for column in _walk(top.fields)]
         nested = [column.name for column in below if (column.default, column.write_default) != (None, msgspec.UNSET)]
         if nested:
@@ -413,7 +432,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     @property
     def has_constraints(self) -> bool:
         """Returns whether writers must check more than types and nulls."""
-        return bool(self.checks)
+        return bool(self.checks or self.text_lengths)
+
+    @property
+    def text_lengths(self) -> Mapping[int, TextLength]:
+        """Returns how long text is, by the ids of the columns of which that is given."""
+        return self._text_lengths
 
     @property
     def required_ids(self) -> frozenset[int]:
@@ -445,6 +469,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     @cached_property
     def _required_ids(self) -> frozenset[int]:
         return frozenset(column.id for column in _walk(self.columns) if not column.nullable)
+
+    @cached_property
+    def _text_lengths(self) -> Mapping[int, TextLength]:
+        lengths = {column.id: column.text_length for column in _walk(self.columns)}
+        return MappingProxyType({column_id: length for column_id, length in lengths.items() if length is not None})
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[str, ...]]:

@@ -29,7 +29,15 @@ from lamella.snapshot.schema.column import (
     path_parts,
 )
 from lamella.snapshot.schema.shredding import read_shredding, with_shredding
-from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
+from lamella.snapshot.schema.types import (
+    PER_SECOND,
+    DataType,
+    allows_all,
+    canonical_type,
+    parse_type,
+    text_length,
+    widens,
+)
 
 #: The most CHECK constraints of a table.
 MAX_CHECKS = 100
@@ -79,7 +87,8 @@ class RenameColumn(_Change, frozen=True, kw_only=True, tag="rename"):
 
 class WidenColumn(_Change, frozen=True, kw_only=True, tag="widen"):
     """Changes a type to one that contains every value of the old one: see
-    :func:`lamella.snapshot.schema.evolution.can_widen`."""
+    :func:`lamella.snapshot.schema.evolution.can_widen`, and for the length of text
+    :func:`lamella.snapshot.schema.types.allows_all`."""
 
     column: Path
     type: str
@@ -307,12 +316,19 @@ def can_read_as(written: Schema, wanted: Schema) -> bool:
 def meets(written: Schema, wanted: Schema) -> bool:
     """Returns whether rows that a writer checked by one schema of a table satisfy what another one requires of them.
 
-    Not if a column has become required since then, so that the rows may be null in it, or with a constraint that the
-    writer did not know.
+    Not if a column has become required since then, so that the rows may be null in it, with a constraint that the
+    writer did not know, or with text that may be too long.
     """
-    return set(wanted.checks) <= set(written.checks) and wanted.required_ids <= written.required_ids | {
-        each for each in wanted.required_ids if each > written.last_column_id
-    }
+    lengths = wanted.text_lengths.items()
+    return (
+        set(wanted.checks) <= set(written.checks)
+        and wanted.required_ids
+        <= written.required_ids | {each for each in wanted.required_ids if each > written.last_column_id}
+        and all(
+            each > written.last_column_id or allows_all(length, written.text_lengths.get(each))
+            for each, length in lengths
+        )
+    )
 
 
 def schema_at(table: Versioned, schema_id: int) -> Schema:
@@ -459,10 +475,12 @@ def _renamed(column: Column, name: str) -> Column:
 
 def _widened(column: Column, text: str) -> Column:
     target = parse_type(text)
-    if not can_widen(column.dtype, target):
-        raise InvalidSchema(f"column {column.name!r} of type {column.dtype} cannot become {target}", column=column.name)
+    if not can_widen(column.dtype, target) or not allows_all(text_length(text), column.text_length):
+        raise InvalidSchema(
+            f"column {column.name!r} of type {column.type} cannot become {canonical_type(text)}", column=column.name
+        )
     default = column.default and canonical_default(target, column.default, column.name)
-    return msgspec.structs.replace(column, type=str(target), default=default)  # assign spells write_default anew
+    return msgspec.structs.replace(column, type=canonical_type(text), default=default)  # assign spells write_default
 
 
 def _moved(siblings: _Siblings, at: int, first: bool, after: str | None) -> _Siblings:

@@ -11,13 +11,15 @@ a test, and a correct one gains nothing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidSchema
-from lamella.snapshot.schema import Column, DataType, Schema, parse_type
+from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema.types import canonical_type
 
 _PLAIN: Final = {
     "boolean": "boolean",
@@ -64,6 +66,9 @@ _FROM_SPARK: Final = {
 }
 
 
+#: The member of a field's metadata in which Spark's plans have ``varchar(n)`` or ``char(n)``; the field is a string.
+TEXT_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_LIMITED_TEXT: Final = re.compile(r"(var)?char\([0-9]+\)")
 #: The collation that compares bytes, as every plain string does; Spark names it in a table's definition.
 _PLAIN_COLLATION: Final = " collate UTF8_BINARY"
 
@@ -73,12 +78,14 @@ class SparkSchema(msgspec.Struct, frozen=True):
 
     ``shown`` has every column; one that Spark cannot read is ``binary`` with a comment, so that ``DESCRIBE`` is
     complete and the others can be read. ``readable`` has only the others. Both are Spark's JSON. ``unreadable`` gives
-    the type of each column that is in ``shown`` only.
+    the type of each column that is in ``shown`` only. ``typed`` is ``shown`` with ``varchar(n)`` and ``char(n)`` where
+    that has strings; Spark's catalog takes these types, and its plans have strings for them.
     """
 
     shown: str
     readable: str
     unreadable: dict[str, str]
+    typed: str
 
     def check(self, names: Iterable[str]) -> None:
         """Raise InvalidSchema if Spark cannot read one of these columns, naming all of them."""
@@ -93,7 +100,7 @@ class SparkSchema(msgspec.Struct, frozen=True):
 
 def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
     """Converts a table's schema. ``time_type``: the session reads ``TIME``."""
-    shown, readable, unreadable = [], [], {}
+    shown, readable, unreadable, typed = [], [], {}, []
     for column in schema.columns:
         mapped = _type(column, time_type)
         if mapped is None:
@@ -101,6 +108,7 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
             unreadable[column.name] = text
             comment = f"type {text}: Spark cannot read it"
             shown.append(_field(column.name, "binary", comment))
+            typed.append(shown[-1])
         else:
             field = _field(column.name, mapped, column.doc)
             if column.default is not None:
@@ -109,11 +117,36 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
                 field["metadata"] |= {"CURRENT_DEFAULT": sql_default(column.dtype, mapped, default)}
             shown.append(field)
             readable.append(field)
-    return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
+            typed.append({**field, "type": _with_text_lengths(mapped, column)})
+    return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable, _struct_json(typed))
+
+
+def _with_text_lengths(spark: Any, column: Column) -> Any:
+    """Return the type of a column in Spark's JSON with the lengths of its text."""
+    if column.text_length is not None:
+        return column.type
+    if not isinstance(spark, dict):
+        return spark
+    parts = [_with_text_lengths(part, field) for part, field in zip(_parts(spark), column.fields, strict=True)]
+    if spark["type"] == "struct":
+        fields = [{**field, "type": part} for field, part in zip(spark["fields"], parts, strict=True)]
+        return {**spark, "fields": fields}
+    return {**spark, **dict(zip(_PARTS[spark["type"]], parts, strict=True))}
+
+
+#: The members of Spark's JSON of a type that have its parts.
+_PARTS: Final = {"array": ("elementType",), "map": ("keyType", "valueType")}
+
+
+def _parts(spark: dict[str, Any]) -> list[Any]:
+    """Return the types of the parts of a type in Spark's JSON."""
+    if spark["type"] == "struct":
+        return [field["type"] for field in spark["fields"]]
+    return [spark[member] for member in _PARTS[spark["type"]]]
 
 
 def required_schema(shown: str) -> str:
-    """Returns ``shown`` of :class:`SparkSchema` with all columns and their parts as required. It must not be used for
+    """Returns ``typed`` of :class:`SparkSchema` with all columns and their parts as required. It must not be used for
     reading or writing."""
     struct = json.loads(shown)
     _require(struct)
@@ -134,7 +167,7 @@ def _require(spark: Any) -> None:
 
 
 def declared_schema(shown: str, schema: Schema) -> str:
-    """Returns ``shown`` of :class:`SparkSchema` with the table's ``nullable``, for a ``CREATE TABLE`` statement.
+    """Returns ``typed`` of :class:`SparkSchema` with the table's ``nullable``, for a ``CREATE TABLE`` statement.
 
     It must not be used for reading.
     """
@@ -189,13 +222,11 @@ def _named(name: str, spark: Any, nullable: bool, path: str, metadata: dict[str,
     if isinstance(spark, str):
         spark = spark.removesuffix(_PLAIN_COLLATION)
         text = _FROM_SPARK.get(spark)
-        if spark.startswith("decimal("):
+        if spark.startswith("decimal(") or _LIMITED_TEXT.fullmatch(spark):
             text = spark
-        elif spark.startswith(("varchar(", "char(")):
-            text = "string"
         if text is None or "__COLLATIONS" in metadata:
             raise InvalidSchema(f"column {path!r} has Spark type {spark}, which a table cannot hold", column=path)
-        return Column(name=name, type=str(parse_type(text)), nullable=nullable, doc=doc)
+        return Column(name=name, type=canonical_type(text), nullable=nullable, doc=doc)
     kind = spark.get("type")
     if kind == "struct":
         fields = tuple(_column(f, f"{path}.{f['name']}") for f in spark["fields"])

@@ -1,7 +1,8 @@
 """Logical types of columns: their canonical text, the order of their values, and collations.
 
 A type is written as text, in manifests and over HTTP: ``int64``, ``decimal(38,10)``, ``timestamp(us)``, ... Spark's own
-spellings (``bigint``, ``double``, ``timestamp``, ``binary``, ...) are read too.
+spellings (``bigint``, ``double``, ``timestamp``, ``binary``, ...) are read too. The type of a column may also be
+``varchar(n)`` or ``char(n)``: its values are strings, and every writer sees to their length (:func:`text_length`).
 
 ``order`` names the domain in which values are compared, and thereby the Python type of a value:
 
@@ -252,6 +253,65 @@ def parse_type(text: str) -> DataType:
     elif base in ("varchar", "char") and second is None and first.isdigit():
         return DataType("string")
     raise InvalidSchema(f"type {text!r} has invalid parameters", type=text)
+
+
+#: The most characters of ``char``: every value is padded to the length of the column.
+MAX_PADDED_CHARS: Final = 65_535
+
+
+class TextLength(msgspec.Struct, frozen=True, gc=False):
+    """How long text is in a column of type ``varchar(n)`` or ``char(n)``: at most ``max_chars`` Unicode code points.
+
+    ``is_padded``: shorter text is padded with blanks, so that all text has exactly this length (``char``).
+    """
+
+    max_chars: int
+    is_padded: bool = False
+
+    def fit(self, text: str) -> str | None:
+        """Returns the text as it is stored; None: it is too long. Blanks at its end that are too many are cut off."""
+        if text[self.max_chars :].strip(" "):
+            return None
+        return text.ljust(self.max_chars) if self.is_padded else text[: self.max_chars]
+
+
+def allows_all(wider: TextLength | None, narrower: TextLength | None) -> bool:
+    """Returns whether all text of a column of length ``narrower`` may be in one of length ``wider``; None: any text."""
+    if wider is None or wider == narrower:
+        return True
+    return narrower is not None and not wider.is_padded and narrower.max_chars <= wider.max_chars
+
+
+_LIMITED_TEXT: Final = re.compile(r"^(var)?char\(\s*([0-9]+)\s*\)$")
+
+
+@lru_cache(maxsize=4096)
+def text_length(text: str) -> TextLength | None:
+    """Returns the length that a type's text gives to its values; None: it is not ``varchar(n)`` or ``char(n)``.
+
+    Raises:
+        InvalidSchema: a length that no column can have.
+    """
+    match = _LIMITED_TEXT.match(text.strip().lower())
+    if match is None:
+        return None
+    parse_type(text)
+    found = TextLength(int(match.group(2)), is_padded=match.group(1) is None)
+    if found.max_chars < 1 or (found.is_padded and found.max_chars > MAX_PADDED_CHARS):
+        raise InvalidSchema(
+            f"a column cannot be {text}: its text has at least 1 character, and in CHAR(n) at most {MAX_PADDED_CHARS}",
+            type=text,
+        )
+    return found
+
+
+def canonical_type(text: str) -> str:
+    """Returns the normalized text of a column's type: ``varchar(n)``, ``char(n)``, or that of its :class:`DataType`;
+    raises InvalidSchema."""
+    length = text_length(text)
+    if length is None:
+        return str(parse_type(text))
+    return f"{'char' if length.is_padded else 'varchar'}({length.max_chars})"
 
 
 def widens(source: DataType, target: DataType) -> bool:
