@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from lamella.client.http.results import python_value
+from lamella.client.spark.listed_source import ListedSource, listed_scan
 from lamella.client.spark.local_filter import Condition, LazyColumns, LocalFilter
-from lamella.client.spark.python_blocks import scan_of, spark_arrow_schema
+from lamella.client.spark.python_blocks import spark_arrow_schema
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import FEATURES, Block, DeleteFile, decode_segment, live_rows
 from lamella.snapshot.schema import Column, Schema
@@ -42,9 +42,8 @@ BLOCK_COLUMNS: Final = {
 MAX_BLOCKS_ON_DRIVER: Final = 20_000
 #: Segments (of about a thousand blocks each) in one task.
 _SEGMENTS_IN_TASK: Final = 8
-_FORMAT: Final = "lamella_block_list"
-#: Has "url" inside of it because Spark shows the others; it may hold credentials of the store.
-_OPTION: Final = "segmentsUrl"
+#: Segments whose blocks the driver holds at once.
+_SEGMENTS_AT_ONCE: Final = 8
 _IN_LAMELLA: Final = {
     "string": "string",
     "integer": "int32",
@@ -145,9 +144,10 @@ class SegmentList(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Schema, ...]
     storage_options: dict[str, dict[str, Any]] = {}
 
-    def part(self, start: int, count: int) -> SegmentList:
-        """Return some of the segments."""
-        return msgspec.structs.replace(self, locations=self.locations[start : start + count])
+    def tasks(self) -> Iterator[SegmentList]:
+        """Yield the segments in groups."""
+        for start in range(0, len(self.locations), _SEGMENTS_IN_TASK):
+            yield msgspec.structs.replace(self, locations=self.locations[start : start + _SEGMENTS_IN_TASK])
 
     def rows(self, struct: str) -> Iterator[pa.RecordBatch]:
         """Yield rows of blocks that may meet the conditions; ``struct``: their columns in Spark's JSON."""
@@ -160,49 +160,11 @@ class SegmentList(msgspec.Struct, frozen=True, kw_only=True):
             yield from block_columns(facts, self.history).table(types, names, conditions).to_batches()
 
 
-class SegmentGroup(InputPartition):
-    """The segments of one task of Spark."""
+class BlockListSource(ListedSource):
+    """``format("lamella_block_list")``: the blocks of the segments that the option lists."""
 
-    def __init__(self, segments: SegmentList) -> None:
-        super().__init__(None)
-        self.listed = msgspec.json.encode(segments)
-
-
-class BlockListSource(DataSource):
-    """``format("lamella_block_list")``: the blocks of the segments that the option lists. Used only by the catalog."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``format``."""
-        return _FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of these columns."""
-        made = BlockListReader(self.options[_OPTION], schema.json())
-        self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
-        return made
-
-
-class BlockListReader(DataSourceReader):
-    """Plans from the list, reads manifests. Planning and reading run in different processes."""
-
-    def __init__(self, listed: str, schema_json: str) -> None:
-        self._listed = listed
-        self._schema_json = schema_json
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listed": ""}
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the segments in groups."""
-        listed = msgspec.json.decode(self._listed, type=SegmentList)
-        starts = range(0, len(listed.locations), _SEGMENTS_IN_TASK)
-        return [SegmentGroup(listed.part(start, _SEGMENTS_IN_TASK)) for start in starts]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a group of segments."""
-        if isinstance(partition, SegmentGroup):
-            yield from msgspec.json.decode(partition.listed, type=SegmentList).rows(self._schema_json)
+    FORMAT = "lamella_block_list"
+    LISTED = SegmentList
 
 
 def segments_of(table: LakeTable) -> tuple[PrunedSegment, ...]:
@@ -211,17 +173,42 @@ def segments_of(table: LakeTable) -> tuple[PrunedSegment, ...]:
     return found.segments or ()
 
 
-def block_list_scan(gateway: Gateway, table: LakeTable, struct: str, conditions: LocalFilter) -> Any:
-    """Return Spark's own scan (a JVM object) by which workers make the rows; ``struct``: their columns as JSON.
-
-    None: the table has few blocks, the workers have no access to the manifests, or no column is needed.
-    """
-    if table.block_count <= MAX_BLOCKS_ON_DRIVER or table.settings.signed_urls or not json.loads(struct)["fields"]:
-        return None
+def _manifests(table: LakeTable) -> tuple[str, ...]:
+    """Return the locations of the manifests of a table of many blocks; none if it has few, or they cannot be read."""
+    if table.block_count <= MAX_BLOCKS_ON_DRIVER or table.settings.signed_urls:
+        return ()
     locations = tuple(segment.location for segment in segments_of(table))
     try:
         decode_segment(FsspecStore(table.settings.storage_options).read(locations[0]))
     except LamellaError:
+        return ()
+    return locations
+
+
+def parts_of_blocks(table: LakeTable) -> Iterator[list[BlockFacts]]:
+    """Yield the facts of all blocks of a table at its snapshot, those of few segments at a time if there are many
+    blocks and the driver can read their manifests."""
+    locations = _manifests(table)
+    if not locations:
+        yield facts_of_blocks(table)
+        return
+    store = FsspecStore(table.settings.storage_options)
+
+    def facts(location: str) -> list[BlockFacts]:
+        return [BlockFacts.of(block) for block in decode_segment(store.read(location)).blocks]
+
+    with ContextThreadPool(_SEGMENTS_AT_ONCE, thread_name_prefix="lamella-manifest") as pool:
+        for start in range(0, len(locations), _SEGMENTS_AT_ONCE):
+            yield from pool.map(facts, locations[start : start + _SEGMENTS_AT_ONCE])
+
+
+def block_list_scan(gateway: Gateway, table: LakeTable, struct: str, conditions: LocalFilter) -> Any:
+    """Return Spark's own scan (a JVM object) by which workers make the rows; ``struct``: their columns as JSON.
+
+    None: the table has few blocks, the driver has no access to the manifests, or no column is needed.
+    """
+    locations = _manifests(table) if json.loads(struct)["fields"] else ()
+    if not locations:
         return None
     listed = SegmentList(
         locations=locations,
@@ -229,6 +216,4 @@ def block_list_scan(gateway: Gateway, table: LakeTable, struct: str, conditions:
         history=table.history,
         storage_options=table.settings.storage_options,
     )
-    gateway.spark.dataSource.register(BlockListSource)
-    reader = gateway.spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
-    return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())
+    return listed_scan(gateway, BlockListSource, listed, struct)

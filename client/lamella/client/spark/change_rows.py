@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from lamella.client.rewrite.source import Source, grouped, positioned_rows
 from lamella.client.scan.row_changes import (
@@ -28,7 +26,8 @@ from lamella.client.scan.row_changes import (
 from lamella.client.scan.row_difference import SIDES, RowDifference
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import LakeTable
-from lamella.client.spark.python_blocks import PARTITION_BYTES, plain_struct, scan_of, spark_arrow_schema
+from lamella.client.spark.listed_source import ListedSource, listed_scan
+from lamella.client.spark.python_blocks import PARTITION_BYTES, spark_arrow_schema
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import arrow_field, conformed
 from lamella.snapshot.storage import FsspecStore, Store
@@ -39,9 +38,6 @@ CHANGE_FIELDS: Final = tuple(
     {"name": field.name, "type": dtype, "nullable": False, "metadata": {}}
     for field, dtype in zip(CHANGE_COLUMNS, ("string", "long", "timestamp"), strict=True)
 )
-_FORMAT: Final = "lamella_changes"
-#: The name of the option has "url" inside of it because Spark shows the others; it may hold credentials of the store.
-_OPTION: Final = "changesUrl"
 
 
 class ListedChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +70,16 @@ class ListedChanges(msgspec.Struct, frozen=True, kw_only=True):
         for group in grouped(pieces, _size_bytes, PARTITION_BYTES):
             yield msgspec.structs.replace(self, snapshots=tuple(group))
 
-    def rows(self, fields: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """Yield the changed rows; ``fields``: columns of the table and of :data:`CHANGE_FIELDS`, at least one, in
+    def rows(self, struct: str) -> Iterator[pa.RecordBatch]:
+        """Yield the changed rows; ``struct``: columns of the table and of :data:`CHANGE_FIELDS`, at least one, in
         Spark's JSON."""
+        fields: list[dict[str, Any]] = json.loads(struct)["fields"]
         own = {field["name"] for field in CHANGE_FIELDS}
         wanted = spark_arrow_schema(_struct([field for field in fields if field["name"] not in own]))
         target = pa.schema(
             [
                 field.with_nullable(given["nullable"])  # Spark compares it
-                for field, given in zip(spark_arrow_schema(_struct(fields)), fields, strict=True)
+                for field, given in zip(spark_arrow_schema(struct), fields, strict=True)
             ]
         )
         store = FsspecStore(self.storage_options)
@@ -184,49 +181,11 @@ def _struct(fields: Sequence[dict[str, Any]]) -> str:
     return json.dumps({"type": "struct", "fields": list(fields)})
 
 
-class ChangesPartition(InputPartition):
-    """What one task of Spark reads."""
+class ChangesSource(ListedSource):
+    """``format("lamella_changes")``: the changed rows of the snapshots that the option lists."""
 
-    def __init__(self, listed: ListedChanges) -> None:
-        super().__init__(None)
-        self.listed = msgspec.json.encode(listed)
-
-
-class ChangesSource(DataSource):
-    """``format("lamella_changes")``: the changed rows of the snapshots that the option lists. Used only by the
-    catalog."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``format``."""
-        return _FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of these columns."""
-        made = ChangesReader(self.options[_OPTION], schema.json())
-        self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
-        return made
-
-
-class ChangesReader(DataSourceReader):
-    """Plans from the list, reads with pyarrow. Planning and reading run in different processes."""
-
-    def __init__(self, listed: str, schema_json: str) -> None:
-        self._listed = listed
-        self._schema_json = schema_json
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listed": ""}
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks."""
-        return [ChangesPartition(task) for task in msgspec.json.decode(self._listed, type=ListedChanges).tasks()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
-        if isinstance(partition, ChangesPartition):
-            listed = msgspec.json.decode(partition.listed, type=ListedChanges)
-            yield from listed.rows(json.loads(self._schema_json)["fields"])
+    FORMAT = "lamella_changes"
+    LISTED = ListedChanges
 
 
 def changes_scan(
@@ -251,6 +210,4 @@ def changes_scan(
         only_inserted=only_inserted,
         storage_options=table.settings.storage_options,
     )
-    gateway.spark.dataSource.register(ChangesSource)
-    reader = gateway.spark.read.format(_FORMAT).schema(plain_struct(struct))
-    return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())
+    return listed_scan(gateway, ChangesSource, listed, struct)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from lamella.client.spark.block_list import (
     block_list_scan,
     facts_of_blocks,
     filter_schema,
+    parts_of_blocks,
     segments_of,
     struct_of,
 )
@@ -108,7 +110,7 @@ def _segments(table: LakeTable) -> LazyColumns:
 def _partitions(table: LakeTable) -> LazyColumns:
     schemas = {schema.schema_id: schema for schema in table.history}
     found: dict[ConstantTexts, list[int | None]] = {}
-    for block in facts_of_blocks(table):
+    for block in chain.from_iterable(parts_of_blocks(table)):
         totals = found.setdefault(block.constant_texts(schemas), [0, 0, 0, 0])
         for at, more in enumerate((1, block.row_count, block.deleted_row_count, block.file_size)):
             known = totals[at]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import Source, grouped, positioned_rows
+from lamella.client.spark.listed_source import ListedSource, listed_scan
 from lamella.client.spark.metadata_column import FilePart, metadata_field, values_of
-from lamella.client.spark.python_blocks import PARTITION_BYTES, plain_struct, scan_of, signed_blocks, spark_arrow_schema
+from lamella.client.spark.python_blocks import PARTITION_BYTES, signed_blocks, spark_arrow_schema
 from lamella.client.spark.row_ids import id_column, ids_of, shift_for
 from lamella.snapshot.deletes import Positions
 from lamella.snapshot.schema import Schema
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from lamella.client.spark.gateway import Gateway
     from lamella.client.spark.lake import BlockSelection, LakeTable
 
-_FORMAT: Final = "lamella_rows"
 _INT64: Final = np.dtype("<i8")
 
 
@@ -69,16 +67,18 @@ class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
     storage_options: dict[str, dict[str, Any]] = {}
     signed: SignedBlocks | None = None
 
-    def part(self, start: int, count: int) -> NumberedBlocks:
-        """Return some of the blocks."""
-        return msgspec.structs.replace(
-            self,
-            blocks=self.blocks[start : start + count],
-            signed=None if self.signed is None else self.signed.part(start, count),
-        )
+    def tasks(self) -> Iterator[NumberedBlocks]:
+        """Yield the blocks in groups of about :data:`PARTITION_BYTES` of what is read."""
+        start = 0
+        for some in grouped(self.blocks, lambda block: block.cost_bytes, PARTITION_BYTES):
+            stop = start + len(some)
+            signed = None if self.signed is None else self.signed.part(start, len(some))
+            yield msgspec.structs.replace(self, blocks=self.blocks[start:stop], signed=signed)
+            start = stop
 
-    def rows(self, columns: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the blocks; ``columns``: fields of Spark's JSON, with one hidden column or both."""
+    def rows(self, struct: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the blocks; ``struct``: their columns in Spark's JSON, with one hidden column or both."""
+        columns: list[dict[str, Any]] = json.loads(struct)["fields"]
         metadata = metadata_field(self.history[-1], columns)
         fields = [field for field in columns if field["name"] != self.column and field is not metadata]
         target = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
@@ -103,60 +103,11 @@ class NumberedBlocks(msgspec.Struct, frozen=True, kw_only=True):
                 yield pa.RecordBatch.from_arrays(arrays, names=[field["name"] for field in columns])
 
 
-class RowsPartition(InputPartition):
-    """The blocks of one task of Spark."""
+class RowsSource(ListedSource):
+    """``format("lamella_rows")``: exactly the rows that the option lists."""
 
-    def __init__(self, blocks: NumberedBlocks) -> None:
-        super().__init__(None)
-        self.listed = msgspec.json.encode(blocks)
-
-
-class RowsSource(DataSource):
-    """``format("lamella_rows")``: exactly the rows that the option lists. Used only by the catalog.
-
-    The option's name has "url" inside of it because Spark shows the others; it may hold credentials of the store.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``format``."""
-        return _FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of these columns."""
-        made = RowsReader(self.options[_OPTION], schema.json())
-        self.options = type(self.options)()  # Spark sends this to executors, which have their own lists
-        return made
-
-
-_OPTION: Final = "rowsUrl"
-
-
-class RowsReader(DataSourceReader):
-    """Plans from the list, reads with pyarrow. Planning and reading run in different processes."""
-
-    def __init__(self, listed: str, schema_json: str) -> None:
-        self._listed = listed
-        self._schema_json = schema_json
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listed": ""}
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the blocks in groups of about :data:`PARTITION_BYTES` of what is read."""
-        listed = msgspec.json.decode(self._listed, type=NumberedBlocks)
-        made = []
-        start = 0
-        for some in grouped(listed.blocks, lambda block: block.cost_bytes, PARTITION_BYTES):
-            made.append(RowsPartition(listed.part(start, len(some))))
-            start += len(some)
-        return made
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a group of blocks."""
-        if isinstance(partition, RowsPartition):
-            listed = msgspec.json.decode(partition.listed, type=NumberedBlocks)
-            yield from listed.rows(json.loads(self._schema_json)["fields"])
+    FORMAT = "lamella_rows"
+    LISTED = NumberedBlocks
 
 
 def sources_of(selection: BlockSelection) -> list[Source]:
@@ -223,6 +174,4 @@ def _scan(
         storage_options={} if signed is not None else table.settings.storage_options,
         signed=signed,
     )
-    gateway.spark.dataSource.register(RowsSource)
-    reader = gateway.spark.read.format(_FORMAT).schema(plain_struct(struct))
-    return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())
+    return listed_scan(gateway, RowsSource, listed, struct)
