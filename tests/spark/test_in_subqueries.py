@@ -89,6 +89,7 @@ def some(lakes: Lakes) -> LakeTable:
         ("m IN (SELECT m FROM {few}) OR n = 90", 3),
         ("n + 1 IN (SELECT n FROM {few}) OR n = 90", 3),
         ("(n, s) IN (SELECT n, s FROM {few}) OR n = 90", 3),
+        ("(n, n + 1) IN (SELECT n, n + 1 FROM {few}) OR n = 90", 3),  # two keys that Spark packs into one
         ("(n NOT IN (SELECT n FROM {few}) AND n < 250) OR n = 90", 1),
         ("(n NOT IN (SELECT n FROM {some}) AND n < 85) OR n = 90", 3),
         ("(region NOT IN (SELECT region FROM {some}) AND n < 100) OR n = 200", 2),

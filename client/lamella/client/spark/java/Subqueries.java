@@ -329,13 +329,15 @@ public final class Subqueries {
             Values[] values = new Values[left.size()];
             Expression[] keys = new Expression[left.size()];
             boolean isLong = kind.equals("LongHashedRelation");
+            boolean isWanted = false;
             for (int at = 0; at < values.length; at++) {
                 Expression key = (Expression) join.rightKeys().apply(at);
                 keys[at] = isLong ? HashJoin$.MODULE$.extractKeyExprAt(join.rightKeys(), at) : null;
                 values[at] = subset((Expression) left.apply(at), columns) ? Values.of(key.dataType(), most) : null;
+                isWanted |= values[at] != null;
             }
             Iterator rows = relation.keys();
-            while (rows.hasNext()) {
+            while (isWanted && rows.hasNext()) {
                 InternalRow row = (InternalRow) rows.next();
                 for (int at = 0; at < values.length; at++) {
                     if (values[at] != null) {
