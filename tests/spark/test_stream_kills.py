@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,11 +70,11 @@ class Writer(threading.Thread):
 class Driver:
     """The program, in a process group of its own with its JVM."""
 
-    def __init__(self, url: str, folder: Path, trigger: str) -> None:
-        paths = [*sys.path, str(PROGRAM.parent.parent)]
+    def __init__(self, url: str, folder: Path, trigger: str, program: Path = PROGRAM) -> None:
+        paths = [*sys.path, str(program.parent.parent)]
         self._log = (folder / "driver.log").open("a")
         self.process = subprocess.Popen(
-            [sys.executable, PROGRAM, url, str(folder / "checkpoint"), trigger],
+            [sys.executable, program, url, str(folder / "checkpoint"), trigger],
             env=spark_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -83,12 +84,17 @@ class Driver:
 
     def wait_started(self) -> None:
         """Return when the query runs."""
+        assert self.has_started(), "the driver ended"
+
+    def has_started(self) -> bool:
+        """Wait until the query runs; False: the driver ended before."""
         assert self.process.stdout is not None
-        assert "started" in self.process.stdout.readline(), "the driver ended"
+        return "started" in self.process.stdout.readline()
 
     def kill(self) -> None:
         """Driver and JVM at once, without any clean-up."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=START_S)
         self._close()
 
