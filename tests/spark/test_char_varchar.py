@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark import append_batches, merge, update, write
+from lamella.client.spark import Attached, append_batches, merge, update, write
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.schema.evolution import WidenColumn
 from spark.lakes import CATALOG, Faults, Lakes, blocks_read, fresh, no_pushdown, setting
@@ -163,6 +163,9 @@ def test_definitions_show_the_types(spark: SparkSession, space: str) -> None:
     assert types(f"{table}_ctas") == ctas
     spark.sql(f"CREATE OR REPLACE TABLE {table}_ctas (c CHAR(1), w STRING)")
     assert types(f"{table}_ctas") == {"c": "char(1)", "w": "string"}
+    spark.sql(f"CREATE OR REPLACE TABLE {table}_ctas AS SELECT d AS c, 'long' AS w FROM {table}_like")
+    assert types(f"{table}_ctas") == {"c": "char(2)", "w": "string"}
+    assert spark.sql(f"SELECT w FROM {table}_ctas WHERE c = 'x'").collect()[0][0] == "long"
     assert [field.dataType.simpleString() for field in spark.table(table).schema][:3] == ["int", "string", "string"]
     for what, says in (
         ("c CHAR(70000)", "at most 65535"),
@@ -325,7 +328,7 @@ def test_a_comparison_with_a_char_column_prunes(spark: SparkSession, same: tuple
         assert (read < total - 1) is prunes, condition  # one has only nulls
 
 
-def test_statements_find_rows_by_padded_text(spark: SparkSession, lakes: Lakes, space: str) -> None:
+def test_statements_find_rows_by_padded_text(spark: SparkSession, lakes: Lakes, attached: Attached, space: str) -> None:
     """DELETE, UPDATE and MERGE, views, changes, time travel and the hidden column of files."""
     name = new_table(spark, space)
     table = f"{CATALOG}.{name}"
@@ -344,6 +347,7 @@ def test_statements_find_rows_by_padded_text(spark: SparkSession, lakes: Lakes, 
     assert [tuple(row) for row in rows] == [(1, "u  ", "m", "q ", "r  "), (9, "n  ", None, None, None)]
     old = spark.sql(f"SELECT id FROM {table} VERSION AS OF '{before}' WHERE c = 'a'").collect()
     assert [row[0] for row in old] == [1]
+    assert [row["id"] for row in attached.table(name).where("c = 'n'").collect()] == [9]
     changed = spark.sql(f"SELECT _change_type FROM {table} CHANGES FROM VERSION 1 WHERE c = 'n'").collect()
     assert [row[0] for row in changed] == ["insert"]
     lakes.lake.table(name).append([{"id": 10, "c": "k", "v": None, "s": None, "l": None}])

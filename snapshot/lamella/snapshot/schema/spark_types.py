@@ -118,7 +118,9 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
             shown.append(field)
             readable.append(field)
             typed.append({**field, "type": _with_text_lengths(mapped, column)})
-    return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable, _struct_json(typed))
+    all_shown = _struct_json(shown)
+    all_typed = _struct_json(typed) if schema.text_lengths else all_shown
+    return SparkSchema(all_shown, _struct_json(readable), unreadable, all_typed)
 
 
 def _with_text_lengths(spark: Any, column: Column) -> Any:

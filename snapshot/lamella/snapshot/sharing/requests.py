@@ -150,7 +150,7 @@ def _reads_as(own: Column, column: Column) -> bool:
 
 
 def _shape(column: Column) -> Any:
-    return column.id, column.name, column.type, tuple(_shape(each) for each in column.fields)
+    return column.id, column.name, column.dtype, tuple(_shape(each) for each in column.fields)
 
 
 def _refused(name: str, why: str) -> NotExpressible:
