@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client.spark import append_batches, merge, update, write
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import CheckViolation, LamellaError
 from lamella.snapshot.schema.evolution import SetNullable
 from spark.lakes import CATALOG, Faults, Lakes, fresh
 from spark.test_sql_writes import attach_with, is_commit, once
@@ -229,3 +230,26 @@ def test_a_column_that_others_require_meanwhile_gets_no_nulls(
     with pytest.raises(PySparkException, match="schema_conflict"):
         spark.sql(f"INSERT INTO {catalog}.{name} VALUES (5, NULL)")
     assert handle.info().row_count == 1
+
+
+def test_a_constraint_replaces_a_generated_column(spark: SparkSession, lakes: Lakes) -> None:
+    """The one that the error names: every writer refuses another value than that of the expression."""
+    namespace = fresh("generated")
+    lakes.lake.create_namespace(namespace)
+    table = f"{CATALOG}.{namespace}.t"
+    with pytest.raises(PySparkException, match="tables have no such columns") as refused:
+        spark.sql(f"CREATE TABLE {table} (id INT, b INT GENERATED ALWAYS AS (id * 2))")
+    constraint = re.search(r"CONSTRAINT .*\)\)", str(refused.value))
+    assert constraint is not None
+    spark.sql(f"CREATE TABLE {table} (id INT, b INT, {constraint[0]})")
+    spark.sql(f"INSERT INTO {table} SELECT id, id * 2 FROM (SELECT 3 AS id UNION ALL SELECT NULL)")
+    handle = lakes.lake.table(f"{namespace}.t")
+    handle.append([{"id": 4, "b": 8}])
+    for row in ({"id": 5, "b": 11}, {"id": 5, "b": None}, {"id": None, "b": 1}):
+        with pytest.raises(CheckViolation):
+            handle.append([row])
+    with pytest.raises(PySparkException, match="CHECK_CONSTRAINT_VIOLATION"):
+        spark.sql(f"UPDATE {table} SET id = 7 WHERE id = 4")
+    spark.sql(f"UPDATE {table} SET id = 7, b = 14 WHERE id = 4")
+    rows = handle.scan().to_arrow().to_pylist()
+    assert sorted((row["id"] or 0, row["b"]) for row in rows) == [(0, None), (3, 6), (7, 14)]

@@ -99,6 +99,8 @@ def test_a_table_is_made_as_it_is_described(spark: SparkSession, lakes: Lakes, s
         ("(a INT) PARTITIONED BY (a)", r"no partitions: use CLUSTER BY \(\.\.\.\) instead of a"),
         ("(a INT) CLUSTERED BY (a) INTO 4 BUCKETS", "no partitions"),
         ("(a INT, l ARRAY<CHAR(70000)>)", "at most 65535"),
+        ("(a INT, b INT GENERATED ALWAYS AS (a * 2))", r"CONSTRAINT `b` CHECK \(`b` <=> \(a \* 2\)\)"),
+        ("(a INT, i BIGINT GENERATED ALWAYS AS IDENTITY)", "(?i)identity column"),
         ("(a INT) LOCATION '/tmp/x'", "the service decides where a table is"),
         ("(a INT) USING orc", "made of Parquet files, not of orc"),
         ("(a INT) OPTIONS (x 'y')", "no options: x"),

@@ -103,8 +103,8 @@ class LakeCatalog(Proxy):
 
     def capabilities(self) -> Any:
         kind = _CATALOG + "TableCatalogCapability"
-        # A column that is added may have a default.
-        names = ["SUPPORT_COLUMN_DEFAULT_VALUE"]
+        # A column that is added may have a default. Generated columns are refused by TableSpec, which says what to use.
+        names = ["SUPPORT_COLUMN_DEFAULT_VALUE", "SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS"]
         if self._gateway.has_class(CHECK):
             names.append("SUPPORT_TABLE_CONSTRAINT")
         return self._gateway.java_set([self._gateway.constant(kind, name) for name in names])

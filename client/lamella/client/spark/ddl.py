@@ -18,7 +18,7 @@ from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
 from lamella.snapshot.commit.constraints import added_check, with_checks
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.schema import Check, Column, Schema, quoted_path
+from lamella.snapshot.schema import Check, Column, Schema, quoted, quoted_path
 from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AddColumn,
@@ -393,8 +393,15 @@ def _new_column(column: Column) -> Column:
 
 def _column(gateway: Gateway, column: Any) -> Column:
     name, dtype = str(column.name()), column.dataType()
-    if column.generationExpression() is not None or column.identityColumnSpec() is not None:
-        raise InvalidSchema(f"column {name!r} is generated, which is not supported", column=name)
+    generated = column.generationExpression()
+    if generated is not None:
+        raise InvalidSchema(
+            f"column {name!r} is generated, and tables have no such columns: write its values, and let every writer"
+            f" check them, by CONSTRAINT {quoted(name)} CHECK ({quoted(name)} <=> ({generated}))",
+            column=name,
+        )
+    if column.identityColumnSpec() is not None:
+        raise InvalidSchema(f"column {name!r} is an identity column, which a table cannot have", column=name)
     made = column_of(name, dtype, bool(column.nullable()))
     given = column.defaultValue()
     default = None if given is None else default_text(gateway, str(given.getSql()), dtype)
