@@ -18,13 +18,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from loopback import Service, serving
+from page_part import replace_part
 from speed.tables import Made, table
 
 from lamella.client import Lamella
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_BEGIN: Final = "<!-- written by python bench/dashboard.py --docs: begin -->"
-_END: Final = "<!-- end -->"
 _TABLE: Final = "/ui/tables/bench/t"
 _NARROW: Final = "event_time >= TIMESTAMP '2021-03-01 00:00:00' AND event_time < TIMESTAMP '2021-03-02 00:00:00'"
 _WIDE: Final = "amount > 10 AND country <> 'zz'"
@@ -135,8 +134,7 @@ def text_of(lines: list[dict[str, Any]], blocks: int) -> str:
 def write_docs(text: str) -> None:
     """Put the table into docs/dashboard.md."""
     page = _ROOT / "docs" / "dashboard.md"
-    before, _, rest = page.read_text("utf-8").partition(_BEGIN)
-    page.write_text(f"{before}{_BEGIN}\n\n{text}\n\n{_END}{rest.partition(_END)[2]}", "utf-8")
+    replace_part(page, "python bench/dashboard.py --docs", text)
 
 
 def _lake(service: Service) -> Lamella:

@@ -1,12 +1,12 @@
 """Planning the queries of TPC-H by Lamella's catalog, compared with plain tables of the same Parquet files.
 
-    uv venv build/tpch && uv pip install --python build/tpch/bin/python duckdb==1.5.5 duckdb-extension-tpch==1.5.5
     JAVA_HOME=... python bench/planning.py [--scale 0.1] [--rounds 7] [--only 3 5 8] [--out build/planning.json]
 
 Planning is from the text of a query to its physical plan. The tables have 8 blocks each at most. Both sides take turns;
 medians of the wall clock and processor time of driver, JVM and service together, without the first rounds, in which the
-JVM compiles. The texts of the queries come with DuckDB's extension. *calls*: callbacks of the JVM to Python, calls of
-Python to the JVM, and requests to the service, in the last round. An INSERT of one row is measured too.
+JVM compiles. ``tpc_files.py`` makes tables and queries, and says how to set it up. *calls*: callbacks of the JVM to
+Python, calls of Python to the JVM, and requests to the service, in the last round. An INSERT of one row is measured
+too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from typing import Any, Final
 from loopback import Service
 from onspark.measuring import Clock
 from pyspark.sql import SparkSession
+from tpc_files import PYTHON, generate
 
 from lamella.client import Lamella
 from lamella.client.http.transport import PooledTransport
@@ -34,21 +34,6 @@ from lamella.client.spark import attach
 _BLOCKS: Final = 8
 _WARM_UP: Final = 2
 _SIDES: Final = {"plain": "spark_catalog.plain", "lamella": "lake.tpch"}
-#: Run by the other interpreter: the tables as Parquet files, and the queries.
-_GENERATE: Final = """
-import json, sys
-from importlib.util import find_spec
-from pathlib import Path
-import duckdb
-folder, scale = Path(sys.argv[1]), float(sys.argv[2])
-extension = next(Path(find_spec("duckdb_extension_tpch").origin).parent.rglob("tpch.duckdb_extension"))
-made = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-made.execute(f"LOAD '{extension}'")
-made.execute(f"CALL dbgen(sf={scale})")
-for (table,) in made.execute("SELECT table_name FROM information_schema.tables").fetchall():
-    made.execute(f"COPY {table} TO '{folder}/{table}.parquet' (FORMAT parquet)")
-(folder / "queries.json").write_text(json.dumps(dict(made.execute("FROM tpch_queries()").fetchall())))
-"""
 
 
 def main() -> None:
@@ -58,16 +43,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of queries")
     parser.add_argument("--files", type=Path, help="tables and queries, made if missing")
-    parser.add_argument(
-        "--python", type=Path, default=Path("build/tpch/bin/python"), help="with DuckDB and its extension"
-    )
+    parser.add_argument("--python", type=Path, default=PYTHON, help="with DuckDB and its extension")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     files = given.files or Path(f"build/planning-{given.scale:g}")
-    if not (files / "queries.json").exists():
-        files.mkdir(parents=True, exist_ok=True)
-        subprocess.run([given.python, "-c", _GENERATE, str(files), str(given.scale)], check=True)
-    queries = {int(number): text for number, text in json.loads((files / "queries.json").read_text()).items()}
+    queries = generate(files, "tpch", given.scale, given.python)
     chosen = {number: text for number, text in queries.items() if given.only is None or number in given.only}
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
         folder = Path(name)

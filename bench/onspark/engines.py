@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -54,9 +55,12 @@ def jars_here() -> dict[str, str]:
     return JARS[version]
 
 
-def settings(folder: Path, ivy: Path) -> dict[str, str]:
-    """Return the session settings that any of the peers needs; the same for all. ``ivy``: where jars are kept."""
-    jars = jars_here()
+def settings(folder: Path, ivy: Path, peers: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the session settings that any of the peers needs; the same for all.
+
+    ``ivy``: where jars are kept. ``peers``: by default all that this environment has jars for.
+    """
+    jars = {name: jar for name, jar in jars_here().items() if peers is None or name in peers}
     found = {"spark.jars.packages": ",".join(jars.values()), "spark.jars.ivy": str(ivy)}
     extensions = []
     if "delta" in jars:

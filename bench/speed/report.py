@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from page_part import replace_part
+
 from speed import over_http, plot
 from speed.figures import Figure, figures
 from speed.merging import run_of, runs
 from speed.questions import NAMES
 
 PREDICATES: Final = NAMES
-_BEGIN: Final = "<!-- written by make bench ARGS=--docs: begin -->"
-_END: Final = "<!-- end -->"
 
 
 def text(results: dict[str, Any]) -> str:
@@ -28,11 +28,7 @@ def text(results: dict[str, Any]) -> str:
 
 def write_docs(results: dict[str, Any], docs: Path) -> None:
     """Replace the measured part of ``performance.md``, and the plot."""
-    page = docs / "performance.md"
-    whole = page.read_text()
-    before, rest = whole.split(_BEGIN, 1)
-    _, after = rest.split(_END, 1)
-    page.write_text(f"{before}{_BEGIN}\n\n{markdown(results)}\n{_END}{after}")
+    replace_part(docs / "performance.md", "make bench ARGS=--docs", markdown(results))
     plot.write(results, docs / "images" / "performance.svg")
 
 
