@@ -104,6 +104,8 @@ public final class Proxies {
         private final Map answers;
         /** Ids of the threads that have called filter(): the next batch of each is not that of the scan. */
         private final Set filtering = new HashSet();
+        private Object description;
+        private int changes;
 
         Remembering(Kind kind, Object python, Map answers) {
             this.kind = kind;
@@ -125,6 +127,9 @@ public final class Proxies {
                 if (name.equals("toBatch")) {
                     return batch(method);
                 }
+                if (name.equals("description")) {
+                    return description(method);
+                }
                 if (kind.ofAll.contains(name)) {
                     return once(kind.shared, method);
                 }
@@ -138,11 +143,15 @@ public final class Proxies {
                 synchronized (filtering) {
                     filtering.add(Long.valueOf(Thread.currentThread().getId()));
                 }
+                Object nothing = call(method, arguments);
+                changed();
+                return nothing;
             } else if (name.equals("toMicroBatchStream")) {
                 Object stream = call(method, arguments);
                 synchronized (answers) {
                     answers.clear(); // they were those of a scan of one snapshot
                 }
+                changed();
                 return stream;
             }
             Kind returned = (Kind) kind.returned.get(name);
@@ -172,6 +181,30 @@ public final class Proxies {
             return answer;
         }
 
+        /** The text for plans, which Spark writes again whenever it changes a plan. */
+        private Object description(Method method) throws Throwable {
+            int before;
+            synchronized (this) {
+                if (description != null) {
+                    return description;
+                }
+                before = changes;
+            }
+            Object text = call(method, null); // without the lock: Python calls back
+            synchronized (this) {
+                if (changes == before) {
+                    description = text;
+                }
+            }
+            return text;
+        }
+
+        /** Join keys or subqueries have left out blocks, which the description tells. */
+        synchronized void changed() {
+            description = null;
+            changes++;
+        }
+
         private static boolean isCalledFrom(final String name) {
             if (name == null) {
                 return false;
@@ -193,7 +226,7 @@ public final class Proxies {
             synchronized (filtering) {
                 isFiltered = filtering.remove(Long.valueOf(Thread.currentThread().getId()));
             }
-            return isFiltered ? call(method, null) : new LaterBatch(this, method);
+            return new LaterBatch(this, method, isFiltered ? (Batch) call(method, null) : null);
         }
     }
 
@@ -203,9 +236,10 @@ public final class Proxies {
         private final Method method;
         private Batch made;
 
-        LaterBatch(Remembering scan, Method method) {
+        LaterBatch(Remembering scan, Method method, Batch made) {
             this.scan = scan;
             this.method = method;
+            this.made = made;
         }
 
         private synchronized Batch made() {
@@ -227,7 +261,9 @@ public final class Proxies {
         }
 
         public InputPartition[] planInputPartitions() {
-            return made().planInputPartitions();
+            InputPartition[] partitions = made().planInputPartitions();
+            scan.changed();
+            return partitions;
         }
 
         public PartitionReaderFactory createReaderFactory() {
