@@ -61,7 +61,7 @@ def measured(
     samples: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     for number in range(-1, rounds):
         for query in queries:
-            answers: dict[str, list[tuple[Any, ...]]] = {}
+            answers: dict[str, Sequence[tuple[Any, ...]]] = {}
             for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
                 spark.sql(f"USE {side.database(query.benchmark)}")
                 began = clock.now()

@@ -23,7 +23,7 @@ def merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 if side != PLAIN:
                     of_side = {kind: round(ms / max(1, plain[kind]), 3) for kind, ms in times.items()}
                     ratios.setdefault(query, {})[side] = of_side
-    blocks = next((run["blocks"] for run in runs if "blocks" in run), {})
+    blocks: dict[str, Any] = next((run["blocks"] for run in runs if "blocks" in run), {})
     return {"runs": list(runs), "ratios": ratios, "blocks": blocks}
 
 
