@@ -6,7 +6,7 @@
     .venv/bin/python bench/spark_features.py --page
 
 Each is asked on the newest Spark that it has jars for (``bench/spark_peers.py`` says how to make the environments), in
-a new table for each feature (``bench/onspark/features.py``). What happened is kept in ``bench/spark_features.json``, of
+a new table for each feature (``bench/onspark/features.py``). What happened is in ``bench/spark_features.json``, of
 which ``--page`` writes the table of ``docs/comparison.md``. ``--all`` prints whole errors.
 """
 
@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from lamella.client.spark import attach
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-KEPT: Final = ROOT / "bench" / "spark_features.json"
+RECORDED: Final = ROOT / "bench" / "spark_features.json"
 PAGE: Final = ROOT / "docs" / "comparison.md"
 BEGIN: Final = "<!-- bench/spark_features.py --page writes what follows -->\n"
 END: Final = "<!-- until here -->\n"
@@ -95,15 +95,15 @@ def ask(spark: SparkSession, system: str, feature: Feature, number: int, folder:
             return []
         return [list(row) for row in spark.sql(text).collect()]
 
-    asked = feature.text_of(system)
-    if asked is None:
+    statement = feature.text_of(system)
+    if statement is None:
         return _NO_WAY
     try:
         run(f"CREATE SCHEMA {words['db']}")
         for text in feature.before:
             run(meant(text))
         try:
-            run(meant(asked))
+            run(meant(statement))
         except Exception:
             if not feature.fails:
                 raise
@@ -154,15 +154,15 @@ def session(folder: Path, ivy: Path, system: str) -> SparkSession:
     return made
 
 
-def table(kept: Mapping[str, Any]) -> str:
-    """The Markdown table of what is kept."""
+def table(recorded: Mapping[str, Any]) -> str:
+    """The Markdown table of what is recorded."""
     named = {"lamella": "Lamella", "delta": "Delta", "iceberg": "Iceberg"}
-    heads = [f"{named[each]}, Spark {kept[each]['spark']}" for each in SYSTEMS]
+    heads = [f"{named[each]}, Spark {recorded[each]['spark']}" for each in SYSTEMS]
     lines = [f"| | {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
     for area, features in FEATURES.items():
         lines.append(f"| **{area}** | | | |")
         for feature in features:
-            cells = [cell(kept[each]["answers"].get(feature.name, "not asked")) for each in SYSTEMS]
+            cells = [cell(recorded[each]["answers"].get(feature.name, "not asked")) for each in SYSTEMS]
             lines.append(f"| {feature.name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -177,11 +177,11 @@ def cell(answer: str) -> str:
     return f"no (`{code[1]}`)" if code else "no"
 
 
-def write_page(kept: Mapping[str, Any]) -> None:
+def write_page(recorded: Mapping[str, Any]) -> None:
     """Put the table into the page."""
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(kept)}\n{END}{after}", "utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(recorded)}\n{END}{after}", "utf-8")
 
 
 def main() -> None:
@@ -192,9 +192,9 @@ def main() -> None:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--ivy", type=Path, default=ROOT / "build" / "ivy")
     given = parser.parse_args()
-    kept: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    recorded: dict[str, Any] = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {}
     if given.page:
-        write_page(kept)
+        write_page(recorded)
         return
     if given.system is None:
         parser.error("name a system, or --page")
@@ -211,8 +211,8 @@ def main() -> None:
                 found[name] = answer
                 print(f"{name:50} {answer if given.all or answer == _WORKS else cell(answer)}", flush=True)
             version = spark.version
-    kept[given.system] = {"spark": version.rpartition(".")[0], "answers": found}
-    KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
+    recorded[given.system] = {"spark": version.rpartition(".")[0], "answers": found}
+    RECORDED.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

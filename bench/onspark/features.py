@@ -273,7 +273,7 @@ FEATURES: Final[Mapping[str, Sequence[Feature]]] = {
             (*_MADE, "ALTER TABLE {t} SET TBLPROPERTIES ('a.b' = 'c')"),
         ),
         Feature(
-            "ANALYZE TABLE",
+            "the analysis of a table",
             {
                 "lamella": "CALL lake.system.analyze(table => '{name}')",
                 "delta": "ANALYZE TABLE {t} COMPUTE STATISTICS",

@@ -24,9 +24,9 @@ def test_statements_do_what_the_comparison_says(
     monkeypatch.setattr(sys, "path", [*sys.path, str(BENCH)])
     import spark_features
 
-    kept = json.loads(spark_features.KEPT.read_text("utf-8"))
+    recorded = json.loads(spark_features.RECORDED.read_text("utf-8"))
     found = dict(spark_features.answers(spark, "lamella", tmp_path))
     assert {name: spark_features.cell(answer) for name, answer in found.items()} == {
-        name: spark_features.cell(answer) for name, answer in kept["lamella"]["answers"].items()
+        name: spark_features.cell(answer) for name, answer in recorded["lamella"]["answers"].items()
     }
-    assert spark_features.table(kept) in spark_features.PAGE.read_text("utf-8")
+    assert spark_features.table(recorded) in spark_features.PAGE.read_text("utf-8")
