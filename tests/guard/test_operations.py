@@ -150,7 +150,7 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
     meter = Meter()
     prune = "/v1/namespaces/n/tables/t/prune"
 
-    async def least(app: ASGIApp, method: str, path: str, bodies: list[bytes], key: str | None = None) -> Operations:
+    async def minimum(app: ASGIApp, method: str, path: str, bodies: list[bytes], key: str | None = None) -> Operations:
         """What any of the requests took least: something that the service does by the clock may happen meanwhile."""
         counts = []
         for body in bodies:
@@ -166,7 +166,7 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
         for second in (400, 401, 402):
             assert (await ask(gated, "POST", prune, _body(second), key=ROOT_KEY))[0] == 200
         bodies = [_body(403 + i) for i in range(_TIMES)]
-        found["narrow prune over HTTP with a key"] = await least(gated, "POST", prune, bodies, key=ROOT_KEY)
+        found["narrow prune over HTTP with a key"] = await minimum(gated, "POST", prune, bodies, key=ROOT_KEY)
         for name, (method, path, bodies) in {
             "narrow prune over HTTP": ("POST", prune, [_body(300 + i) for i in range(3 + _TIMES)]),
             "narrow prune over HTTP, ranges": ("POST", prune, [_body(350 + i, "ranges") for i in range(3 + _TIMES)]),
@@ -175,7 +175,7 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
             for body in bodies[:3]:
                 status, answer = await ask(app, method, path, body)
                 assert status == 200, answer
-            found[name] = await least(app, method, path, bodies[3:])
+            found[name] = await minimum(app, method, path, bodies[3:])
         return found
 
     with meter.installed():
