@@ -56,6 +56,8 @@ pytest_plugins = (
 
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
+#: Processes for the tests with Spark, which are the longest way through the suite; each starts a Java of its own.
+SPARK_PROCESSES = 2
 
 # What starts processes or servers, which `make check` leaves out.
 PROCESS_FIXTURES = frozenset(
@@ -82,6 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     with those of their file, whose fixtures they share. Mark what starts processes, and bound property tests."""
     _leave_cases_to_soak(items)
     seen: set[object] = set()
+    spark_files: dict[Path, int] = {}
     for item in items:
         function = getattr(item, "obj", None)
         function = getattr(function, "__func__", function)
@@ -93,6 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _starts_processes(item):
             item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
+        if name == "spark":
+            name += str(spark_files.setdefault(item.path, len(spark_files)) % SPARK_PROCESSES)
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
 
 
