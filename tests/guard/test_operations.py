@@ -151,7 +151,7 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
     prune = "/v1/namespaces/n/tables/t/prune"
 
     async def minimum(app: ASGIApp, method: str, path: str, bodies: list[bytes], key: str | None = None) -> Operations:
-        """What any of the requests took least: something that the service does by the clock may happen meanwhile."""
+        """What any of the requests took least: one count was once higher by one, for an unknown reason."""
         counts = []
         for body in bodies:
             meter.start()
