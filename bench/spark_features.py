@@ -26,6 +26,7 @@ from typing import Any, Final
 from loopback import Service
 from onspark.engines import settings
 from onspark.features import FEATURES, SYSTEMS, Feature
+from page_part import replace_part
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -35,8 +36,6 @@ from lamella.client.spark import attach
 ROOT: Final = Path(__file__).resolve().parent.parent
 RECORDED: Final = ROOT / "bench" / "spark_features.json"
 PAGE: Final = ROOT / "docs" / "comparison.md"
-BEGIN: Final = "<!-- bench/spark_features.py --page writes what follows -->\n"
-END: Final = "<!-- until here -->\n"
 
 #: What stands in texts for a system: how its tables are named and made.
 WORDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -173,15 +172,8 @@ def cell(answer: str) -> str:
         return answer
     if answer == _NO_WAY:
         return "no"
-    code = re.match(r"\[?([A-Z][A-Z_]+(?:\.[A-Z_]+)*|lamella\.\w+)\]?", answer)
+    code = re.match(r"\[?([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*|lamella\.\w+)\]?", answer)
     return f"no (`{code[1]}`)" if code else "no"
-
-
-def write_page(recorded: Mapping[str, Any]) -> None:
-    """Put the table into the page."""
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(recorded)}\n{END}{after}", "utf-8")
 
 
 def main() -> None:
@@ -194,7 +186,7 @@ def main() -> None:
     given = parser.parse_args()
     recorded: dict[str, Any] = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {}
     if given.page:
-        write_page(recorded)
+        replace_part(PAGE, "bench/spark_features.py --page", table(recorded))
         return
     if given.system is None:
         parser.error("name a system, or --page")

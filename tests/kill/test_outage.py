@@ -34,7 +34,7 @@ def _run(postgres: PostgresServer, folder: Path, turns: int) -> dict[str, int]:
 @pytest.mark.postgres
 def test_no_commit_is_lost_when_the_database_fails(own_postgres: PostgresServer, tmp_path: Path) -> None:
     """What was acknowledged stays, what is unknown is resolved by its key, and the services need no restart."""
-    assert _run(own_postgres, tmp_path, 1)["acknowledged"] > 0
+    assert _run(own_postgres, tmp_path, 3)["acknowledged"] > 0
 
 
 @pytest.mark.soak

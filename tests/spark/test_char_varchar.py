@@ -152,7 +152,7 @@ def test_definitions_show_the_types(spark: SparkSession, space: str) -> None:
         return {row[0]: row[1] for row in spark.sql(f"DESCRIBE {of}").collect()}
 
     assert types(table) == described
-    spark.sql(str(spark.sql(f"SHOW CREATE TABLE {table}").head()[0]).replace(table, f"{table}_again"))  # type: ignore[index]
+    spark.sql(str(spark.sql(f"SHOW CREATE TABLE {table}").collect()[0][0]).replace(table, f"{table}_again"))
     spark.sql(f"CREATE TABLE {table}_like LIKE {table}")
     for copy in ("again", "like"):
         assert types(f"{table}_{copy}") == described
