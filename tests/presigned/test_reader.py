@@ -267,8 +267,7 @@ def test_a_block_that_was_replaced_is_noticed(lake: Lake) -> None:
 
     def replace(number: int, data: bytes) -> None:
         lake.proxy.meanwhile = None
-        lake.store.delete(files[number])
-        lake.store.put(files[number], data)
+        lake.store.replace(files[number], data)
 
     replace(3, parquet_bytes(rows(3), row_group_size=100))
     with pytest.raises(BlockReplaced):
