@@ -5,15 +5,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client.http import Lamella
 from lamella.client.spark import attach
 from lamella.client.spark.gateway import Gateway
+from lamella.client.spark.literal import Inexpressible
+from lamella.client.spark.v2_predicates import constants_of
 from spark.lakes import CATALOG, Lakes, LakeTable, blocks_after_join, fresh, no_pushdown, plan, sorted_rows
 
 pytestmark = pytest.mark.spark
@@ -96,6 +102,94 @@ def test_too_many_keys_are_sent_as_their_range(spark: SparkSession, facts: LakeT
     assert blocks_after_join(frame) == 1
 
 
+def test_more_keys_than_blocks_are_sent_as_ranges(spark: SparkSession, lakes: Lakes) -> None:
+    """Blocks in a wide gap between many keys are left out, although no key is sent by itself."""
+    lake = lakes.of(*(pa.table({"i": range(at * 400, at * 400 + 400)}) for at in range(8)))
+    frame = spark.sql(
+        f"SELECT f.i FROM {lake.sql} f JOIN (SELECT /*+ BROADCAST */ i AS k FROM {lake.sql}"
+        " WHERE i % 1200 < 700 AND reverse(cast(i AS string)) != '1') d ON f.i = d.k"
+    )
+    assert sorted(row.i for row in frame.collect()) == [i for i in range(3200) if i % 1200 < 700 and i != 1]
+    assert blocks_after_join(frame) == 6
+
+
+@pytest.mark.few(10)
+@given(
+    st.one_of(
+        st.lists(st.integers(-(2**31), 2**31 - 1).map(lambda i: ("integer", str(i))), min_size=1, max_size=60),
+        st.lists(st.integers(-(2**63), 2**63 - 1).map(lambda i: ("long", str(i))), min_size=1, max_size=60),
+        st.lists(st.text(max_size=3).map(lambda text: ("string", text)), min_size=1, max_size=60),
+        st.lists(
+            st.decimals(-(10**14), 10**14, places=3).map(lambda d: ("decimal(18,3)", str(d))), min_size=1, max_size=60
+        ),
+    ),
+    st.booleans(),
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.integers(1, 8),
+)
+def test_ranges_of_keys_hold_every_key(
+    spark: SparkSession,
+    constants: list[tuple[str, str]],
+    has_null: bool,
+    max_distinct: int,
+    max_listed: int,
+    max_ranges: int,
+) -> None:
+    """They are disjoint, ascending and as few as allowed, begin and end with a key, and hold each; nulls are told."""
+    kind = constants[0][0]
+    texts = [text for _, text in constants]
+    predicate = _in_list(spark, kind, [*texts, *([None] * has_null)])
+    found = constants_of(
+        Gateway(spark), predicate, kind, max_distinct=max_distinct, max_listed=max_listed, max_ranges=max_ranges
+    )
+
+    def key(text: str) -> object:
+        return text.encode() if kind == "string" else Decimal(text)
+
+    keys = sorted({key(text) for text in texts})  # type: ignore[type-var]
+    ranges = [[key(end) for end in each] for each in found.ranges]
+    ends = [end for each in ranges for end in each]
+    assert found.has_null == has_null
+    assert ends == sorted(set(ends))  # type: ignore[type-var]
+    assert set(ends) <= set(keys)
+    if len(keys) <= min(max_distinct, max_listed):
+        assert ranges == [[each] for each in keys]
+    elif len(keys) > max_distinct:
+        assert ranges == [[keys[0], keys[-1]]]
+    else:
+        assert len(ranges) <= max_ranges
+        assert all(any(each[0] <= one <= each[-1] for each in ranges) for one in keys)  # type: ignore[operator]
+
+
+def test_ranges_of_keys_leave_out_the_widest_gaps(spark: SparkSession) -> None:
+    """What no key is near is outside; of text, whose distances have no meaning, only the ends are known."""
+    keys = [*range(10), *range(1000, 1010), 5000]
+    for kind, expected in (
+        ("long", [("0", "9"), ("1000", "1009"), ("5000",)]),
+        ("decimal(18,3)", [("0.000", "9.000"), ("1000.000", "1009.000"), ("5000.000",)]),
+        ("string", [("0", "9")]),
+    ):
+        predicate = _in_list(spark, kind, [str(each) for each in keys])
+        found = constants_of(Gateway(spark), predicate, kind, max_listed=20, max_ranges=3)
+        assert list(found.ranges) == expected
+
+
+def test_a_list_of_something_else_has_no_constants(spark: SparkSession) -> None:
+    """Constants of two types, of floats and of another type than the column, a column, and no constant are refused."""
+    gateway = Gateway(spark)
+    connector = "org.apache.spark.sql.connector.expressions."
+    column = gateway.java_class(connector + "Expressions").column("c")
+    of_ints, of_longs, of_doubles = (
+        _in_list(spark, kind, [text]).children()[1] for kind, text in (("int", "1"), ("long", "2"), ("double", "1"))
+    )
+    for listed in ([of_longs, of_ints], [of_ints], [of_doubles], [of_longs, column], []):
+        children = gateway.array(connector + "Expression", [column, *listed])
+        predicate = gateway.java_class(connector + "filter.Predicate")("IN", children)
+        with pytest.raises(Inexpressible):
+            constants_of(gateway, predicate, "long")
+
+
 def test_an_empty_small_side_reads_nothing(spark: SparkSession, facts: LakeTable) -> None:
     """No key, no block."""
     frame = spark.sql(
@@ -133,7 +227,7 @@ def test_executions_of_one_scan_do_not_see_each_others_keys(spark: SparkSession,
     everything = len(scan.toBatch().planInputPartitions())
     frame.collect()
     assert len(scan.toBatch().planInputPartitions()) == everything
-    predicates = _in_predicate(spark, "i", [3])
+    predicates = _predicates(spark, _in_list(spark, "long", ["3"], "i"))
     scan.filter(predicates)
     narrowed = scan.toBatch()
     after = scan.toBatch()
@@ -161,17 +255,22 @@ def _narrowed_scan(frame: DataFrame):  # type: ignore[no-untyped-def]  # py4j ob
     raise AssertionError("no scan with join keys")
 
 
-def _in_predicate(spark: SparkSession, column: str, values: list[int]):  # type: ignore[no-untyped-def]
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    connector = spark._jvm.org.apache.spark.sql.connector.expressions  # type: ignore[union-attr]
-    children = gateway.new_array(connector.Expression, len(values) + 1)
-    children[0] = connector.Expressions.column(column)
-    for at, value in enumerate(values):
-        children[at + 1] = connector.Expressions.literal(value)
-    predicates = gateway.new_array(connector.filter.Predicate, 1)
-    predicates[0] = connector.filter.Predicate("IN", children)
-    return predicates
+def _in_list(spark: SparkSession, kind: str, constants: Sequence[str | None], column: str = "c"):  # type: ignore[no-untyped-def]
+    """``column IN (constants)``, as Spark passes it to connectors."""
+    gateway = Gateway(spark)
+    listed = ", ".join(
+        "NULL" if text is None else f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {kind})" for text in constants
+    )
+    frame = spark.sql(f"SELECT * FROM VALUES (CAST(NULL AS {kind})) AS t({column}) WHERE {column} IN ({listed})")
+    folding = gateway.scala_object("org.apache.spark.sql.catalyst.optimizer.ConstantFolding")
+    condition = folding.apply(frame._jdf.queryExecution().analyzed()).children().apply(0).condition()
+    builder = gateway.java_class("org.apache.spark.sql.catalyst.util.V2ExpressionBuilder")
+    return builder(condition, True).build().get()
+
+
+def _predicates(spark: SparkSession, *predicates: Any):  # type: ignore[no-untyped-def]
+    kind = "org.apache.spark.sql.connector.expressions.filter.Predicate"
+    return Gateway(spark).array(kind, list(predicates))
 
 
 def _files(batch) -> set[str]:  # type: ignore[no-untyped-def]

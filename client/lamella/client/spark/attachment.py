@@ -186,11 +186,11 @@ def attach(
     ``newSession()`` separately. Attaching again replaces the catalog.
 
     ``allow_fallback``: when the service cannot prune, read every block of the snapshot and log a warning; otherwise the
-    query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct keys is sent as
-    a range. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads whose blocks were
-    all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``: with which
-    this process and Python workers read and write the store (see :func:`lamella.client.spark.write`); Spark's own
-    reader has settings of its own (``spark.hadoop.fs.s3a...``). ``scratch``: for SQL writes, as there.
+    query fails with the service's message. ``max_join_keys``: of a join with more distinct keys, only the least and the
+    greatest key prune. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads whose
+    blocks were all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``:
+    with which this process and Python workers read and write the store (see :func:`lamella.client.spark.write`);
+    Spark's own reader has settings of its own (``spark.hadoop.fs.s3a...``). ``scratch``: for SQL writes, as there.
     ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; reads run in Python
     workers, which is slower, and are not available in mode "views". See ``docs/data-access.md``. ``aggregates``: let
     this process answer counts, minima, maxima and sums, from statistics and the rows of a few blocks. ``mode``: the

@@ -43,7 +43,12 @@ class JvmClasses:
     @cached_property
     def expressions(self) -> Any:
         """Expressions as text."""
-        return _instance(self._gateway, self._compiled("Expressions"))
+        return _instance(self._gateway, self._expressions)
+
+    @cached_property
+    def keys(self) -> Any:
+        """The constants of an IN, of which join keys are one."""
+        return _instance(self._gateway, self._keys)
 
     @cached_property
     def requests(self) -> Any:
@@ -53,7 +58,7 @@ class JvmClasses:
     @cached_property
     def subqueries(self) -> Any:
         """Conditions with subqueries in the plan of a running query."""
-        return _instance(self._gateway, self._compiled("Subqueries"))
+        return _instance(self._gateway, self._compiled("Subqueries", self._keys.getClassLoader()))
 
     @cached_property
     def threads(self) -> Any:
@@ -61,8 +66,16 @@ class JvmClasses:
         return _instance(self._gateway, self._threads)
 
     @cached_property
+    def _expressions(self) -> Any:
+        return self._compiled("Expressions")
+
+    @cached_property
     def _files(self) -> Any:
         return self._compiled("Files")
+
+    @cached_property
+    def _keys(self) -> Any:
+        return self._compiled("Keys", self._expressions.getClassLoader())
 
     @cached_property
     def _threads(self) -> Any:

@@ -42,7 +42,7 @@ from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.stats import Bound, ColumnStats
 from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.storage.location import parse
-from lamella.snapshot.wire import BlockFacts, OrderBy, SchemaUpdate, TableInfo, Verdict
+from lamella.snapshot.wire import BlockFacts, JoinKeys, OrderBy, SchemaUpdate, TableInfo, Verdict
 
 #: Characters for which a local path is normalised.
 _UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
@@ -236,13 +236,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an attached catalog.
 
     ``allow_fallback``: when the service refuses a filter or fails on it, read every block of the snapshot instead of
-    failing the query; logged as a warning each time. ``max_join_keys``: a runtime join filter with more distinct keys
-    is sent as a range. ``page_index``: let Spark skip pages inside files by their column indexes. A wrong column index
-    loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for reads whose
-    blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks by URLs that
-    the service signs, in Python workers, without credentials for the store. ``storage_options``: with which the driver
-    reads deletion vectors, and Python workers read blocks. ``aggregates``: answer counts, minima, maxima and sums
-    without Spark where statistics and the rows of a few blocks, read by the driver, give them.
+    failing the query; logged as a warning each time. ``max_join_keys``: of a join with more distinct keys, only the
+    least and the greatest key prune. ``page_index``: let Spark skip pages inside files by their column indexes. A wrong
+    column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for
+    reads whose blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks
+    by URLs that the service signs, in Python workers, without credentials for the store. ``storage_options``: with
+    which the driver reads deletion vectors, and Python workers read blocks. ``aggregates``: answer counts, minima,
+    maxima and sums without Spark where statistics and the rows of a few blocks, read by the driver, give them.
     """
 
     allow_fallback: bool = False
@@ -442,6 +442,7 @@ class LakeTable:
     def selection(
         self,
         filter: Mapping[str, Any] | str | None,
+        keys: Sequence[JoinKeys] = (),
         *,
         time_zone: str = "UTC",
         reader_columns: Sequence[str] = (),
@@ -450,7 +451,7 @@ class LakeTable:
         residuals: bool = False,
         spark_checks: bool = False,
     ) -> BlockSelection:
-        """Return the blocks that may contain rows that match the filter (a tree, or SQL text).
+        """Return the blocks that may contain rows that match the filter (a tree, or SQL text) and the keys of joins.
 
         Spark checks the types in a filter: it has checked those of trees (and with ``spark_checks`` it checks a text).
         So a filter that the service refuses for its types, or for its size, keeps all blocks.
@@ -463,17 +464,18 @@ class LakeTable:
                 unavailable too.
         """
         try:
-            return self._selection(filter, time_zone, reader_columns, None, limit, order_by, residuals)
+            return self._selection(filter, keys, time_zone, reader_columns, None, limit, order_by, residuals)
         except LamellaError as error:
-            odd = ODD_TREE if isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
-            if filter is None or not (isinstance(error, odd) or self.settings.allow_fallback):
+            odd = ODD_TREE if keys or isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
+            if (filter is None and not keys) or not (isinstance(error, odd) or self.settings.allow_fallback):
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
-            return self._selection(None, time_zone, reader_columns, error.message)
+            return self._selection(None, (), time_zone, reader_columns, error.message)
 
     def _selection(
         self,
         filter: Mapping[str, Any] | str | None,
+        keys: Sequence[JoinKeys],
         time_zone: str,
         reader_columns: Sequence[str],
         fell_back: str | None,
@@ -489,6 +491,7 @@ class LakeTable:
             reader_columns=reader_columns,
             limit=limit,
             order_by=order_by,
+            join=keys,
             residuals=residuals,
             reader_features=FEATURES,
         )

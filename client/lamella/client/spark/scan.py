@@ -35,11 +35,11 @@ from lamella.client.spark.row_ids import id_column
 from lamella.client.spark.statement import ReadScan
 from lamella.client.spark.stream_read import LakeStream
 from lamella.client.spark.subqueries import subquery_filter
-from lamella.client.spark.v2_predicates import list_values, listed_type
+from lamella.client.spark.v2_predicates import constants_of, listed_type
 from lamella.client.spark.vector_scan import fast_condition, hidden_fields
 from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.schema import Column, DataType, Schema, quoted
-from lamella.snapshot.wire import OrderBy
+from lamella.snapshot.schema import Column, Schema, quoted
+from lamella.snapshot.wire import JoinKeys, OrderBy
 
 if TYPE_CHECKING:
     from lamella.client.spark.lake import BlockSelection
@@ -62,6 +62,14 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock; the zone 
 _MAX_VALUES: Final = 5
 _SEPARATOR: Final = "\0"
 _MAX_RESIDUAL: Final = 120
+#: So many join keys are a condition, which skip indexes can test; more are ranges.
+_MAX_LISTED_KEYS: Final = 1_000
+#: Of join keys, unless there are more blocks: each could be in a gap of its own.
+_MIN_KEY_RANGES: Final = 1_000
+#: The service takes no more columns with join keys.
+_MAX_JOINS: Final = 32
+#: Asking which of fewer blocks the keys of a join leave costs more than it saves.
+_MIN_BLOCKS_FOR_JOIN_KEYS: Final = 2
 
 
 def filter_text(tree: Mapping[str, Any]) -> str:
@@ -145,8 +153,14 @@ def prunable_columns(schema: Schema, names: Sequence[str]) -> list[str]:
     return [column.name for column in found if column is not None and _key_type(column) is not None]
 
 
-def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int) -> dict[str, Any]:
-    """Return the tree of one V2 predicate; unknown unless it is ``column IN (values of the column's type)``."""
+def join_filter(
+    gateway: Gateway, schema: Schema, predicate: Any, *, max_distinct: int, max_ranges: int
+) -> dict[str, Any] | JoinKeys:
+    """Return one V2 predicate as a tree, or as ranges of keys if it has many values; unknown unless it is
+    ``column IN (values of the column's type)``.
+
+    ``max_distinct`` and ``max_ranges``: see :func:`constants_of`.
+    """
     text = str(predicate.name())
     try:
         children = predicate.children()
@@ -157,37 +171,29 @@ def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int)
         spark_type = _key_type(column) if column is not None else None
         if column is None or spark_type is None:
             raise Inexpressible("join keys of a column whose keys cannot be sent")
-        values = list_values(gateway, predicate, children, spark_type)
-        return _in_or_range(column.name, column.dtype, spark_type, values, max_keys)
+        if len(children) == 1:
+            return FALSE
+        keys = constants_of(
+            gateway,
+            predicate,
+            spark_type,
+            max_distinct=max_distinct,
+            max_listed=min(max_distinct, _MAX_LISTED_KEYS),
+            max_ranges=max_ranges,
+        )
+        # A null key matches nothing.
+        ranges = [[literal(column.dtype, spark_type, end) for end in each] for each in keys.ranges]
     except Inexpressible as reason:
         return unknown(text, str(reason))
+    if not ranges:
+        return FALSE
+    if all(len(each) == 1 for each in ranges):
+        return {"type": "in", "term": column.name, "values": [value for (value,) in ranges]}
+    return JoinKeys(column=quoted(column.name), ranges=tuple((each[0], each[-1]) for each in ranges))
 
 
 def _key_type(column: Column) -> str | None:
     return None if column.fields else listed_type(column.dtype)
-
-
-def _in_or_range(name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int) -> dict[str, Any]:
-    # A null key matches nothing.
-    keys = sorted({value for value in values if value is not None}, key=_order(spark_type))
-    if not keys:
-        return FALSE
-    if len(keys) <= max_keys:
-        literals = [literal(dtype, spark_type, key) for key in keys]
-        return {"type": "in", "term": name, "values": literals}
-    low, high = literal(dtype, spark_type, keys[0]), literal(dtype, spark_type, keys[-1])
-    return {
-        "type": "and",
-        "children": [
-            {"type": "gt-eq", "term": name, "value": low},
-            {"type": "lt-eq", "term": name, "value": high},
-        ],
-    }
-
-
-def _order(spark_type: str) -> Any:
-    # Strings compare as UTF-8 bytes, in Spark and in the service.
-    return (lambda text: text.encode("utf-8", "surrogatepass")) if spark_type == "string" else None
 
 
 _log = logging.getLogger(__name__)
@@ -342,11 +348,19 @@ class Request:
     def _uses_metadata(self, expression: Any) -> bool:
         return has_metadata(self.table.schema) and referred_names(expression) == {NAME}
 
-    def blocks(self, tree: dict[str, Any], *, limited: bool = False, time_zone: str | None = None) -> BlockSelection:
-        """Return the blocks that a filter selects; ``limited``: only those needed for the limit. ``time_zone``: of the
-        filter, if it is not that of the conditions that Spark pushed down."""
+    def blocks(
+        self,
+        tree: dict[str, Any],
+        *,
+        limited: bool = False,
+        time_zone: str | None = None,
+        keys: Sequence[JoinKeys] = (),
+    ) -> BlockSelection:
+        """Return the blocks that a filter and the keys of joins select; ``limited``: only those needed for the limit.
+        ``time_zone``: of the filter, if it is not that of the conditions that Spark pushed down."""
         selection = self.table.selection(
             None if tree == TRUE else tree,
+            keys,
             time_zone=time_zone or self.time_zone,
             reader_columns=self.columns(),
             limit=self.limit if limited else None,
@@ -627,7 +641,8 @@ class LakeScan(ReadScan):
             self._gateway,
             self,
             request.table.schema,
-            request.table.settings.max_join_keys,
+            max_distinct=request.table.settings.max_join_keys,
+            max_listed=max(_MAX_LISTED_KEYS, 2 * len(plan.selection.locations)),
             semi_joins=plan is self._plan,
         )
         if found is None:
@@ -697,17 +712,23 @@ class LakeScan(ReadScan):
         # See toBatch. Also, the blocks left by join keys may be fewer than a limit needs.
         if not self._gateway.pins_threads or self._request.limit is not None:
             return ""
+        if len(self._plan.selection.locations) < _MIN_BLOCKS_FOR_JOIN_KEYS:
+            return ""
         names = prunable_columns(self._request.table.schema, self._request.required_names())
         return _SEPARATOR.join(quoted(name) for name in names if _SEPARATOR not in name)
 
     def filter(self, predicates: Any) -> None:
         table = self._request.table
-        trees = [
-            join_filter(self._gateway, table.schema, predicate, table.settings.max_join_keys)
+        distinct = table.settings.max_join_keys
+        ranges = min(distinct, max(_MIN_KEY_RANGES, 2 * len(self._plan.selection.locations)))
+        filters = [
+            join_filter(self._gateway, table.schema, predicate, max_distinct=distinct, max_ranges=ranges)
             for predicate in predicates
         ]
-        tree = {"type": "and", "children": [self._plan.tree, *trees]}
-        selection = self._request.blocks(tree)
+        lists = [each for each in filters if isinstance(each, dict)]
+        tree = {"type": "and", "children": [self._plan.tree, *lists]} if lists else self._plan.tree
+        keys = [each for each in filters if isinstance(each, JoinKeys)][:_MAX_JOINS]
+        selection = self._request.blocks(tree, keys=keys)
         if selection.fell_back is not None and self._request.fully_pushed:
             return  # all blocks would be wrong: Spark does not filter them
         plan = Plan(self._request, tree, selection)

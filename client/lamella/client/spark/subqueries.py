@@ -7,31 +7,35 @@ partitions of a scan, the plan of the running query has the conditions and the v
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from lamella.client.spark.catalyst import ConstantExpression, FilterWalker
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.statement import elements, running_query
 from lamella.snapshot.schema import Schema
 
+#: Of the values of a subquery.
+_MAX_RANGES: Final = 64
+
 
 def subquery_filter(
-    gateway: Gateway, scan: object, schema: Schema, max_values: int, *, semi_joins: bool
+    gateway: Gateway, scan: object, schema: Schema, *, max_distinct: int, max_listed: int, semi_joins: bool
 ) -> tuple[dict[str, Any], str] | None:
     """Return the conditions with subqueries above a scan of the running query, and the time zone to send with them;
     None: there are none, or they are not known.
 
-    ``max_values``: of more values of a subquery, only the range is used. ``semi_joins``: use those of semi joins too.
+    ``max_distinct`` and ``max_listed``: of the values of a subquery, see :func:`constants_of`. ``semi_joins``: use
+    those of semi joins too.
     """
     query = running_query(gateway)
     if query is None:
         return None
     above = gateway.classes.subqueries.scans(query.optimizedPlan(), query.executedPlan())
     found = next((each for each in above if gateway.python_object(each.scan()) is scan), None)
-    conditions = [] if found is None else elements(found.conditions(max_values, semi_joins))
+    conditions = [] if found is None else elements(found.conditions(max_distinct, max_listed, _MAX_RANGES, semi_joins))
     if not conditions:
         return None
-    walker = FilterWalker(schema, time_zone=gateway.time_zone(), max_values=max_values, value_of_subquery=_value)
+    walker = FilterWalker(schema, time_zone=gateway.time_zone(), max_values=max_distinct, value_of_subquery=_value)
     trees = [walker.tree(condition) for condition in conditions]
     return {"type": "and", "children": trees}, walker.time_zone
 

@@ -5,20 +5,20 @@ and constants are typed. Each part is translated exactly or the whole is refused
 afterwards as a read can.
 
 An ``IN`` may have thousands of constants. Reading them one by one takes some py4j calls each (16 s for 20,000), so they
-are fetched in one call: as text where that is exact, pickled otherwise.
+are fetched in one call, as text (``Keys.java``).
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from decimal import Decimal
 from typing import Any, Final
 
+import msgspec
+
 from lamella.client.spark.catalyst import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
-from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
+from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import read_filter, spark_casts
@@ -44,15 +44,15 @@ _DATE_FIELDS: Final = {
 }
 _TIME_FIELDS: Final = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _MAX_DEPTH: Final = 40
-_SEPARATOR: Final = ";"
-#: Values whose text in Spark's LiteralValue is exact and cannot contain the separator.
+#: Types whose values have an exact text.
 _TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
 #: Shorter lists are read one by one.
 _LONG_LIST: Final = 10
+_ALL: Final = 2**31 - 1
 
 
 def listed_type(dtype: DataType) -> str | None:
-    """Return the type, in Spark's JSON, of constants that :func:`list_values` can read for a column.
+    """Return the type, in Spark's JSON, of constants that :func:`constants_of` can read for a column.
 
     None for floats (NaN, -0.0), binary, and types that Spark does not have.
     """
@@ -62,41 +62,36 @@ def listed_type(dtype: DataType) -> str | None:
     return name if name is not None and name.partition("(")[0] in _TEXT_IS_EXACT else None
 
 
-def list_values(gateway: Gateway, predicate: Any, children: Any, spark_type: str) -> list[Any]:
+class Constants(msgspec.Struct, frozen=True, rename="camel"):
+    """The constants of an ``IN``. ``type``: Spark's name; ``ranges``: one value, or the first and the last, as text."""
+
+    type: str
+    has_null: bool
+    ranges: tuple[tuple[str, ...], ...]
+
+
+def constants_of(
+    gateway: Gateway,
+    predicate: Any,
+    spark_type: str,
+    *,
+    max_distinct: int = _ALL,
+    max_listed: int = _ALL,
+    max_ranges: int = 1,
+) -> Constants:
     """Return the constants of an ``IN``, whose first child is a column; ``spark_type``: their type.
+
+    All are listed by default. Of more than ``max_distinct`` distinct values only the range is returned; for more than
+    ``max_listed``, at most ``max_ranges`` ranges that hold them.
 
     Raises:
         Inexpressible: there is something else in the list.
     """
-    count = len(children) - 1
-    if count == 0:
-        return []
-    if spark_type != "string":
-        wrap = gateway.scala_object("scala.collection.immutable.ArraySeq").unsafeWrapArray
-        texts = str(wrap(children).drop(1).mkString(_SEPARATOR)).split(_SEPARATOR)
-        if len(texts) != count:
-            raise Inexpressible("constants that cannot be told apart")
-        try:
-            return [None if text == "null" else _parsed(spark_type, text) for text in texts]
-        except (ValueError, ArithmeticError) as error:
-            raise Inexpressible("constants of another type than the column") from error
-    to_v1 = gateway.scala_object(SQL + "internal.connector.PredicateUtils").toV1
-    filters = to_v1(gateway.array(CONNECTOR + "expressions.filter.Predicate", [predicate]))
-    if len(filters) != 1:
-        raise Inexpressible("constants that Spark itself cannot convert")
-    pickled = gateway.java_class("net.razorvine.pickle.Pickler")().dumps(filters[0].values())
-    values = list(pickle.loads(pickled))  # noqa: S301  # from our own driver's JVM
-    if len(values) != count or not all(value is None or isinstance(value, str) for value in values):
-        raise Inexpressible("constants that are not strings")
-    return values
-
-
-def _parsed(spark_type: str, text: str) -> Any:
-    if spark_type == "boolean":
-        if text not in ("true", "false"):
-            raise ValueError(text)
-        return text == "true"
-    return Decimal(text) if spark_type.startswith("decimal") else int(text)
+    text = gateway.classes.keys.json(predicate, max_distinct, max_listed, max_ranges)
+    found = None if text is None else msgspec.json.decode(str(text), type=Constants)
+    if found is None or found.type != spark_type:
+        raise Inexpressible("constants of another type than the column")
+    return found
 
 
 def filter_of(gateway: Gateway, schema: Schema, predicates: Iterable[Any]) -> dict[str, Any]:
@@ -162,8 +157,9 @@ class _Walker:
             spark_type = listed_type(dtype)
             if spark_type is not None and {_type_name(children[1]), _type_name(children[count - 1])} == {spark_type}:
                 with suppress(Inexpressible):  # the next line says which constant it is
-                    values = list_values(self._gateway, predicate, children, spark_type)
-                    return [literal(dtype, spark_type, value) for value in values]
+                    found = constants_of(self._gateway, predicate, spark_type)
+                    nulls = [NULL] if found.has_null else []
+                    return [*nulls, *(literal(dtype, spark_type, value) for value, *_ in found.ranges)]
         return [self._beside(children[at], first) for at in range(1, count)]
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:

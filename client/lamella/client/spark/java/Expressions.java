@@ -83,7 +83,8 @@ public final class Expressions {
         }
     }
 
-    private static void quote(String text, StringBuilder out) {
+    /** Appends a string of JSON. */
+    public static void quote(String text, StringBuilder out) {
         out.append('"');
         for (int at = 0; at < text.length(); at++) {
             char c = text.charAt(at);

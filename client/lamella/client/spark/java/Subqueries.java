@@ -41,14 +41,7 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 import org.apache.spark.sql.execution.joins.BroadcastNestedLoopJoinExec;
 import org.apache.spark.sql.execution.joins.HashJoin$;
 import org.apache.spark.sql.execution.joins.HashedRelation;
-import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
-import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.IntegralType;
-import org.apache.spark.sql.types.StringType$;
-import org.apache.spark.sql.types.TimestampNTZType;
-import org.apache.spark.sql.types.TimestampType;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -208,10 +201,11 @@ public final class Subqueries {
 
         /**
          * Returns the conditions with subqueries over columns of the scan, a Seq of expressions, in which existence is
-         * replaced by the values of the subquery. most: the values in one list, a range for more; semi: also those of
-         * semi joins.
+         * replaced by the values of the subquery. maxDistinct, maxListed, maxRanges: see Keys; semi: also those of semi
+         * joins.
          */
-        public Seq conditions(int most, boolean semi) {
+        public Seq conditions(int maxDistinct, int maxListed, int maxRanges, boolean semi) {
+            Limits limits = new Limits(maxDistinct, maxListed, maxRanges);
             Map known = new HashMap();
             List made = new ArrayList();
             for (int at = 0; at < conditions.size(); at++) {
@@ -220,7 +214,7 @@ public final class Subqueries {
                     if (join.type.equals("LeftSemi") && !semi) {
                         continue;
                     }
-                    Expression exists = new Existence(node.outputSet(), most).of(join);
+                    Expression exists = new Existence(node.outputSet(), limits).of(join);
                     if (join.exists != null) {
                         known.put(idOf(join.exists), exists);
                     } else if (exists != null) {
@@ -300,11 +294,11 @@ public final class Subqueries {
     /** Whether a row has a partner in a join, as an expression that is true or false and never null. */
     private static final class Existence {
         private final AttributeSet columns;
-        private final int most;
+        private final Limits limits;
 
-        Existence(AttributeSet columns, int most) {
+        Existence(AttributeSet columns, Limits limits) {
             this.columns = columns;
-            this.most = most;
+            this.limits = limits;
         }
 
         /** Returns null if nothing is known. */
@@ -326,14 +320,14 @@ public final class Subqueries {
                 return literal(true);
             }
             Seq left = join.leftKeys();
-            Values[] values = new Values[left.size()];
+            Keys[] values = new Keys[left.size()];
             Expression[] keys = new Expression[left.size()];
             boolean isLong = kind.equals("LongHashedRelation");
             boolean isWanted = false;
             for (int at = 0; at < values.length; at++) {
                 Expression key = (Expression) join.rightKeys().apply(at);
                 keys[at] = isLong ? HashJoin$.MODULE$.extractKeyExprAt(join.rightKeys(), at) : null;
-                values[at] = subset((Expression) left.apply(at), columns) ? Values.of(key.dataType(), most) : null;
+                values[at] = subset((Expression) left.apply(at), columns) ? Keys.of(key.dataType(), limits.maxDistinct) : null;
                 isWanted |= values[at] != null;
             }
             Iterator rows = relation.keys();
@@ -341,7 +335,7 @@ public final class Subqueries {
                 InternalRow row = (InternalRow) rows.next();
                 for (int at = 0; at < values.length; at++) {
                     if (values[at] != null) {
-                        values[at].add(isLong ? keys[at].eval(row) : row.get(at, values[at].type));
+                        values[at].add(isLong ? keys[at].eval(row) : row.get(at, values[at].type()));
                     }
                 }
             }
@@ -349,7 +343,7 @@ public final class Subqueries {
             boolean isAll = values.length == 1 && join.condition().isEmpty();
             for (int at = 0; at < values.length; at++) {
                 if (values[at] != null) {
-                    Expression one = values[at].contain((Expression) left.apply(at), isAll);
+                    Expression one = limits.contain(values[at], (Expression) left.apply(at), isAll);
                     if (join.isNullAwareAntiJoin()) {
                         one = new Or(one, new IsNull((Expression) left.apply(at)));
                     }
@@ -397,8 +391,8 @@ public final class Subqueries {
                 one = ((EqualTo) same).right();
                 other = ((EqualTo) same).left();
             }
-            Values values = subset(one, columns) && subset(other, right.outputSet())
-                ? Values.of(other.dataType(), most) : null;
+            Keys values = subset(one, columns) && subset(other, right.outputSet())
+                ? Keys.of(other.dataType(), limits.maxDistinct) : null;
             if (values == null) {
                 return null;
             }
@@ -408,12 +402,12 @@ public final class Subqueries {
                 values.add(bound.eval(rows[at]));
             }
             if (!orNull) {
-                return values.contain(one, isAll);
+                return limits.contain(values, one, isAll);
             }
-            if (values.hasNull) {
+            if (values.hasNull()) {
                 return isAll ? literal(true) : null;
             }
-            return new Or(values.contain(one, isAll), new IsNull(one));
+            return new Or(limits.contain(values, one, isAll), new IsNull(one));
         }
     }
 
@@ -426,62 +420,47 @@ public final class Subqueries {
         return new DynamicPruningExpression(literal(true));
     }
 
-    /** The distinct values of an expression; of too many, the least and the greatest. */
-    private static final class Values {
-        private final DataType type;
-        private final int most;
-        private Set listed = new HashSet();
-        private Comparable least;
-        private Comparable greatest;
-        private boolean hasNull;
+    /** How many values of a subquery are used, and how: see Keys. */
+    private static final class Limits {
+        private final int maxDistinct;
+        private final int maxListed;
+        private final int maxRanges;
 
-        private Values(DataType type, int most) {
-            this.type = type;
-            this.most = most;
-        }
-
-        /** Returns null for a type whose values cannot be sent exactly. */
-        static Values of(DataType type, int most) {
-            boolean isExact = type instanceof IntegralType || type instanceof DecimalType || type instanceof BooleanType
-                || type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType
-                || type.equals(StringType$.MODULE$);
-            return isExact ? new Values(type, most) : null;
-        }
-
-        void add(Object value) {
-            if (value == null) {
-                hasNull = true;
-                return;
-            }
-            Comparable given = (Comparable) value;
-            if (least == null || given.compareTo(least) < 0) {
-                least = (Comparable) InternalRow.copyValue(value);
-            }
-            if (greatest == null || given.compareTo(greatest) > 0) {
-                greatest = (Comparable) InternalRow.copyValue(value);
-            }
-            if (listed != null && !listed.contains(value)) {
-                listed.add(InternalRow.copyValue(value));
-                if (listed.size() > most) {
-                    listed = null;
-                }
-            }
+        Limits(int maxDistinct, int maxListed, int maxRanges) {
+            this.maxDistinct = maxDistinct;
+            this.maxListed = maxListed;
+            this.maxRanges = maxRanges;
         }
 
         /** Returns whether an expression has one of the values; isAll: nothing else is required. */
-        Expression contain(Expression e, boolean isAll) {
-            if (least == null) {
+        Expression contain(Keys keys, Expression e, boolean isAll) {
+            Comparable[][] ranges = keys.ranges(maxListed, maxRanges);
+            if (ranges.length == 0) {
                 return literal(false);
             }
+            boolean isListed = keys.isListed(maxListed);
             Expression found;
-            if (listed != null) {
-                found = new InSet(e, CollectionConverters.asScala(listed).toSet());
+            if (isListed) {
+                Set values = new HashSet();
+                for (int at = 0; at < ranges.length; at++) {
+                    values.add(ranges[at][0]);
+                }
+                found = new InSet(e, CollectionConverters.asScala(values).toSet());
             } else {
-                Expression from = Literal$.MODULE$.create(least, type);
-                found = new And(new GreaterThanOrEqual(e, from), new LessThanOrEqual(e, Literal$.MODULE$.create(greatest, type)));
+                found = within(ranges, 0, ranges.length, keys.type(), e);
             }
             found = new And(found, new IsNotNull(e));
-            return isAll && listed != null ? found : new And(found, unknown());
+            return isAll && isListed ? found : new And(found, unknown());
+        }
+
+        private static Expression within(Comparable[][] ranges, int from, int end, DataType type, Expression e) {
+            if (end - from > 1) {
+                int middle = (from + end) / 2;
+                return new Or(within(ranges, from, middle, type, e), within(ranges, middle, end, type, e));
+            }
+            Expression first = Literal$.MODULE$.create(ranges[from][0], type);
+            Expression last = Literal$.MODULE$.create(ranges[from][1], type);
+            return new And(new GreaterThanOrEqual(e, first), new LessThanOrEqual(e, last));
         }
     }
 }
