@@ -31,11 +31,7 @@ def test_a_missing_internal_is_noticed_before_any_query(
 ) -> None:
     """The probe turns a class that is gone into the other mode, with a warning that says what is gone."""
 
-    class Gone:
-        class Java:
-            implements = ("org.apache.spark.sql.connector.read.NoSuchThing",)
-
-    monkeypatch.setattr(attachment, "_PROXIES", (Gone,))
+    monkeypatch.setattr(attachment, "_REQUIRED", ("org.apache.spark.sql.connector.read.NoSuchThing",))
     with pytest.warns(LamellaSparkWarning, match="NoSuchThing"):
         attached = attach(spark, fresh("older"), lake)
     assert attached.mode == "views"

@@ -5,30 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.block_scan import NO_FILTERS, RelationIndex, file_index, parquet_scan, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
-from lamella.client.spark.changelog import KEYS, ChangesScan, ChangesScanBuilder, LakeChangelog, TableHistory
-from lamella.client.spark.column_statistics import LakeColumnStatistics
-from lamella.client.spark.deleted_rows import RowsTable, table_frame
-from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, Gateway
-from lamella.client.spark.hidden_columns import HiddenColumn
+from lamella.client.spark.changelog import KEYS, TableHistory
+from lamella.client.spark.deleted_rows import table_frame
+from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
+from lamella.client.spark.hooks import probe_hooks
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
-from lamella.client.spark.local_rows import LocalRows
-from lamella.client.spark.metadata_tables import MetadataScan, MetadataScanBuilder, MetadataTableProxy
-from lamella.client.spark.procedures import LakeProcedure
 from lamella.client.spark.proxy import runtime_exception
-from lamella.client.spark.row_level import RowLevel, RowLevelBatch, RowLevelScan, RowLevelScanBuilder
-from lamella.client.spark.row_level_write import RowLevelBatchWrite, RowLevelWrite
-from lamella.client.spark.scan import AggregateScan, LakeBatch, LakeScan, LakeScanBuilder
-from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
-from lamella.client.spark.stream_read import LakeStream
-from lamella.client.spark.stream_write import LakeStreamingWrite
-from lamella.client.spark.table import LakeTableProxy, StagedLakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import quoted
@@ -37,12 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Mode = Literal["catalog", "views"]
-_PROXIES = (
-    *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, StagedLakeTable),
-    *(LakeWriteBuilder, LakeWrite, LakeInsertion, LocalRows, AggregateScan, LakeProcedure),
-    *(MetadataTableProxy, MetadataScanBuilder, MetadataScan),
-    *(HiddenColumn, RowLevel, RowLevelScanBuilder, RowLevelScan, RowLevelBatch, RowLevelWrite, RowLevelBatchWrite),
-    *(LakeStream, LakeStreamingWrite, LakeColumnStatistics),
+#: Interfaces that a catalog cannot do without.
+_REQUIRED: Final = (
+    *(f"{CONNECTOR}catalog.{name}" for name in ("TableCatalog", "SupportsRead", "Column", "Identifier")),
+    *(f"{CONNECTOR}read.{name}" for name in ("Scan", "LocalScan", "Batch", "SupportsPushDownRequiredColumns")),
+    SQL + "internal.connector.SupportsPushDownCatalystFilters",
 )
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 
@@ -133,6 +121,8 @@ class Attached:
             raise InvalidRequest("give one start of changes, since or since_timestamp, and at most one end")
         if self.mode != "catalog":
             raise InvalidRequest(f"changes as frames need the catalog, which is not available: {self.reason}")
+        if "changes" in self._gateway.missing_hooks:
+            raise InvalidRequest("this version of Spark has no changes; use lamella.client.Table.row_changes")
         history = TableHistory(self._lake.table(name))
         given = {"startingVersion": history.end_of(since, unix_ms(since_timestamp)), "startingBoundInclusive": "false"}
         if until is not None or until_timestamp is not None:
@@ -218,8 +208,19 @@ def attach(
     )
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
-        kind = LakeRelationCatalog if _missing(lambda: _probe_relation_catalog(gateway)) is None else LakeCatalog
-        _catalogs(gateway).put(name, kind(gateway, name, lake, settings, writing)._in_jvm())
+        lacking = probe_hooks(gateway)
+        kind = LakeCatalog if "views" in gateway.missing_hooks else LakeRelationCatalog
+        catalog = kind(gateway, name, lake, settings, writing)._in_jvm()
+        reason = _missing(lambda: _probe_callback(catalog, name))
+    if reason is None:
+        if lacking:
+            texts = [f"{hook.without} ({hook.name}: {why})" for hook, why in lacking.items()]
+            warnings.warn(
+                f"Spark {spark.version} lacks what parts of the catalog {name!r} need: {'; '.join(texts)}",
+                LamellaSparkWarning,
+                stacklevel=2,
+            )
+        _catalogs(gateway).put(name, catalog)
         return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
@@ -253,9 +254,8 @@ def _missing(probe: Any) -> str | None:
 def _probe_catalog(gateway: Gateway) -> None:
     """Check every Spark internal that the catalog uses, without a table."""
     class_for_name = gateway.java_class("java.lang.Class").forName
-    for proxy in _PROXIES:
-        for interface in proxy.Java.implements:
-            class_for_name(interface)
+    for interface in _REQUIRED:
+        class_for_name(interface)
     _catalogs(gateway).size()
     runtime_exception(gateway, "probe")
     struct = gateway.struct_type(_PROBE_SCHEMA)
@@ -263,22 +263,14 @@ def _probe_catalog(gateway: Gateway) -> None:
     index = file_index(gateway, selection, "probe", struct)
     options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
     scan = parquet_scan(gateway, {}, index, struct, options, NO_FILTERS, struct)
-    column = HiddenColumn(gateway, "a", "long", nullable=True)._in_jvm()
-    if str(column.name()) != "a":
-        raise LamellaError("Spark's JVM does not ask Python")
-    gateway.classes.expressions.text(gateway.seq([]), gateway.conf)
     gateway.classes.requests.text(options)
     if len(scan.toBatch().planInputPartitions()) != 1 or not scan.estimateStatistics().sizeInBytes().isPresent():
         raise LamellaError("Spark's Parquet scan does not plan the file that it was given")
 
 
-def _probe_relation_catalog(gateway: Gateway) -> None:
-    """Check what the catalog needs to answer reads with views."""
-    class_for_name = gateway.java_class("java.lang.Class").forName
-    for proxy in (LakeRelationCatalog, RowsTable, LakeChangelog, ChangesScanBuilder, ChangesScan):
-        for interface in proxy.Java.implements:
-            class_for_name(interface)
-    class_for_name(CONNECTOR + "catalog.View$Builder")
+def _probe_callback(catalog: Any, name: str) -> None:
+    if str(catalog.name()) != name:
+        raise LamellaError("Spark's JVM does not ask Python")
 
 
 def _probe_relation(gateway: Gateway) -> None:

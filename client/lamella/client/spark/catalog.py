@@ -13,7 +13,6 @@ from py4j.protocol import Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.changelog import KEYS, LakeChangelog
-from lamella.client.spark.constraints import CHECK
 from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
 from lamella.client.spark.deleted_rows import ROWS, RowsTable, reads_by_view, rows_schema, view_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
@@ -70,6 +69,7 @@ class LakeCatalog(Proxy):
 
     class Java:
         implements = [  # noqa: RUF012
+            _CATALOG + "TableCatalog",
             _CATALOG + "StagingTableCatalog",
             _CATALOG + "SupportsNamespaces",
             _CATALOG + "ProcedureCatalog",
@@ -87,7 +87,7 @@ class LakeCatalog(Proxy):
         self._pins = Pins(by_thread=gateway.pins_threads)
         self._pending = PendingChanges()
         # Which statement a change of columns is for is known by its thread.
-        self._evolves = gateway.pins_threads and gateway.has_class(EvolvingLakeTable.Java.implements[-1])
+        self._evolves = gateway.pins_threads and "schema evolution" not in gateway.missing_hooks
 
     def _key(self) -> str:
         return f"Lamella catalog {self._name} at {self._lake!r}"
@@ -105,7 +105,7 @@ class LakeCatalog(Proxy):
         kind = _CATALOG + "TableCatalogCapability"
         # A column that is added may have a default. Generated columns are refused by TableSpec, which says what to use.
         names = ["SUPPORT_COLUMN_DEFAULT_VALUE", "SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS"]
-        if self._gateway.has_class(CHECK):
+        if "constraints" not in self._gateway.missing_hooks:
             names.append("SUPPORT_TABLE_CONSTRAINT")
         return self._gateway.java_set([self._gateway.constant(kind, name) for name in names])
 
@@ -386,7 +386,9 @@ class LakeCatalog(Proxy):
         columns, partitions, properties = (
             (what[0].columns(), what[0].partitions(), what[0].properties()) if len(what) == 1 else what
         )
-        constraints = what[0].constraints() if len(what) == 1 and self._gateway.has_class(CHECK) else ()
+        constraints = (
+            what[0].constraints() if len(what) == 1 and "constraints" not in self._gateway.missing_hooks else ()
+        )
         return TableSpec.of(
             self._gateway,
             columns,

@@ -14,8 +14,6 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Check
 
 _CONSTRAINTS: Final = CONNECTOR + "catalog.constraints."
-#: Spark's class of such constraints.
-CHECK: Final = _CONSTRAINTS + "Check"
 _OTHERS: Final = {"PrimaryKey": "PRIMARY KEY", "ForeignKey": "FOREIGN KEY", "Unique": "UNIQUE"}
 
 

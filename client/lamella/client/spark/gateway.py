@@ -130,6 +130,9 @@ class Gateway:
         self._kinds: dict[type, Any] = {}
         self._recent: LRUCache[str, Any] = LRUCache(maxsize=_MAX_RECENT)
         self._lock = threading.Lock()
+        #: What this version of Spark lacks, as found by ``probe_hooks``: names of hooks, and interfaces.
+        self.missing_hooks: frozenset[str] = frozenset()
+        self.missing_interfaces: frozenset[str] = frozenset()
         self._struct_types = lru_cache(maxsize=256)(session.parseDataType)
 
     @cached_property
@@ -172,6 +175,15 @@ class Gateway:
         except Py4JError:
             return False
         return True
+
+    def compile_error(self, name: str) -> str | None:
+        """Return why a class of our own, by its name in :class:`JvmClasses`, fails with this version of Spark; None: it
+        works."""
+        try:
+            getattr(self.classes, name)
+        except Py4JError as error:
+            return str(error).strip().splitlines()[-1]
+        return None
 
     def scala_object(self, name: str) -> Any:
         """Return the instance of ``object name``."""

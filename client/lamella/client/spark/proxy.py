@@ -21,6 +21,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final, NoReturn
 from zlib import crc32
 
@@ -135,7 +136,7 @@ class Proxy:
     The JVM calls its public methods; values that a callback does not return stay Python objects.
     """
 
-    Java: ClassVar[type]
+    Java: ClassVar[Any]
 
     #: Methods without parameters that the JVM calls once for each object, separated by blanks.
     _once: ClassVar[str] = ""
@@ -148,6 +149,9 @@ class Proxy:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        left = [each for each in self.Java.implements if each not in gateway.missing_interfaces]
+        if len(left) < len(self.Java.implements):
+            vars(self)["Java"] = SimpleNamespace(implements=left)  # py4j reads it from the object
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

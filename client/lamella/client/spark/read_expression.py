@@ -22,9 +22,10 @@ _BINARY: Final = "b"
 
 
 def read_expressions(gateway: Gateway, expressions: Any) -> tuple[list[Any], str]:
-    """Return the elements of a Scala ``Seq`` of expressions, those of the JVM if they are too large to be read, and the
+    """Return the elements of a Scala ``Seq`` of expressions, those of the JVM if they cannot be read as text, and the
     session's time zone."""
-    text = gateway.classes.expressions.text(expressions, gateway.conf)
+    is_missing = "expressions as text" in gateway.missing_hooks
+    text = None if is_missing else gateway.classes.expressions.text(expressions, gateway.conf)
     if text is None:
         return [expressions.apply(at) for at in range(expressions.size())], gateway.time_zone()
     time_zone, *nodes = msgspec.json.decode(text)

@@ -158,6 +158,7 @@ class RowLevelScan(Proxy):
 
     class Java:
         implements = [  # noqa: RUF012
+            _READ + "Scan",
             _READ + "SupportsReportStatistics",
             _READ + "SupportsRuntimeV2Filtering",
         ]

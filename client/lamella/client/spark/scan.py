@@ -308,6 +308,8 @@ class Request:
         for Spark."""
         if self.tree == TRUE or self.has_deletes is not None or self.of_rows or not self.table.settings.aggregates:
             return False
+        if "aggregates" in self.gateway.missing_hooks:
+            return False
         wanted = expected_aggregates(self.gateway, self.table)
         if wanted is not None:
             self.expected = known_rows(self.table, wanted, self.tree, self.time_zone)
@@ -546,6 +548,7 @@ class LakeScan(ReadScan):
 
     class Java:
         implements = [  # noqa: RUF012
+            _READ + "Scan",
             _READ + "SupportsReportStatistics",
             _READ + "SupportsRuntimeV2Filtering",
         ]
@@ -634,6 +637,8 @@ class LakeScan(ReadScan):
     def by_subqueries(self, plan: Plan) -> Plan:
         """Return a plan without the blocks that conditions with subqueries exclude, which have their values by now."""
         request = self._request
+        if "subqueries" in self._gateway.missing_hooks:
+            return plan
         if request.limit is not None:
             return plan  # the blocks that are left may be fewer than a limit needs
         # What join keys have left is what semi joins leave.
@@ -698,7 +703,7 @@ class LakeScan(ReadScan):
     def _column_statistics(self) -> Any:
         """Return the statistics of columns as a ``java.util.Map``; None: Spark uses none."""
         request, rows = self._request, self._plan.selection.row_count
-        if not is_wanted(self._gateway):
+        if "statistics of columns" in self._gateway.missing_hooks or not is_wanted(self._gateway):
             return None
         found = column_statistics(self._gateway, request.table, request.required_names(), rows)
         return self._gateway.java_map(found)

@@ -41,6 +41,8 @@ _CAPABILITIES: Final = (
     # Declared so that LakeWriteBuilder can refuse dynamic overwrites and say what to use. All other writes are V1's.
     *("BATCH_WRITE", "OVERWRITE_DYNAMIC"),
 )
+#: Those that a version of Spark may lack something for.
+_HOOKS_OF_CAPABILITIES: Final = {"MICRO_BATCH_READ": "streaming reads", "STREAMING_WRITE": "streaming writes"}
 
 
 class LakeTableProxy(ReadTable):
@@ -58,7 +60,7 @@ class LakeTableProxy(ReadTable):
     _returned: ClassVar[Mapping[str, type[Proxy]]] = {"newScanBuilder": LakeScanBuilder}
 
     class Java:
-        implements = [  # noqa: RUF012  # py4j reads it from the class
+        implements = [  # noqa: RUF012  # py4j reads it from the object
             _CATALOG + "SupportsRead",
             _CATALOG + "SupportsWrite",
             _CATALOG + "SupportsDeleteV2",
@@ -127,9 +129,10 @@ class LakeTableProxy(ReadTable):
 
     def _capability_set(self, *names: str) -> Any:
         gateway = self._gateway
+        known = [name for name in names if _HOOKS_OF_CAPABILITIES.get(name) not in gateway.missing_hooks]
         return gateway.shared(
             f"capabilities {names[-1]}",
-            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in names),
+            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in known),
         )
 
     def metadataColumns(self) -> Any:
