@@ -40,6 +40,8 @@ _CAPABILITIES: Final = (
     *("BATCH_READ", "MICRO_BATCH_READ", "STREAMING_WRITE", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"),
     # Declared so that LakeWriteBuilder can refuse dynamic overwrites and say what to use. All other writes are V1's.
     *("BATCH_WRITE", "OVERWRITE_DYNAMIC"),
+    # From Spark 4.3 on: scans of one table with the same filters may be made anew as one with the columns of all.
+    "SCAN_MERGING",
 )
 #: Those that a version of Spark may lack something for.
 _HOOKS_OF_CAPABILITIES: Final = {"MICRO_BATCH_READ": "streaming reads", "STREAMING_WRITE": "streaming writes"}
@@ -129,11 +131,13 @@ class LakeTableProxy(ReadTable):
 
     def _capability_set(self, *names: str) -> Any:
         gateway = self._gateway
-        known = [name for name in names if _HOOKS_OF_CAPABILITIES.get(name) not in gateway.missing_hooks]
-        return gateway.shared(
-            f"capabilities {names[-1]}",
-            lambda: gateway.java_set(gateway.constant(_CATALOG + "TableCapability", name) for name in known),
-        )
+
+        def made() -> Any:
+            known = gateway.java_class(_CATALOG + "TableCapability").values()
+            wanted = [name for name in names if _HOOKS_OF_CAPABILITIES.get(name) not in gateway.missing_hooks]
+            return gateway.java_set(each for each in known if str(each.name()) in wanted)
+
+        return gateway.shared(f"capabilities {names[-1]}", made)
 
     def metadataColumns(self) -> Any:
         if self._gateway.is_called_from("DescribeTableExec"):
