@@ -565,6 +565,11 @@ class BlockScan:
         return int(self._gateway.classes.scans.sizeBytes(self._native, files_bytes))
 
     @property
+    def is_plain(self) -> bool:
+        """Whether Spark's own scan reads all that this one reads: no file has deleted rows or values of its own."""
+        return self._native is not None and self._vectors is None and self._files is None
+
+    @property
     def native(self) -> Any:
         """Spark's own scan, if all that Spark asks of it is true of this one; None: it is not."""
         return None if self._vectors is not None else self._native

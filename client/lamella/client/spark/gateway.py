@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import LRUCache
 from py4j.clientserver import ClientServer
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.spark.jvm_classes import JvmClasses, jvm_classes
 from lamella.snapshot.errors import InvalidRequest
@@ -181,8 +181,10 @@ class Gateway:
         works."""
         try:
             getattr(self.classes, name)
+        except Py4JJavaError as error:
+            return str(error.java_exception.toString())
         except Py4JError as error:
-            return str(error).strip().splitlines()[-1]
+            return str(error)
         return None
 
     def scala_object(self, name: str) -> Any:

@@ -584,7 +584,10 @@ class LakeScan(ReadScan):
             exact,
             self._column_statistics(),
         )
-        return self._in_jvm(answers)
+        if not plan.scan.is_plain:
+            return self._in_jvm(answers)
+        narrows = self._gateway.classes.subqueries if self._has_run_time_conditions() else None
+        return self._in_jvm(answers, native, narrows)
 
     def _selection(self) -> BlockSelection:
         request = self._request
@@ -634,13 +637,17 @@ class LakeScan(ReadScan):
             narrowed = self._narrowed.pop(self._gateway.thread_id(), None) if self._narrowed else None
         return LakeBatch(self._gateway, narrowed or self._plan, self)
 
+    def _has_run_time_conditions(self) -> bool:
+        """Whether conditions with subqueries may leave out blocks."""
+        if "subqueries" in self._gateway.missing_hooks or not self._gateway.pins_threads:
+            return False
+        return self._request.limit is None  # the blocks that are left may be fewer than a limit needs
+
     def by_subqueries(self, plan: Plan) -> Plan:
         """Return a plan without the blocks that conditions with subqueries exclude, which have their values by now."""
         request = self._request
-        if "subqueries" in self._gateway.missing_hooks:
+        if not self._has_run_time_conditions():
             return plan
-        if request.limit is not None:
-            return plan  # the blocks that are left may be fewer than a limit needs
         # What join keys have left is what semi joins leave.
         found = subquery_filter(
             self._gateway,

@@ -14,6 +14,7 @@ import java.util.stream.Stream;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
 
 /**
  * Objects of Python behind Java interfaces, which are asked once for what never changes.
@@ -90,8 +91,16 @@ public final class Proxies {
 
         /** The same for an object of which answers are known, by the names of the methods. */
         public Object around(Object python, Map answers) {
+            return around(python, answers, null, null);
+        }
+
+        /**
+         * The same for a scan that Spark's own scan stands for, unless it is narrowed when it runs. narrows: whether
+         * something leaves out blocks of a scan, null for never.
+         */
+        public Object around(Object python, Map answers, Scan plain, Predicate narrows) {
             Class type = python.getClass();
-            Remembering handler = new Remembering(this, python, answers);
+            Remembering handler = new Remembering(this, python, answers, plain, narrows);
             return Proxy.newProxyInstance(type.getClassLoader(), type.getInterfaces(), handler);
         }
     }
@@ -102,15 +111,19 @@ public final class Proxies {
         private final Object python;
         private final InvocationHandler handler;
         private final Map answers;
+        private final Scan plain;
+        private final Predicate narrows;
         /** Ids of the threads that have called filter(): the next batch of each is not that of the scan. */
         private final Set filtering = new HashSet();
         private Object description;
         private int changes;
 
-        Remembering(Kind kind, Object python, Map answers) {
+        Remembering(Kind kind, Object python, Map answers, Scan plain, Predicate narrows) {
             this.kind = kind;
             this.python = python;
             this.answers = answers;
+            this.plain = plain;
+            this.narrows = narrows;
             this.handler = Proxy.getInvocationHandler(python);
         }
 
@@ -125,7 +138,7 @@ public final class Proxies {
                     return Integer.valueOf(key().hashCode());
                 }
                 if (name.equals("toBatch")) {
-                    return batch(method);
+                    return batch(self, method);
                 }
                 if (name.equals("description")) {
                     return description(method);
@@ -221,31 +234,38 @@ public final class Proxies {
             return ((Boolean) found).booleanValue();
         }
 
-        private Object batch(Method method) throws Throwable {
+        private Object batch(Object self, Method method) throws Throwable {
             boolean isFiltered;
             synchronized (filtering) {
                 isFiltered = filtering.remove(Long.valueOf(Thread.currentThread().getId()));
             }
-            return new LaterBatch(this, method, isFiltered ? (Batch) call(method, null) : null);
+            return new LaterBatch(this, self, method, isFiltered ? (Batch) call(method, null) : null);
         }
     }
 
-    /** The batch of a scan, which Python makes when it is read: Spark compares many that it never reads. */
+    /**
+     * The batch of a scan, made when it is read: Spark compares many that it never reads. It is that of Spark's own scan
+     * if nothing narrows the scan, otherwise Python makes it.
+     */
     static final class LaterBatch implements Batch {
         private final Remembering scan;
+        private final Object self;
         private final Method method;
+        private boolean isPlain;
         private Batch made;
 
-        LaterBatch(Remembering scan, Method method, Batch made) {
+        LaterBatch(Remembering scan, Object self, Method method, Batch made) {
             this.scan = scan;
+            this.self = self;
             this.method = method;
             this.made = made;
         }
 
         private synchronized Batch made() {
             if (made == null) {
+                isPlain = scan.plain != null && (scan.narrows == null || !scan.narrows.test(self));
                 try {
-                    made = (Batch) scan.call(method, null);
+                    made = isPlain ? scan.plain.toBatch() : (Batch) scan.call(method, null);
                 } catch (Throwable error) {
                     throw unchecked(error);
                 }
@@ -262,7 +282,9 @@ public final class Proxies {
 
         public InputPartition[] planInputPartitions() {
             InputPartition[] partitions = made().planInputPartitions();
-            scan.changed();
+            if (!isPlain) {
+                scan.changed();
+            }
             return partitions;
         }
 
@@ -272,7 +294,7 @@ public final class Proxies {
 
         public synchronized String toString() {
             try {
-                return made == null ? scan.key() : made.toString();
+                return made == null || isPlain ? scan.key() : made.toString();
             } catch (Throwable error) {
                 throw unchecked(error);
             }

@@ -6,6 +6,8 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Predicate;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -30,6 +32,8 @@ import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.InputAdapter;
 import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
@@ -52,7 +56,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * Spark makes a join of IN and EXISTS: a semi join, an anti join, or an existence join, which adds a column that says
  * whether there is such a row. If the subquery's rows are broadcast, they are known before the other side is read.
  */
-public final class Subqueries {
+public final class Subqueries implements Predicate {
     /**
      * Returns the scans that have such conditions in the physical plan. A scan that the query has several times is left
      * out, since nothing tells which of them asks.
@@ -72,6 +76,19 @@ public final class Subqueries {
             }
         }
         return once;
+    }
+
+    /** Returns whether conditions with subqueries are above a scan of the query that runs in this thread. */
+    public boolean test(Object scan) {
+        String number = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+        QueryExecution query = number == null ? null : SQLExecution.getQueryExecution(Long.parseLong(number));
+        List above = query == null ? new ArrayList() : scans(query.optimizedPlan(), query.executedPlan());
+        for (int at = 0; at < above.size(); at++) {
+            if (((Above) above.get(at)).scan() == scan) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Returns how often a plan reads a scan. */
